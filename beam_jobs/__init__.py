@@ -1,0 +1,1 @@
+"""The conversion: planning and shard writing, on any Beam runner."""

@@ -1,0 +1,90 @@
+"""Order is a function: which examples make a batch, and what chance does to them, computed from integers alone.
+
+Every random choice is a hash of (seed, purpose, epoch, id) by SplitMix64's finaliser (Steele, Lea, Flood: "Fast
+splittable pseudorandom number generators", OOPSLA 2014), so it depends on no library's generator and no state: the same
+on every host, in every version, after every restart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+UInt64 = npt.NDArray[np.uint64]
+
+
+def _mix(values: UInt64) -> UInt64:
+    """SplitMix64's finaliser: a bijection of 64-bit integers in which every input bit moves every output bit."""
+    mixed = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _key(seed: int, purpose: str, epoch: int) -> np.uint64:
+    """One 64-bit key for a (seed, purpose, epoch)."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{epoch}".encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+def random_bits(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> UInt64:
+    """64 random bits for each id.
+
+    Args:
+        seed: the run's seed.
+        purpose: what the bits are for ("order", "flip", …); two purposes share nothing.
+        epoch: the pass over the data.
+        ids: non-negative integers, any shape.
+
+    Returns:
+        uint64, of the shape of ``ids``.
+    """
+    counters = np.asarray(ids).astype(np.uint64)
+    with np.errstate(over="ignore"):
+        return _mix(_mix(counters * np.uint64(0x9E3779B97F4A7C15) + _key(seed, purpose, epoch)))
+
+
+def random_uniform(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """A number in [0, 1) for each id: the top 53 of :func:`random_bits`."""
+    return (random_bits(seed, purpose, epoch, ids) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def random_below(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike, bound: int) -> npt.NDArray[np.int64]:
+    """An integer in [0, bound) for each id."""
+    return (random_uniform(seed, purpose, epoch, ids) * bound).astype(np.int64)
+
+
+def permutation(seed: int, purpose: str, epoch: int, count: int) -> npt.NDArray[np.int64]:
+    """A permutation of 0 … count-1: the ids sorted by their random bits (ties, which are near impossible, by id)."""
+    return np.argsort(random_bits(seed, purpose, epoch, np.arange(count)), kind="stable")
+
+
+class TrainingOrder:
+    """The batches of a training run: each epoch is a fresh permutation, and its incomplete last batch is left out.
+
+    Attributes:
+        count: examples in the split.
+        batch_size: examples in a batch, over all replicas.
+        seed: the run's seed.
+    """
+
+    def __init__(self, count: int, batch_size: int, seed: int) -> None:
+        if not 0 < batch_size <= count:
+            raise ValueError(
+                f"batch_size={batch_size} vs {count} examples: a batch needs from 1 to all of the examples"
+            )
+        self.count, self.batch_size, self.seed = count, batch_size, seed
+        self._epoch, self._order = -1, np.empty(0, np.int64)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in an epoch."""
+        return self.count // self.batch_size
+
+    def batch(self, step: int) -> tuple[int, npt.NDArray[np.int64]]:
+        """The epoch of a global step (counted from 0) and the ids of its examples, shape (batch_size,)."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, permutation(self.seed, "order", epoch, self.count)
+        return epoch, self._order[place * self.batch_size : (place + 1) * self.batch_size]

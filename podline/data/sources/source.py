@@ -1,0 +1,131 @@
+"""What every source looks like to the conversion: splits whose records can be read by position, in any order.
+
+A source is opened once, by whoever plans; that reads every label and no pixel more than it must. What it hands out is
+small and picklable (paths, offsets, one byte a label): workers open the same files themselves, by position, so pixels
+never travel and memory is one shard a worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.manifest import Quarantined, SourceFile
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature of a source's records: its key, its dtype, its real shape (() for a scalar)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Consecutive images in one raw file, each at ``offset + i * stride``.
+
+    Attributes:
+        key: the raw file's short name, as errors and quarantine say it: ``data_batch_1``.
+        path: the file to read; plain bytes (a compressed file is unpacked into the source's work folder first).
+        offset: first byte of the first image.
+        stride: bytes from one image to the next.
+        count: how many images.
+        layout: ``chw`` (planes, as CIFAR stores them) or ``hwc``.
+    """
+
+    key: str
+    path: str
+    offset: int
+    stride: int
+    count: int
+    layout: Literal["chw", "hwc"]
+
+
+@dataclass(frozen=True)
+class SourceSplit:
+    """The records of one split that can be converted, in the source's own order.
+
+    Attributes:
+        name: ``train`` or ``test``.
+        image_shape: (height, width, channels).
+        blocks: where the images are.
+        labels: feature name → uint8 array, one value a record, over all blocks in order.
+        kept: positions, over all blocks, of the records that are not quarantined; None when all are.
+    """
+
+    name: str
+    image_shape: tuple[int, int, int]
+    blocks: tuple[RowBlock, ...]
+    labels: dict[str, npt.NDArray[np.uint8]]
+    kept: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        """Records to convert."""
+        return sum(block.count for block in self.blocks) if self.kept is None else len(self.kept)
+
+    def record_name(self, index: int) -> str:
+        """Where record ``index`` comes from: ``data_batch_1[17]``."""
+        place = int(index) if self.kept is None else int(self.kept[index])
+        for block in self.blocks:
+            if place < block.count:
+                return f"{block.key}[{place}]"
+            place -= block.count
+        raise IndexError(f"record {index} of {len(self)}")
+
+    def read(self, indices: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
+        """The records at some positions, in the order given.
+
+        Returns:
+            ``image``: uint8, (len(indices), height, width, channels); every label feature: int64, (len(indices),).
+        """
+        places = indices if self.kept is None else self.kept[indices]
+        height, width, channels = self.image_shape
+        pixels = height * width * channels
+        images = np.empty((len(places), height, width, channels), np.uint8)
+        first = 0
+        for block in self.blocks:
+            chosen = np.flatnonzero((places >= first) & (places < first + block.count))
+            if len(chosen):
+                raw = np.memmap(block.path, np.uint8, "r", block.offset, ((block.count - 1) * block.stride + pixels,))
+                rows = np.lib.stride_tricks.as_strided(raw, (block.count, pixels), (block.stride, 1), writeable=False)
+                taken = rows[places[chosen] - first]
+                if block.layout == "chw":
+                    taken = taken.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+                images[chosen] = taken.reshape(-1, height, width, channels)
+            first += block.count
+        return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed source.
+
+    Attributes:
+        dataset: ``cifar10`` …
+        class_names: names of the main label's classes, in order.
+        files: every raw file that the records come from, with its checksum.
+        splits: ``train`` first.
+        quarantined: records that were read and cannot be converted, with the reason.
+        extra_class_names: names of the classes of further label features (``coarse_label`` of CIFAR-100).
+    """
+
+    dataset: str
+    class_names: tuple[str, ...]
+    files: tuple[SourceFile, ...]
+    splits: tuple[SourceSplit, ...]
+    quarantined: tuple[Quarantined, ...] = ()
+    extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of every record: the image, then the labels."""
+        split = self.splits[0]
+        return (
+            Feature("image", "uint8", split.image_shape),
+            *(Feature(name, "int64", ()) for name in split.labels),
+        )

@@ -1,0 +1,114 @@
+"""What can go wrong, sorted by the one question that matters: would trying again help?
+
+*Permanent* errors fail at once; *transient* ones are retried with the delays of their cause. Prefect's
+``retry_condition_fn`` asks :func:`is_transient` and nothing else. A message is one line (or a few short ones): it
+names the file, the record, both values and the remedy.
+
+Errors cross process borders: a stage's child writes :meth:`PodlineError.to_json`, and its parent raises the same class
+again with :func:`from_json`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class PodlineError(Exception):
+    """Any failure that Podline explains itself. ``exit_code`` is the command line's answer to it."""
+
+    exit_code: ClassVar[int] = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """This error as JSON that :func:`from_json` turns back into the same class."""
+        return {"type": type(self).__name__, "message": str(self)}
+
+
+class PermanentError(PodlineError):
+    """Trying again with the same input cannot help."""
+
+
+class SettingsError(PermanentError):
+    """A setting, an option or a spec that cannot be: unknown, out of bounds, or at odds with another."""
+
+    exit_code = 2
+
+
+class SourceError(PermanentError):
+    """A raw archive that is missing, damaged, hostile, or not the data set that was asked for."""
+
+    exit_code = 3
+
+
+class ArtifactError(PermanentError):
+    """Something Podline wrote earlier that no longer is what its manifest or checksum says."""
+
+    exit_code = 4
+
+
+class StoreError(PermanentError):
+    """A store that cannot be read or written: no permission, no space, no such place."""
+
+    exit_code = 5
+
+
+class DivergenceError(PermanentError):
+    """Training produced a loss that is not a finite number."""
+
+    exit_code = 6
+
+
+class SanityError(PermanentError):
+    """A result that cannot be told from guessing."""
+
+    exit_code = 7
+
+
+class TransientError(PodlineError):
+    """Trying again, after a delay, may well help. ``retry_delays`` are seconds before the first, second, … retry."""
+
+    exit_code = 75  # EX_TEMPFAIL of sysexits.h
+    retry_delays: ClassVar[tuple[float, ...]] = (60.0, 300.0, 900.0)
+
+
+class ChildKilledError(TransientError):
+    """A stage's process was ended from outside: SIGKILL, the out-of-memory killer, a crash in native code."""
+
+    retry_delays = (5.0, 60.0, 300.0)
+
+
+class StageTimeoutError(TransientError):
+    """A stage took longer than its time-out and was ended with its whole process group."""
+
+
+class HangError(TransientError):
+    """A stage gave no sign of progress for too long and was ended with its whole process group."""
+
+
+class StoreUnavailableError(TransientError):
+    """A store that did not answer, or answered that it is overloaded."""
+
+
+class PreemptedError(TransientError):
+    """The machine asked the stage to end (SIGTERM); what it had was saved and the next start goes on from there."""
+
+    exit_code = 143  # 128 + SIGTERM
+    retry_delays = (5.0, 60.0, 300.0)
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether trying again may help; an error that Podline does not know is not retried."""
+    return isinstance(error, TransientError)
+
+
+def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
+    found = {root.__name__: root}
+    for subclass in root.__subclasses__():
+        found.update(_classes(subclass))
+    return found
+
+
+def from_json(document: dict[str, Any]) -> PodlineError:
+    """The error that :meth:`PodlineError.to_json` described; an unknown type becomes a plain :class:`PodlineError`."""
+    known = _classes(PodlineError).get(str(document.get("type")))
+    message = str(document.get("message", "no message"))
+    return known(message) if known else PodlineError(f"{document.get('type')}: {message}")

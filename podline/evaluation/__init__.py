@@ -1,0 +1,1 @@
+"""Evaluation: every example once, with intervals."""

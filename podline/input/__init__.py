@@ -1,0 +1,1 @@
+"""tf.data on top of the reader: the stages read, augment, batch, prefetch."""

@@ -1,0 +1,1 @@
+"""Networks, and their parameter and operation counts."""

@@ -1,0 +1,78 @@
+"""How a stage tells what it is doing: events, written as JSON lines by a child and turned into bars or logs above it.
+
+A stage function takes a :class:`Reporter` and never prints. The vocabulary is small on purpose:
+
+======== ==================================================================================================
+event    fields
+======== ==================================================================================================
+progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number)
+log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
+result   ``result`` (the stage's result as JSON); the last line of a child that ended well
+error    ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last line of a child that failed
+======== ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+Event = dict[str, Any]
+Listener = Callable[[Event], None]
+
+
+class Reporter:
+    """Turns calls into events and hands each to one listener."""
+
+    def __init__(self, stage: str, listener: Listener) -> None:
+        self.stage = stage
+        self._listener = listener
+
+    def progress(self, done: int, total: int, unit: str, metrics: Mapping[str, float] | None = None) -> None:
+        """``done`` of ``total`` ``unit``s are finished; every call is also a heartbeat."""
+        self._listener(
+            {
+                "event": "progress",
+                "stage": self.stage,
+                "done": int(done),
+                "total": int(total),
+                "unit": unit,
+                "metrics": {name: float(value) for name, value in (metrics or {}).items()},
+            }
+        )
+
+    def log(self, message: str) -> None:
+        """Something a person reading the run's log wants to know."""
+        self._listener({"event": "log", "stage": self.stage, "level": "info", "message": message})
+
+    def warn(self, message: str) -> None:
+        """Something a person should look at, that does not stop the stage."""
+        self._listener({"event": "log", "stage": self.stage, "level": "warning", "message": message})
+
+
+def silent(stage: str = "stage") -> Reporter:
+    """A reporter that nobody listens to: for notebooks and tests."""
+    return Reporter(stage, lambda _event: None)
+
+
+def json_lines(stream: TextIO) -> Listener:
+    """A listener that writes each event as one line of JSON and flushes it."""
+
+    def write(event: Event) -> None:
+        stream.write(json.dumps(event) + "\n")
+        stream.flush()
+
+    return write
+
+
+def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
+    """A listener that writes log events, and nothing else, to a logger."""
+
+    def write(event: Event) -> None:
+        if event["event"] == "log":
+            level = logging.WARNING if event["level"] == "warning" else logging.INFO
+            logger.log(level, "%s: %s", event["stage"], event["message"])
+
+    return write

@@ -1,0 +1,1 @@
+"""Recipes: what to train, with what settings, and the result to expect."""

@@ -1,0 +1,144 @@
+"""What a recipe is made of: small frozen models with bounds, so that a wrong value is refused where it is written."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from podline.frozen import Frozen
+
+DatasetName = Literal["cifar10", "cifar100", "mnist", "sample"]
+
+
+class Duration(Frozen):
+    """A stretch of training, given as exactly one of steps, epochs or examples."""
+
+    steps: int | None = Field(default=None, ge=0)
+    epochs: float | None = Field(default=None, ge=0)
+    examples: int | None = Field(default=None, ge=0)
+
+    @model_validator(mode="after")
+    def _one(self) -> Duration:
+        given = {name: value for name, value in self if value is not None}
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of steps, epochs, examples; given: {given or 'none'}")
+        return self
+
+    def in_steps(self, steps_per_epoch: int, batch_size: int) -> int:
+        """This duration in steps; a part of a step is left out, but a duration above zero has at least one."""
+        if self.steps is not None:
+            return self.steps
+        if self.epochs is not None:
+            return max(round(self.epochs * steps_per_epoch), 1 if self.epochs else 0)
+        examples = self.examples or 0
+        return max(examples // batch_size, 1 if examples else 0)
+
+
+class ModelSettings(Frozen):
+    """The network.
+
+    Attributes:
+        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``.
+        width: multiplies the number of channels of every layer.
+        depth: residual blocks per stage of the resnet; the others have no use for it.
+        dropout: share of the features before the classifier that is set to zero in training.
+        l2: added to the loss for each kernel of the layers whose names start with one of ``l2_layers``.
+        l2_layers: prefixes of layer names; none by default.
+        data_format: ``channels_last``; ``channels_first`` works on GPUs only and is refused by name elsewhere.
+    """
+
+    kind: Literal["linear", "resnet", "mobilenetv2"] = "resnet"
+    width: float = Field(default=1.0, gt=0, le=8)
+    depth: int = Field(default=1, ge=1, le=20)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    l2: float = Field(default=0.0, ge=0)
+    l2_layers: tuple[str, ...] = ()
+    data_format: Literal["channels_last", "channels_first"] = "channels_last"
+
+    @model_validator(mode="after")
+    def _l2_has_layers(self) -> ModelSettings:
+        if bool(self.l2) != bool(self.l2_layers):
+            raise ValueError(f"l2={self.l2} vs l2_layers={list(self.l2_layers)}: give both or neither")
+        return self
+
+
+class OptimizerSettings(Frozen):
+    """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms."""
+
+    kind: Literal["sgd", "adam", "adamw", "rmsprop", "adafactor"] = "sgd"
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    nesterov: bool = True
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_norm: float | None = Field(default=None, gt=0)
+
+
+class ScheduleSettings(Frozen):
+    """The learning rate as a function of the step.
+
+    Attributes:
+        kind: ``constant``; ``exponential`` (times ``decay`` every ``decay_every``); ``cosine`` (to ``final`` of the
+            peak at the end); ``one_cycle`` (up for ``warmup``, then linearly down to ``final`` of the peak).
+        learning_rate: the peak.
+        warmup: a linear rise from zero before the schedule proper; for ``one_cycle`` the rise itself.
+        final: share of the peak that is left at the end of ``cosine`` and ``one_cycle``.
+        decay: the factor of ``exponential``.
+        decay_every: how often ``exponential`` applies it.
+    """
+
+    kind: Literal["constant", "exponential", "cosine", "one_cycle"] = "cosine"
+    learning_rate: float = Field(default=0.1, gt=0)
+    warmup: Duration = Duration(steps=0)
+    final: float = Field(default=0.0, ge=0, le=1)
+    decay: float = Field(default=0.97, gt=0, le=1)
+    decay_every: Duration = Duration(epochs=1)
+
+
+class AugmentationSettings(Frozen):
+    """What chance does to a training image; each example has draws of its own.
+
+    Attributes:
+        pad: pixels of reflected border from which a crop of the original size is taken; 0 is off.
+        flip: mirror left and right with probability one half.
+        cutout: side of a square that is filled with the mean grey; 0 is off.
+    """
+
+    pad: int = Field(default=0, ge=0, le=64)
+    flip: bool = False
+    cutout: int = Field(default=0, ge=0, le=256)
+
+
+class Recipe(Frozen):
+    """Everything that a training run's result depends on, but the data.
+
+    Attributes:
+        name: what the command line calls it.
+        dataset: the data set it is for.
+        batch_size: examples in a step, over all replicas.
+        duration: how long to train.
+        ema_decay: average of weights per step that evaluation uses; 0 is off.
+        evaluate_every: how often the test split is evaluated during training; None only at the end.
+        checkpoint_steps: a checkpoint at least every so many steps …
+        checkpoint_minutes: … and at least every so many minutes.
+        seed: of weights, order, augmentation and dropout.
+        deterministic: the same bits every time on a CPU, for some speed.
+        summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+    dataset: DatasetName
+    model: ModelSettings = ModelSettings()
+    batch_size: int = Field(default=128, ge=1)
+    evaluation_batch_size: int = Field(default=500, ge=1)
+    duration: Duration = Duration(epochs=10)
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    augmentation: AugmentationSettings = AugmentationSettings()
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    ema_decay: float = Field(default=0.0, ge=0, lt=1)
+    evaluate_every: Duration | None = Duration(epochs=1)
+    checkpoint_steps: int = Field(default=500, ge=1)
+    checkpoint_minutes: float = Field(default=5.0, gt=0)
+    summary_steps: int = Field(default=20, ge=1)
+    seed: int = Field(default=0, ge=0)
+    deterministic: bool = False

@@ -1,0 +1,1 @@
+"""The report: charts, tables, one page."""

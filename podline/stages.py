@@ -1,0 +1,360 @@
+"""The five stages as data: what each is given, what it answers, where it leaves word that it is done.
+
+A stage is a plain function from a frozen spec to a frozen result, ``run(spec, reporter) -> result``. The same function
+is called from Python, by the command line and by a Prefect task. When it ends well it leaves a *completion record*,
+published last, that names every artifact with its checksum: that is how a later call knows that the work is done and
+whole, and what a damaged file costs (its own stage and those that depend on it).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import Field
+
+from podline import digests
+from podline.data.manifest import MANIFEST, dataset_folder
+from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.frozen import Frozen
+from podline.progress import Reporter
+from podline.recipes.settings import DatasetName, Recipe
+from podline.storage import Store, open_store
+
+# Part of a training run's identity: raise it when a change in code changes what training computes.
+TRAINING_VERSION = 1
+
+
+class Spec(Frozen):
+    """What a stage is given. Fields named in ``beside_the_point`` say where and how, and do not change the result."""
+
+    beside_the_point: ClassVar[frozenset[str]] = frozenset({"root"})
+
+    root: str = Field(description="the store: a folder")
+
+    def digest(self) -> str:
+        """A hash of all that the result depends on."""
+        return digests.of_json(self.model_dump(mode="json", exclude=set(self.beside_the_point)))
+
+
+class Result(Frozen):
+    """What a stage answers; ``seconds`` is what the work took when it was done, also when it is re-used."""
+
+    seconds: float = 0.0
+    reused: bool = False
+
+
+class ConvertSpec(Spec):
+    """Raw archives in ``source`` become sharded TFRecords under ``datasets/<dataset>/<fingerprint>``."""
+
+    beside_the_point = frozenset({"root", "source", "workers", "beam_options"})
+
+    dataset: DatasetName
+    source: str = Field(description="a folder, or an official .tar.gz")
+    seed: int = Field(default=0, ge=0, description="of the order in which examples are put into shards")
+    shard_bytes: int = Field(default=100_000_000, ge=1_000, description="a shard is at most about this large")
+    min_shards: int = Field(
+        default=10, ge=1, description="a split has at least so many shards, if they reach 1 MB each"
+    )
+    workers: int = Field(default=1, ge=1, description="worker processes of the local runner")
+    beam_options: tuple[str, ...] = Field(default=(), description="passed to Beam as they are")
+
+
+class ConvertResult(Result):
+    """A converted data set; ``folder`` is its name in the store."""
+
+    dataset: DatasetName
+    fingerprint: str
+    folder: str
+    read: int
+    written: int
+    quarantined: int
+    splits: dict[str, int]
+    bytes: int
+    shards_written: int
+    shards_reused: int
+
+
+class ValidateSpec(Spec):
+    """Every byte of a converted data set is checked against its manifest, and its splits against each other."""
+
+    dataset: DatasetName
+    fingerprint: str
+    manifest_sha256: str
+
+    @property
+    def folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+
+class ValidateResult(Result):
+    """A data set that holds what its manifest says."""
+
+    records: int
+    shards: int
+    duplicates_within: int = Field(description="records whose image another record of the same split has as well")
+
+
+class TrainSpec(Spec):
+    """A recipe trained on a data set."""
+
+    recipe: Recipe
+    fingerprint: str
+    training_version: int = TRAINING_VERSION
+
+    @property
+    def dataset_folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.recipe.dataset, self.fingerprint)
+
+    @property
+    def run(self) -> str:
+        """The run's name: the recipe and a hash of all that the result depends on."""
+        return f"{self.recipe.name}-{self.digest()[:12]}"
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store."""
+        return f"runs/{self.run}"
+
+
+class TrainResult(Result):
+    """A trained model; ``weights_sha256`` is its identity for the stages that follow."""
+
+    run: str
+    folder: str
+    steps: int
+    epochs: float
+    examples: int
+    parameters: int
+    weights_sha256: str
+    loss: float
+    examples_per_second: float
+    waiting_for_input: float = Field(description="share of the time, 0…1")
+    resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run went on after a break")
+    devices: str = "cpu"
+
+
+class EvaluateSpec(Spec):
+    """A trained model judged on a split, every example once."""
+
+    run: str
+    dataset: DatasetName
+    fingerprint: str
+    weights_sha256: str
+    split: str = "test"
+    batch_size: int = Field(default=500, ge=1)
+
+    beside_the_point = frozenset({"root", "batch_size"})
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store."""
+        return f"runs/{self.run}"
+
+    @property
+    def dataset_folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+
+class Metric(Frozen):
+    """A figure with its 95 % interval; ``low`` and ``high`` equal ``value`` where no interval is known."""
+
+    value: float
+    low: float
+    high: float
+
+
+class EvaluateResult(Result):
+    """The figures; ``evaluation.json`` in the run's folder has the confusion matrix and the rest."""
+
+    run: str
+    examples: int
+    metrics: dict[str, Metric]
+    untrained_top1: float
+    evaluation_sha256: str
+
+
+class ReportSpec(Spec):
+    """One page about a run."""
+
+    run: str
+    dataset: DatasetName
+    fingerprint: str
+    evaluation_sha256: str
+    command: str = Field(default="", description="what to type to do it again")
+
+    beside_the_point = frozenset({"root", "command"})
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store."""
+        return f"runs/{self.run}"
+
+    @property
+    def dataset_folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+
+class ReportResult(Result):
+    """Where the page is: names in the store."""
+
+    html: str
+    markdown: str
+
+
+class Artifact(Frozen):
+    """A file that a stage wrote; ``name`` is its name in the store."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class Completion(Frozen):
+    """Word that a stage is done: the spec it was given (as a hash), its answer, and all that it wrote."""
+
+    stage: str
+    spec_digest: str
+    result: dict[str, Any]
+    artifacts: tuple[Artifact, ...]
+
+
+def completion_name(folder: str, stage: str) -> str:
+    """The name, in the store, of a stage's completion record."""
+    return f"{folder}/stages/{stage}.json"
+
+
+def complete(store: Store, folder: str, spec: Spec, result: Result, names: Iterable[str]) -> None:
+    """Leaves word that a stage is done; the last thing that it does.
+
+    Args:
+        store: the store.
+        folder: the data set's or the run's folder.
+        spec: what the stage was given.
+        result: what it answers.
+        names: every artifact that it wrote, as names in the store.
+    """
+    stage = stage_of(spec)
+    artifacts = tuple(
+        Artifact(name=name, bytes=store.path(name).stat().st_size, sha256=digests.of_file(store.path(name)))
+        for name in names
+    )
+    record = Completion(
+        stage=stage.name, spec_digest=spec.digest(), result=result.model_dump(mode="json"), artifacts=artifacts
+    )
+    store.publish_json(completion_name(folder, stage.name), record.model_dump(mode="json"), replace=True)
+
+
+def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) -> Any | None:
+    """The result of a stage that was done earlier, if all that it wrote is still there and whole.
+
+    Returns:
+        The stage's result with ``reused`` set, or None; why an earlier result cannot be used goes to the reporter.
+    """
+    stage = stage_of(spec)
+    name = completion_name(folder, stage.name)
+    if not store.exists(name):
+        return None
+    try:
+        record = Completion.model_validate(store.read_json(name))
+        result = stage.result.model_validate(record.result)
+    except (ValueError, ArtifactError) as error:
+        reporter.warn(f"{store.path(name)} cannot be read ({error}); this stage runs again")
+        return None
+    if record.spec_digest != spec.digest():
+        return None
+    for artifact in record.artifacts:
+        problem = _problem(store, artifact)
+        if problem:
+            reporter.warn(f"{problem}; this stage runs again")
+            return None
+    return result.model_copy(update={"reused": True})
+
+
+def _problem(store: Store, artifact: Artifact) -> str | None:
+    path = store.path(artifact.name)
+    if not path.is_file():
+        return f"{path} is gone"
+    if path.stat().st_size != artifact.bytes:
+        return f"{path} has {path.stat().st_size} bytes vs {artifact.bytes} when it was written"
+    try:
+        found = digests.of_file(path)
+    except OSError as error:
+        return f"{path} cannot be read ({error})"
+    return (
+        None if found == artifact.sha256 else f"{path} has sha256 {found[:12]}… vs {artifact.sha256[:12]}… when written"
+    )
+
+
+S = TypeVar("S", bound=Spec)
+R = TypeVar("R", bound=Result)
+
+
+@dataclass(frozen=True)
+class Stage(Generic[S, R]):
+    """A stage by name; its functions are entry points ``module:function``, imported only where they are called.
+
+    Attributes:
+        run_at: ``run(spec, reporter) -> result``: the work, in a child process; may import TensorFlow or Beam.
+        find_at: ``find(spec, reporter) -> result | None``: an earlier result that is still whole; imports neither.
+    """
+
+    name: str
+    spec: type[S]
+    result: type[R]
+    run_at: str
+    find_at: str = "podline.stages:find_in_folder"
+
+    def run(self, spec: S, reporter: Reporter) -> R:
+        """Does the work, in this process."""
+        return _load(self.run_at)(spec, reporter)
+
+    def find(self, spec: S, reporter: Reporter) -> R | None:
+        """An earlier result that is still whole, or None."""
+        return _load(self.find_at)(spec, reporter)
+
+
+def find_in_folder(spec: Any, reporter: Reporter) -> Any | None:
+    """The usual way to find a result: by the completion record in the folder that the spec itself names."""
+    return find_completed(open_store(spec.root), spec.folder, spec, reporter)
+
+
+CONVERT = Stage(
+    "convert", ConvertSpec, ConvertResult, "beam_jobs.conversion:convert", "podline.data.fingerprint:find_converted"
+)
+VALIDATE = Stage("validate", ValidateSpec, ValidateResult, "podline.data.validation:validate")
+TRAIN = Stage("train", TrainSpec, TrainResult, "podline.training.train:train")
+EVALUATE = Stage("evaluate", EvaluateSpec, EvaluateResult, "podline.evaluation.evaluate:evaluate")
+REPORT = Stage("report", ReportSpec, ReportResult, "podline.reporting.report:report")
+STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)}
+
+
+def stage_of(spec: Spec) -> Stage[Any, Any]:
+    """The stage that a spec is for."""
+    for stage in STAGES.values():
+        if type(spec) is stage.spec:
+            return stage
+    raise SettingsError(f"{type(spec).__name__} is no stage's spec")
+
+
+def manifest_sha256(store: Store, folder: str) -> str:
+    """The checksum of a data set's manifest, by which the stages after conversion name what they were given.
+
+    Raises:
+        StoreError: there is no such data set.
+    """
+    name = f"{folder}/{MANIFEST}"
+    if not store.exists(name):
+        raise StoreError(f"{store.path(name)} is not there; run `podline convert` first")
+    return digests.of_file(store.path(name))
+
+
+def _load(entry_point: str) -> Callable[..., Any]:
+    module, _, function = entry_point.partition(":")
+    return getattr(importlib.import_module(module), function)

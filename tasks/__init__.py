@@ -1,0 +1,1 @@
+"""One Prefect task per stage: retries, delays, cache keys, artifacts."""
