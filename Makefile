@@ -1,0 +1,47 @@
+# Podline's commands. Everything is set up on first use; `make help` lists what there is.
+PYTHON ?= python3.11
+ROOT ?= podline-root
+UV_VERSION := 0.13.8
+
+VENV := .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow check lock clean
+
+help: ## this list
+	@echo "Podline: raw vision archives become a trained, evaluated, reported model."
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(READY) ## make the virtual environment in .venv and install the locked dependencies
+
+# The lock has hashes and no address: packages come from wherever this machine's pip gets its own.
+$(READY): requirements.lock pyproject.toml deployments/setup.sh
+	@PYTHON=$(PYTHON) UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV)
+	@touch $@
+
+run: $(READY) ## the whole flow on the built-in sample, here, on the CPU: convert, validate, train, evaluate, report
+	@echo "Podline: the whole flow on the drawn sample; everything it makes goes to $(ROOT)/"
+	@$(BIN)/podline run sample --root $(ROOT)
+
+test: $(READY) ## run the tests (the slow ones are in test-slow)
+	@echo "Podline: running the tests"
+	@$(BIN)/python -m pytest
+
+test-slow: $(READY) ## run the tests that take minutes
+	@echo "Podline: running the slow tests"
+	@$(BIN)/python -m pytest -m slow --timeout 1800
+
+check: $(READY) ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+lock: $(READY) ## compile requirements.lock again from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --group dev \
+	  --python-version 3.11 --output-file requirements.lock
+
+clean: ## remove the virtual environment
+	rm -rf $(VENV)
