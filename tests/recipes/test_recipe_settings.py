@@ -1,0 +1,53 @@
+"""Settings of recipes: durations that convert, bounds that refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podline.recipes.settings import Duration, ModelSettings, Recipe
+
+
+@pytest.mark.parametrize(
+    ("duration", "steps"),
+    [
+        (Duration(steps=7), 7),
+        (Duration(epochs=2), 126),
+        (Duration(epochs=0.5), 32),
+        (Duration(epochs=0.001), 1),
+        (Duration(epochs=0), 0),
+        (Duration(examples=1280), 10),
+        (Duration(examples=1), 1),
+        (Duration(examples=0), 0),
+    ],
+)
+def test_a_duration_in_steps(duration: Duration, steps: int) -> None:
+    assert duration.in_steps(steps_per_epoch=63, batch_size=128) == steps
+
+
+@pytest.mark.parametrize("given", [{}, {"steps": 1, "epochs": 1}, {"examples": 1, "epochs": 1, "steps": 1}])
+def test_a_duration_is_given_once(given: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="give exactly one of steps, epochs, examples"):
+        Duration(**given)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"batch_size": 0}, "greater than or equal to 1"),
+        ({"epochs": 3}, "Extra inputs are not permitted"),
+        ({"name": "a b"}, "should match pattern"),
+        ({"label_smoothing": 1.0}, "less than 1"),
+        ({"model": {"kind": "vgg"}}, "'linear', 'resnet' or 'mobilenetv2'"),
+    ],
+)
+def test_a_wrong_value_is_refused_where_it_is_written(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Recipe.model_validate({"name": "x", "dataset": "sample", **change})
+
+
+@pytest.mark.parametrize("settings", [{"l2": 0.1}, {"l2_layers": ("dense",)}])
+def test_l2_without_layers_and_layers_without_l2_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="give both or neither"):
+        ModelSettings(**settings)

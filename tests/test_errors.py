@@ -1,0 +1,52 @@
+"""Errors: two branches, exit codes that tell them apart, and the way across a process border."""
+
+from __future__ import annotations
+
+import pytest
+
+from podline import errors
+
+
+@pytest.mark.parametrize(
+    ("error", "transient", "exit_code"),
+    [
+        (errors.SettingsError("x"), False, 2),
+        (errors.SourceError("x"), False, 3),
+        (errors.ArtifactError("x"), False, 4),
+        (errors.StoreError("x"), False, 5),
+        (errors.DivergenceError("x"), False, 6),
+        (errors.SanityError("x"), False, 7),
+        (errors.ChildKilledError("x"), True, 75),
+        (errors.StageTimeoutError("x"), True, 75),
+        (errors.HangError("x"), True, 75),
+        (errors.StoreUnavailableError("x"), True, 75),
+        (errors.PreemptedError("x"), True, 143),
+        (errors.PodlineError("x"), False, 1),
+        (ValueError("x"), False, None),
+        (None, False, None),
+    ],
+)
+def test_the_class_says_whether_to_retry(error: BaseException | None, transient: bool, exit_code: int | None) -> None:
+    assert errors.is_transient(error) is transient
+    assert getattr(error, "exit_code", None) == exit_code
+
+
+def test_an_error_keeps_its_class_and_message_across_json() -> None:
+    back = errors.from_json(errors.HangError("no progress for 60 s").to_json())
+    assert type(back) is errors.HangError
+    assert str(back) == "no progress for 60 s"
+
+
+def test_an_unknown_type_is_neither_lost_nor_retried() -> None:
+    back = errors.from_json({"type": "ZeroDivisionError", "message": "division by zero"})
+    assert type(back) is errors.PodlineError
+    assert str(back) == "ZeroDivisionError: division by zero"
+    assert not errors.is_transient(back)
+
+
+def test_every_transient_error_says_its_delays() -> None:
+    for name in dir(errors):
+        kind = getattr(errors, name)
+        if isinstance(kind, type) and issubclass(kind, errors.TransientError):
+            assert kind.retry_delays
+            assert all(delay > 0 for delay in kind.retry_delays)
