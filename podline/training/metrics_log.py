@@ -1,0 +1,226 @@
+"""``metrics.jsonl`` and ``events.jsonl``: what a run measured and what happened to it. Neither needs TensorFlow.
+
+``metrics.jsonl`` has one line for every stretch of steps and one for every evaluation, in the order in which they came.
+It has no gap and no repeat, whatever broke the run off: a checkpoint knows how many bytes the file had when it was
+written (and their checksum), and a run that goes on from it cuts the file back to there.
+
+``events.jsonl`` is never cut: it tells what happened, interruptions included.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from podline.errors import ArtifactError
+from podline.frozen import Frozen
+from podline.storage import explained
+
+METRICS = "metrics.jsonl"
+EVENTS = "events.jsonl"
+
+
+class StepsLine(Frozen):
+    """A stretch of training steps.
+
+    Attributes:
+        step: how many steps the run has done at the end of the stretch.
+        epoch: the same in passes over the data.
+        loss: mean of ``losses``.
+        accuracy: share of the stretch's examples, as augmented, that the model got right while it learned from them.
+        learning_rate: of the stretch's last step.
+        examples_per_second: over the stretch.
+        waiting: share of the stretch's time in which the device waited for input, 0…1.
+        seconds: time spent in training steps so far, over all starts of the run.
+        time: Unix time at the end of the stretch.
+        losses: the loss of each step, float32 as it came from the device; the last is step number ``step``.
+    """
+
+    kind: Literal["train"] = "train"
+    step: int
+    epoch: float
+    loss: float
+    accuracy: float
+    learning_rate: float
+    examples_per_second: float
+    waiting: float
+    seconds: float
+    time: float
+    losses: tuple[float, ...]
+
+
+class EvaluationLine(Frozen):
+    """An evaluation during training, of every example of a split once, with the averaged weights if there are any.
+
+    Attributes:
+        step: how many training steps the weights had.
+        epoch: the same in passes over the data.
+        split: what was evaluated.
+        examples: how many examples it has.
+        loss: mean cross-entropy, without label smoothing and without the model's penalties.
+        accuracy: top-1.
+        seconds: what the evaluation took.
+        time: Unix time at its end.
+    """
+
+    kind: Literal["evaluation"] = "evaluation"
+    step: int
+    epoch: float
+    split: str
+    examples: int
+    loss: float
+    accuracy: float
+    seconds: float
+    time: float
+
+
+MetricsLine = Annotated[StepsLine | EvaluationLine, Field(discriminator="kind")]
+
+EventKind = Literal[
+    "started",  # training began at step 0
+    "restored",  # … or went on from a checkpoint
+    "checkpoint_damaged",  # a checkpoint was passed over
+    "checkpoint",  # a checkpoint was written
+    "preempted",  # the machine asked the run to end
+    "diverged",  # the loss was no finite number
+    "finished",  # all steps are done and the model is written
+]
+
+
+class EventLine(Frozen):
+    """Something that happened to a run.
+
+    Attributes:
+        time: Unix time.
+        event: what happened.
+        step: how many steps the run had done.
+        message: the same in words.
+    """
+
+    time: float
+    event: EventKind
+    step: int
+    message: str
+
+
+_METRICS_LINE: TypeAdapter[StepsLine | EvaluationLine] = TypeAdapter(MetricsLine)
+
+
+def read_metrics(path: Path) -> list[StepsLine | EvaluationLine]:
+    """The lines of a ``metrics.jsonl``; a last line without its end, which a killed process leaves, is left out.
+
+    Raises:
+        StoreError: it cannot be read.
+        ArtifactError: a line is not what it must be.
+    """
+    lines: list[StepsLine | EvaluationLine] = []
+    for number, text in _whole_lines(path):
+        try:
+            lines.append(_METRICS_LINE.validate_json(text))
+        except ValueError as error:
+            raise ArtifactError(f"{path}:{number} is not a line of metrics ({error}); train the run again") from error
+    return lines
+
+
+def read_events(path: Path) -> list[EventLine]:
+    """The lines of an ``events.jsonl``, like :func:`read_metrics`."""
+    lines = []
+    for number, text in _whole_lines(path):
+        try:
+            lines.append(EventLine.model_validate_json(text))
+        except ValueError as error:
+            raise ArtifactError(f"{path}:{number} is not an event ({error}); delete the line") from error
+    return lines
+
+
+def _whole_lines(path: Path) -> list[tuple[int, bytes]]:
+    with explained("read", path):
+        *whole, _ = path.read_bytes().split(b"\n")
+    return list(enumerate(whole, start=1))
+
+
+class LogMark(Frozen):
+    """How long a log was at some moment, and the sha256 of what it held."""
+
+    bytes: int
+    sha256: str
+
+
+class MetricsLog:
+    """``metrics.jsonl`` while a run writes it.
+
+    Every line is handed to the operating system at once; :meth:`mark` also waits for the disk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+        with explained("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = path.open("ab")
+
+    def holds(self, mark: LogMark) -> bool:
+        """Whether the file still begins with what it held at the mark."""
+        with explained("read", self.path):
+            content = self.path.read_bytes()[: mark.bytes]
+        return len(content) == mark.bytes and hashlib.sha256(content).hexdigest() == mark.sha256
+
+    def cut(self, mark: LogMark | None = None) -> list[StepsLine | EvaluationLine]:
+        """Goes back to a mark (to the beginning without one) and returns the lines that are left."""
+        length = mark.bytes if mark else 0
+        with explained("write", self.path):
+            self._stream.truncate(length)
+            self._stream.seek(length)
+            self._hash = hashlib.sha256(self.path.read_bytes())
+        self._bytes = length
+        return read_metrics(self.path)
+
+    def write(self, line: StepsLine | EvaluationLine) -> None:
+        """Appends a line."""
+        data = (json.dumps(line.model_dump(mode="json"), allow_nan=False) + "\n").encode()
+        with explained("write", self.path):
+            self._stream.write(data)
+            self._stream.flush()
+        self._hash.update(data)
+        self._bytes += len(data)
+
+    def mark(self) -> LogMark:
+        """The log as it is now, safely on the disk."""
+        with explained("write", self.path):
+            os.fsync(self._stream.fileno())
+        return LogMark(bytes=self._bytes, sha256=self._hash.hexdigest())
+
+    def close(self) -> None:
+        """Ends the writing."""
+        self._stream.close()
+
+
+class EventLog:
+    """``events.jsonl`` while a run writes it; what a killed process left of a line is removed first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with explained("write", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                content = path.read_bytes()
+                os.truncate(path, content.rfind(b"\n") + 1)
+
+    def write(self, event: EventKind, step: int, message: str) -> None:
+        """Appends an event, safely on the disk."""
+        line = EventLine(time=time.time(), event=event, step=step, message=message)
+        with explained("write", self.path), self.path.open("ab") as stream:
+            stream.write((line.model_dump_json() + "\n").encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    def read(self) -> list[EventLine]:
+        """All events so far."""
+        return read_events(self.path) if self.path.exists() else []
