@@ -7,13 +7,16 @@ never travel and memory is one shard a worker.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.manifest import Quarantined, SourceFile
+from podline.errors import SourceError
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,24 @@ class RowBlock:
     count: int
     layout: Literal["chw", "hwc"]
 
+    def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
+        """Reads image ``images[i]`` into ``out[rows[i]]``, as it is stored.
+
+        One positioned read an image: as fast as a fresh memory map of the file, and the pages that it touches do not
+        count as this process's memory.
+
+        Raises:
+            SourceError: the file is gone or shorter than it was.
+        """
+        try:
+            with Path(self.path).open("rb", buffering=0) as stream:
+                number, places = stream.fileno(), (self.offset + images * self.stride).tolist()
+                read = sum(os.preadv(number, (out[row],), place) for row, place in zip(rows, places, strict=True))
+        except OSError as error:
+            raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        if read != len(rows) * out.shape[1]:
+            raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
+
 
 @dataclass(frozen=True)
 class SourceSplit:
@@ -53,7 +74,7 @@ class SourceSplit:
     Attributes:
         name: ``train`` or ``test``.
         image_shape: (height, width, channels).
-        blocks: where the images are.
+        blocks: where the images are; all in one layout.
         labels: feature name → uint8 array, one value a record, over all blocks in order.
         kept: positions, over all blocks, of the records that are not quarantined; None when all are.
     """
@@ -81,23 +102,25 @@ class SourceSplit:
         """The records at some positions, in the order given.
 
         Returns:
-            ``image``: uint8, (len(indices), height, width, channels); every label feature: int64, (len(indices),).
+            ``image``: uint8, (len(indices), height, width, channels), where the source stores planes as a view of them;
+            every label feature: int64, (len(indices),).
+
+        Raises:
+            SourceError: a raw file is gone or shorter than it was.
         """
         places = indices if self.kept is None else self.kept[indices]
         height, width, channels = self.image_shape
-        pixels = height * width * channels
-        images = np.empty((len(places), height, width, channels), np.uint8)
+        stored = np.empty((len(places), height * width * channels), np.uint8)
         first = 0
         for block in self.blocks:
             chosen = np.flatnonzero((places >= first) & (places < first + block.count))
             if len(chosen):
-                raw = np.memmap(block.path, np.uint8, "r", block.offset, ((block.count - 1) * block.stride + pixels,))
-                rows = np.lib.stride_tricks.as_strided(raw, (block.count, pixels), (block.stride, 1), writeable=False)
-                taken = rows[places[chosen] - first]
-                if block.layout == "chw":
-                    taken = taken.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
-                images[chosen] = taken.reshape(-1, height, width, channels)
+                block.read_into(stored, chosen, places[chosen] - first)
             first += block.count
+        if self.blocks[0].layout == "chw":
+            images = stored.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+        else:
+            images = stored.reshape(-1, height, width, channels)
         return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
 
 
