@@ -75,7 +75,7 @@ class TrainingOrder:
                 f"batch_size={batch_size} vs {count} examples: a batch needs from 1 to all of the examples"
             )
         self.count, self.batch_size, self.seed = count, batch_size, seed
-        self._epoch, self._order = -1, np.empty(0, np.int64)
+        self._latest = (-1, np.empty(0, np.int64))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -83,8 +83,12 @@ class TrainingOrder:
         return self.count // self.batch_size
 
     def batch(self, step: int) -> tuple[int, npt.NDArray[np.int64]]:
-        """The epoch of a global step (counted from 0) and the ids of its examples, shape (batch_size,)."""
+        """The epoch of a global step (counted from 0) and the ids of its examples, shape (batch_size,).
+
+        Threads may share an order: one that is still in the old epoch never sees the new one's permutation.
+        """
         epoch, place = divmod(step, self.steps_per_epoch)
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, permutation(self.seed, "order", epoch, self.count)
-        return epoch, self._order[place * self.batch_size : (place + 1) * self.batch_size]
+        latest = self._latest
+        if latest[0] != epoch:
+            self._latest = latest = (epoch, permutation(self.seed, "order", epoch, self.count))
+        return epoch, latest[1][place * self.batch_size : (place + 1) * self.batch_size]
