@@ -5,10 +5,11 @@ A stage function takes a :class:`Reporter` and never prints. The vocabulary is s
 ======== ==================================================================================================
 event    fields
 ======== ==================================================================================================
+start    ``stage``; said by the supervisor before it looks for an earlier result
 progress ``stage``, ``done``, ``total``, ``unit``, ``metrics`` (name → number)
 log      ``stage``, ``level`` (``info`` or ``warning``), ``message``
-result   ``result`` (the stage's result as JSON); the last line of a child that ended well
-error    ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last line of a child that failed
+result   ``stage``, ``result`` (the stage's result as JSON); the last line of a child that ended well
+error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`); the last of a child that failed
 ======== ==================================================================================================
 """
 

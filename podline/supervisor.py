@@ -1,0 +1,228 @@
+"""Runs a stage in a child process, and answers for it: its progress, its time, its death, and all that it started.
+
+What the child writes to its standard output and error goes to ``.podline/logs/<stage>-<digest>.log`` in the store, so
+that the noise of libraries never reaches a terminal. Only events count as signs of life: there is no heartbeat that a
+hung stage would go on giving, so a stage reports progress more often than ``silence``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from podline import processes
+from podline.child import Order
+from podline.errors import (
+    ChildKilledError,
+    HangError,
+    PodlineError,
+    StageTimeoutError,
+    from_json,
+)
+from podline.progress import Event, Listener, Reporter
+from podline.settings import STAGE_MARK, child_environment
+from podline.stages import Result, Spec, Stage, stage_of
+from podline.storage import explained, open_store
+
+R = TypeVar("R", bound=Result)
+
+DEFAULT_GRACE = 30.0
+_POLL = 0.2
+# From a child's last event to its end: interpreters with TensorFlow in them take a while to go.
+_EXIT_SECONDS = 20.0
+_TAIL_LINES = 6
+
+
+def run_stage(
+    spec: Spec,
+    listener: Listener,
+    *,
+    timeout: float | None = None,
+    silence: float | None = None,
+    grace: float = DEFAULT_GRACE,
+) -> Any:
+    """A stage's result: an earlier one if it is still whole, else that of a child process.
+
+    The child and all that it started are gone when this returns or raises, whatever the reason; if this process is
+    killed, they end by themselves within seconds.
+
+    Args:
+        spec: what the stage is given.
+        listener: gets the stage's events, from ``start`` to ``result`` or ``error``.
+        timeout: seconds that the stage may take.
+        silence: seconds that it may go without an event.
+        grace: seconds between SIGTERM, at which a stage saves what it has, and SIGKILL.
+
+    Returns:
+        The stage's result.
+
+    Raises:
+        PodlineError: what the stage raised, as the same class.
+        StageTimeoutError: it took longer than ``timeout``.
+        HangError: it gave no sign of life for ``silence``.
+        ChildKilledError: it was ended by a signal.
+    """
+    stage = stage_of(spec)
+    listener({"event": "start", "stage": stage.name})
+    found = stage.find(spec, Reporter(stage.name, listener))
+    if found is not None:
+        listener({"event": "result", "stage": stage.name, "result": found.model_dump(mode="json")})
+        return found
+    with _started(stage, spec, listener, grace) as child:
+        for event in child.events(timeout, silence):
+            listener(event)
+            if event["event"] == "result":
+                return stage.result.model_validate(event["result"])
+            if event["event"] == "error":
+                raise child.error(event["error"])
+        raise child.unexplained()
+
+
+class _Child:
+    """A running child, the pipe that it tells its progress through, and the log of what it prints."""
+
+    def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
+        self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
+        self._log_start = log.stat().st_size
+        self._said_its_last = False
+
+    def events(self, timeout: float | None, silence: float | None) -> Iterator[Event]:
+        """The child's events as they come, until it has ended and all are read."""
+        started = heard = time.monotonic()
+        unfinished = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipe, selectors.EVENT_READ)
+            while True:
+                ended = processes.exit_code(self._process.pid) is not None
+                block = self._pipe.read() if selector.select(0 if ended else _POLL) else None
+                *lines, unfinished = (unfinished + (block or b"")).split(b"\n")
+                for line in lines:
+                    heard = time.monotonic()
+                    event = json.loads(line)
+                    self._said_its_last = event["event"] in ("result", "error")
+                    yield event
+                if ended and not block:
+                    return
+                if block == b"":  # closed, but not gone yet: nothing more to hear
+                    time.sleep(_POLL)
+                now = time.monotonic()
+                if timeout is not None and now - started > timeout:
+                    raise StageTimeoutError(
+                        f"{self._stage} took longer than its {timeout:g} s and was ended; what it had saved is kept, "
+                        f"and the next start goes on from there (the limit is the setting {self._stage}_timeout)"
+                    )
+                if silence is not None and now - heard > silence:
+                    raise HangError(
+                        f"{self._stage} gave no sign of progress for {silence:g} s and was ended; what it had saved is "
+                        f"kept, and the next start goes on from there (the limit is the setting silence)"
+                    )
+
+    def error(self, document: dict[str, Any]) -> PodlineError:
+        """The error that a child's last event tells of; one that no stage foresaw comes with the way to its log."""
+        error = from_json(document)
+        if type(error) is PodlineError:
+            return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")
+        return error
+
+    def unexplained(self) -> PodlineError:
+        """What to say of a child that ended without a word."""
+        code = processes.exit_code(self._process.pid) or 0
+        if code >= 0:
+            return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
+        name = signal.Signals(-code).name
+        why = {
+            "SIGKILL": " (by someone, or by the kernel because memory ran out)",
+            "SIGSEGV": " (a crash in native code)",
+            "SIGABRT": " (native code gave up)",
+        }.get(name, "")
+        return ChildKilledError(
+            f"{self._stage}: its process {self._process.pid} was ended by {name}{why}{self._tail()}"
+        )
+
+    def end(self, listener: Listener, grace: float) -> None:
+        """Waits for a child that said its last; asks any other one to end, and passes on what it logs meanwhile."""
+        seconds = _EXIT_SECONDS
+        if not self._said_its_last:
+            seconds = grace
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGTERM)
+        with contextlib.suppress(StageTimeoutError):
+            for event in self.events(timeout=seconds, silence=None):
+                if event["event"] == "log":
+                    listener(event)
+
+    def clear(self, mark: str) -> None:
+        """Kills all that is left of the child's group, and of sessions that its descendants made."""
+        processes.kill_group(self._process.pid)
+        self._process.wait()
+        processes.kill_marked(STAGE_MARK, mark)
+
+    def _tail(self) -> str:
+        with self._log.open("rb") as stream:
+            stream.seek(self._log_start)
+            text = stream.read().decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
+        return "".join(f"\n  {line}" for line in [f"the end of {self._log}:", *lines]) if lines else ""
+
+
+@contextlib.contextmanager
+def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: float) -> Iterator[_Child]:
+    """A child at work; it is gone, with all that came from it, when the body ends, by an exception of any kind too."""
+    mark = uuid.uuid4().hex
+    order = Order(
+        stage=stage.name,
+        run_at=stage.run_at,
+        find_at=stage.find_at,
+        spec_type=f"{stage.spec.__module__}:{stage.spec.__qualname__}",
+        result_type=f"{stage.result.__module__}:{stage.result.__qualname__}",
+        mark=mark,
+        spec=spec.model_dump(mode="json"),
+    )
+    log = _log_file(stage, spec)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with os.fdopen(reading, "rb", buffering=0) as pipe, log.open("ab") as output:
+        try:
+            process = subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
+                [sys.executable, "-P", "-m", "podline.child", stage.name, "--progress-fd", str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=child_environment(mark),
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        child = _Child(stage, process, pipe, log)
+        assert process.stdin is not None  # noqa: S101 (it is a pipe)
+        try:
+            with contextlib.suppress(BrokenPipeError):  # a child that is dead already is explained by its end
+                process.stdin.write(order.model_dump_json().encode() + b"\n")
+                process.stdin.flush()
+            yield child
+        finally:
+            try:
+                child.end(listener, grace)
+            finally:
+                child.clear(mark)
+                process.stdin.close()
+
+
+def _log_file(stage: Stage[Any, Any], spec: Spec) -> Path:
+    store = open_store(spec.root)
+    path = store.path(f".podline/logs/{stage.name}-{spec.digest()[:12]}.log")
+    with explained("write to the store", store.root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return path

@@ -1,0 +1,76 @@
+"""Settings: where each value comes from, and what is refused."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from podline import settings
+from podline.errors import SettingsError
+
+PROJECT = Path(__file__).parent.parent
+
+
+def test_the_environment_overrides_the_file_and_the_file_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "podline.toml"
+    file.write_text('root = "/data"\nworkers = 3\ntrain_timeout = 60\n')
+    loaded = settings.load(file, {"PODLINE_WORKERS": "5", "PATH": "/bin", "PODLINE_REAL_DATA": "/elsewhere"})
+    assert (loaded.root, loaded.workers, loaded.silence) == ("/data", 5, 900.0)
+    assert (loaded.timeout("train"), loaded.timeout("convert")) == (60.0, None)
+
+
+def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "podline.toml"
+    file.write_text("workers = 3\n")
+    assert settings.load(environment={"PODLINE_SETTINGS": str(file)}).workers == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("worker = 3", r"podline\.toml: there is no setting 'worker'; did you mean 'workers'\?"),
+        ("workers = 0", r"podline\.toml: workers = 0: Input should be greater than or equal to 1"),
+        ("[train]\ntimeout = 3", r"podline\.toml: there is no setting 'train'"),
+        ("workers = ", r"podline\.toml is not TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "podline.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=message) as caught:
+        settings.load(file, {})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"podline\.toml cannot be read: No such file"):
+        settings.load(tmp_path / "podline.toml", {})
+
+
+def test_an_unknown_variable_is_answered_with_the_nearest() -> None:
+    with pytest.raises(SettingsError, match="no setting 'PODLINE_WORKER'; did you mean 'PODLINE_WORKERS'"):
+        settings.load(environment={"PODLINE_WORKER": "3"})
+
+
+def test_a_variable_out_of_bounds_is_named() -> None:
+    with pytest.raises(SettingsError, match="PODLINE_SILENCE: silence = 'soon': Input should be a valid number"):
+        settings.load(environment={"PODLINE_SILENCE": "soon"})
+
+
+def _reads_the_environment(node: ast.AST) -> bool:
+    names = ("environ", "getenv", "putenv", "environb")
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "os" and any(alias.name in names for alias in node.names)
+    return isinstance(node, ast.Attribute) and node.attr in names
+
+
+def test_no_other_module_touches_the_environment() -> None:
+    modules = [path for top in ("podline", "beam_jobs", "tasks", "flows") for path in (PROJECT / top).rglob("*.py")]
+    readers = {
+        str(path.relative_to(PROJECT))
+        for path in modules
+        if any(_reads_the_environment(node) for node in ast.walk(ast.parse(path.read_text())))
+    }
+    assert readers == {"podline/settings.py"}

@@ -1,0 +1,237 @@
+"""The supervisor with real processes: every way in which a stage ends, and what is left of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_stages import ActResult, ActSpec
+
+from podline import errors
+from podline.progress import Event
+from podline.supervisor import run_stage
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _small_stages_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: float) -> ActResult:
+    return run_stage(ActSpec(root=str(root), act=name, number=number), listener or (lambda _event: None), **limits)
+
+
+def wait_for(path: Path, seconds: float = 20.0) -> int:
+    """The number in a note, once it is there."""
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def assert_gone(process: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while is_alive(process):
+        assert time.monotonic() < deadline, f"process {process} is still there after {seconds} s"
+        time.sleep(0.05)
+
+
+def test_a_stage_runs_in_a_process_of_its_own_and_is_found_the_second_time(tmp_path: Path) -> None:
+    events: list[Event] = []
+    first = act(tmp_path, "work", events.append, number=7)
+    assert (first.number, first.reused) == (7, False)
+    assert first.process != os.getpid()
+    assert [event["event"] for event in events] == ["start", "progress", "log", "progress", "result"]
+    assert all(event["stage"] == "act" for event in events)
+
+    events.clear()
+    second = act(tmp_path, "work", events.append, number=7)
+    assert second == first.model_copy(update={"reused": True})
+    assert [event["event"] for event in events] == ["start", "result"]
+    assert events[-1]["result"]["reused"] is True
+
+
+def test_a_damaged_artifact_makes_its_stage_run_again(tmp_path: Path) -> None:
+    first = act(tmp_path, "work", number=7)
+    (tmp_path / "acts" / "artifact").write_bytes(b"8")
+    events: list[Event] = []
+    again = act(tmp_path, "work", events.append, number=7)
+    assert again.process != first.process
+    assert not again.reused
+    assert "sha256" in events[1]["message"]
+    assert (tmp_path / "acts" / "artifact").read_bytes() == b"7"
+
+
+def test_what_a_child_prints_goes_to_its_log_and_never_blocks_it(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    events: list[Event] = []
+    act(tmp_path, "noise", events.append)
+    assert {"event": "log", "stage": "act", "level": "warning", "message": "that was loud"} in events
+    (log,) = (tmp_path / ".podline" / "logs").iterdir()
+    assert log.stat().st_size == 20_000 * 2 * 101
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_event_is_lost(tmp_path: Path) -> None:
+    events: list[Event] = []
+    act(tmp_path, "many events", events.append)
+    assert [event["done"] for event in events if event["event"] == "progress"] == [0, *range(20_000), 2]
+
+
+def test_an_error_is_raised_again_by_its_class(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with pytest.raises(errors.SourceError, match="a source that cannot be"):
+        act(tmp_path, "bad source", events.append)
+    assert events[-1]["event"] == "error"
+
+
+def test_a_bug_is_named_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+    with pytest.raises(errors.PodlineError, match="act: ZeroDivisionError: nobody thought of this") as caught:
+        act(tmp_path, "bug")
+    assert type(caught.value) is errors.PodlineError
+    (log,) = (tmp_path / ".podline" / "logs").iterdir()
+    assert str(log) in str(caught.value)
+    assert "Traceback" in log.read_text()
+
+
+def test_a_full_disk_that_a_stage_did_not_foresee_is_still_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.StoreError, match="no space left on the device"):
+        act(tmp_path, "no space")
+
+
+def test_an_end_without_a_word_comes_with_the_last_lines_of_the_log(tmp_path: Path) -> None:
+    with pytest.raises(errors.PodlineError, match=r"exit code 3 and no result\n.*\n  last words"):
+        act(tmp_path, "exit")
+
+
+@pytest.mark.parametrize(("name", "signal_name"), [("killed", "SIGKILL"), ("crash", "SIGSEGV")])
+def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
+    tmp_path: Path, name: str, signal_name: str
+) -> None:
+    with pytest.raises(errors.ChildKilledError, match=f"was ended by {signal_name}") as caught:
+        act(tmp_path, name)
+    assert errors.is_transient(caught.value)
+
+
+def test_silence_is_a_hang(tmp_path: Path) -> None:
+    started = time.monotonic()
+    with pytest.raises(errors.HangError, match="no sign of progress for 1 s"):
+        act(tmp_path, "sleep", silence=1.0)
+    assert time.monotonic() - started < 10
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_progress_is_no_silence_but_the_time_out_holds(tmp_path: Path) -> None:
+    with pytest.raises(errors.StageTimeoutError, match=r"took longer than its 2\.5 s"):
+        act(tmp_path, "linger", silence=1.0, timeout=2.5)
+
+
+def test_a_stage_that_is_ended_has_time_to_save(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with pytest.raises(errors.HangError):
+        act(tmp_path, "save when asked", events.append, silence=1.0, grace=10.0)
+    assert (tmp_path / "saved").exists()
+    assert events[-1]["message"] == "saved at SIGTERM"
+
+
+def test_a_stage_that_is_deaf_to_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
+    with pytest.raises(errors.HangError):
+        act(tmp_path, "deaf", silence=1.0, grace=0.3)
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_grandchildren_end_with_a_stage_that_ends_well(tmp_path: Path) -> None:
+    assert act(tmp_path, "family").number == 0
+    assert_gone(wait_for(tmp_path / "near"), 0.1)
+    assert_gone(wait_for(tmp_path / "far"), 0.1)
+
+
+def test_grandchildren_end_with_a_stage_that_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(errors.StageTimeoutError):
+        act(tmp_path, "family", number=1, timeout=2.0, grace=0.3)
+    for name in ("sleeping", "near", "far"):
+        assert_gone(wait_for(tmp_path / name), 0.1)
+
+
+def test_an_interrupt_of_the_parent_ends_the_child_and_goes_on(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        wait_for(tmp_path / "sleeping")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        act(tmp_path, "save when asked", grace=10.0)
+    thread.join()
+    assert (tmp_path / "saved").exists()
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_a_stage_runs_from_any_thread(tmp_path: Path) -> None:
+    results: list[ActResult] = []
+    thread = threading.Thread(target=lambda: results.append(act(tmp_path, "work", number=3)))
+    thread.start()
+    thread.join()
+    assert results[0].number == 3
+
+
+def _parent(root: Path, name: str, number: int = 0) -> subprocess.Popen[bytes]:
+    """A process that supervises a stage, to be killed."""
+    code = (
+        "from small_stages import ActSpec; from podline.supervisor import run_stage; "
+        f"run_stage(ActSpec(root={str(root)!r}, act={name!r}, number={number}), print)"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def test_kill_9_of_the_parent_ends_the_child_and_its_family(tmp_path: Path) -> None:
+    parent = _parent(tmp_path, "family", number=1)
+    child = wait_for(tmp_path / "sleeping")
+    parent.kill()
+    parent.wait()
+    for process in (child, wait_for(tmp_path / "near"), wait_for(tmp_path / "far")):
+        assert_gone(process, 4.0)
+
+
+def test_kill_9_of_the_parent_leaves_the_child_time_to_save(tmp_path: Path) -> None:
+    parent = _parent(tmp_path, "save when asked")
+    child = wait_for(tmp_path / "sleeping")
+    parent.kill()
+    parent.wait()
+    wait_for(tmp_path / "saved", 4.0)
+    assert_gone(child, 4.0)
+
+
+def test_a_second_start_waits_for_the_first_and_takes_its_result(tmp_path: Path) -> None:
+    events: list[Event] = []
+    first: list[ActResult] = []
+    thread = threading.Thread(target=lambda: first.append(act(tmp_path, "slow work", number=5)))
+    thread.start()
+    wait_for(tmp_path / "working")
+    second = act(tmp_path, "slow work", events.append, number=5)
+    thread.join()
+    assert second == first[0].model_copy(update={"reused": True})
+    assert "another process is at work" in events[1]["message"]
+
+
+def test_an_unwritable_root_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.StoreError, match="cannot write to the store"):
+        act(tmp_path / "file", "work")
