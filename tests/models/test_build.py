@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from podline.errors import SettingsError
+from podline.models.build import build_model, exportable, require_device
+from podline.models.counts import describe
+from podline.models.normalisation import FusedBatchNormalization
+from podline.recipes.settings import ModelSettings
+
+SMALL, GREY = (32, 32, 3), (28, 28, 1)
+MEAN, STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
+
+
+def images(count: int, shape: tuple[int, int, int] = SMALL) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+def small_model(**settings: object) -> keras.Model:
+    return build_model(ModelSettings.model_validate({"width": 0.25, **settings}), SMALL, 10, MEAN, STD)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "classes"),
+    [
+        (ModelSettings(kind="linear"), SMALL, 10),
+        (ModelSettings(), SMALL, 10),
+        (ModelSettings(width=0.5, depth=2, dropout=0.2), GREY, 10),
+        (ModelSettings(width=1.3), SMALL, 100),
+        (ModelSettings(kind="mobilenetv2", width=0.35), GREY, 10),
+        (ModelSettings(kind="mobilenetv2", width=1.4, dropout=0.2), SMALL, 100),
+        (ModelSettings(kind="mobilenetv2"), (224, 224, 3), 1000),
+    ],
+    ids=lambda value: f"{value.kind}-{value.width}" if isinstance(value, ModelSettings) else None,
+)
+def test_the_built_model_is_the_described_one(
+    settings: ModelSettings, shape: tuple[int, int, int], classes: int
+) -> None:
+    channels = shape[-1]
+    model = build_model(settings, shape, classes, [120.0] * channels, [60.0] * channels)
+    rows = describe(settings, shape, classes)
+    assert model.count_params() == rows.parameters
+    assert sum(variable.value.shape.num_elements() for variable in model.trainable_variables) == (
+        rows.trainable_parameters
+    )
+    for row in rows.layers:
+        layer = model.get_layer(row.name)
+        assert layer.count_params() == row.parameters, row
+        assert tuple(layer.output.shape[1:]) == row.output_shape, row
+
+
+def test_the_original_mobilenetv2_has_the_parameters_of_keras_own() -> None:
+    ours = build_model(ModelSettings(kind="mobilenetv2"), (224, 224, 3), 1000, MEAN, STD)
+    theirs = keras.applications.MobileNetV2(weights=None)
+    trainable = [tuple(variable.shape) for variable in ours.trainable_variables]
+    assert trainable == [tuple(variable.shape) for variable in theirs.trainable_variables]
+    assert sum(int(np.prod(shape)) for shape in trainable) == 3_504_872
+
+
+def test_pixels_are_normalised_inside() -> None:
+    model = build_model(ModelSettings(kind="linear"), SMALL, 10, MEAN, (*STD[:2], 0.0))
+    pixels = images(3)
+    normalised = keras.Model(model.input, model.get_layer("normalise").output)(pixels)
+    expected = (pixels - np.array(MEAN)) / np.array((*STD[:2], 1.0))  # a channel that never varies is only centred
+    np.testing.assert_allclose(normalised, expected, rtol=0, atol=1e-4)  # float32 of values up to 140
+    logits = model(pixels)
+    assert (model.input.dtype, logits.dtype) == ("uint8", "float32")
+    kernel, bias = model.get_layer("classifier").get_weights()
+    np.testing.assert_allclose(logits, expected.reshape(3, -1) @ kernel + bias, rtol=0, atol=1e-2)
+
+
+def test_l2_is_on_the_named_layers_only() -> None:
+    model = small_model(l2=0.5, l2_layers=("classifier", "stage1"))
+    kernels = [variable for variable in model.trainable_variables if variable.name == "kernel"]
+    chosen = [kernel for kernel in kernels if kernel.path.startswith(("classifier", "stage1"))]
+    assert len(chosen) == 4 < len(kernels)
+    expected = sum(0.5 * float((kernel.numpy() ** 2).sum()) for kernel in chosen)
+    assert float(sum(model.losses)) == pytest.approx(expected, rel=1e-5)
+    assert small_model().losses == []
+
+
+def test_the_seed_gives_the_weights() -> None:
+    def weights(seed: int) -> np.ndarray:
+        keras.utils.set_random_seed(seed)
+        return np.concatenate([value.ravel() for value in small_model().get_weights()])
+
+    first = weights(1)
+    np.testing.assert_array_equal(first, weights(1))
+    assert (first != weights(2)).any()
+
+
+def test_batch_norm_is_keras_batch_norm() -> None:
+    batch = np.random.default_rng(1).normal(3, 2, (4, 5, 5, 6)).astype(np.float32)
+    ours, theirs = FusedBatchNormalization(momentum=0.75), keras.layers.BatchNormalization(momentum=0.75)
+    for layer in (ours, theirs):
+        layer.build(batch.shape)
+        layer.gamma.assign(np.arange(1, 7))
+        layer.beta.assign(np.arange(6))
+    # Two orders of summing float32: a few units in the last place of values up to 20.
+    np.testing.assert_allclose(ours(batch, training=True), theirs(batch, training=True), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(ours.moving_mean, theirs.moving_mean, rtol=1e-5)
+    unbiased = 0.75 + 0.25 * batch.var((0, 1, 2), ddof=1)
+    np.testing.assert_allclose(ours.moving_variance, unbiased, rtol=1e-5)
+    theirs.moving_variance.assign(ours.moving_variance)
+    np.testing.assert_allclose(ours(batch), theirs(batch), rtol=0, atol=1e-4)
+
+
+def test_plain_keras_opens_the_export(tmp_path: Path) -> None:
+    model = small_model(dropout=0.5)
+    pixels = images(5)
+    for _ in range(3):
+        model(pixels, training=True)  # moving averages that are not the initial ones
+    file = tmp_path / "model.keras"
+    exportable(model).save(file)
+    np.save(tmp_path / "pixels.npy", pixels)
+    code = (
+        "import keras, numpy as np, sys; model = keras.models.load_model('model.keras');"
+        "np.save('logits.npy', model(np.load('pixels.npy'))); again = keras.models.model_from_json(model.to_json());"
+        "print(model.input.dtype, again.count_params(), 'podline' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert answer.stdout.split() == ["uint8", str(model.count_params()), "False"]
+    # Another order of float32 operations in each norm, through six of them.
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), model(pixels), rtol=0, atol=1e-4)
+
+
+def test_channels_first_is_refused_by_name_without_a_gpu() -> None:
+    with pytest.raises(SettingsError, match=r"data_format=channels_first needs a GPU; the devices here: .*CPU:0"):
+        small_model(data_format="channels_first")
+    require_device("channels_first", ["/device:CPU:0", "/device:GPU:0"])
+    require_device("channels_last", ["/device:CPU:0"])
+
+
+@pytest.mark.parametrize("kind", ["linear", "resnet", "mobilenetv2"])
+def test_channels_first_builds_with_the_same_weights(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"kind": kind, "width": 0.35}
+    last = small_model(**settings)
+    monkeypatch.setattr("podline.models.build.require_device", lambda data_format, devices: None)
+    first = small_model(**settings, data_format="channels_first")
+    assert [w.shape for w in first.get_weights()] == [w.shape for w in last.get_weights()]
+    if kind != "linear":
+        assert first.get_layer("stem_conv").output.shape[1:] == tuple(
+            np.roll(last.get_layer("stem_conv").output.shape[1:], 1)
+        )
+
+
+def test_constants_of_another_number_of_channels_are_refused() -> None:
+    with pytest.raises(SettingsError, match="mean of 1 and deviation of 3 channels vs images of 3"):
+        build_model(ModelSettings(), SMALL, 10, [120.0], STD)
