@@ -1,0 +1,431 @@
+"""Pickles read as data: arrays, bytes, strings, numbers and plain containers, and nothing that could run.
+
+A pickle is a program for a stack machine. Python's own ``Unpickler`` can be told which names it may import, but it
+still calls them, allocates what a byte count claims, and hashes whatever nested thing is made a dictionary's key. This
+reader has no way to import or call anything: ``numpy.dtype`` and the few other names that an array needs are tokens
+here, whose arguments are checked and noted down. Work and memory are bounded by the file's size.
+
+As a gift of the approach, long byte strings are not read at all: they become a :class:`Span`, a place in the file, from
+which the pixels can be mapped later.
+
+Protocols 0 to 5 are read, as Python 2 and 3 and NumPy 1 and 2 write them. The opcodes' arguments are parsed by the
+standard library's ``pickletools``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+import mmap
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from podline.data.sources.rawfiles import reading
+from podline.errors import SourceError
+
+# Shorter byte strings are keys and names, and are read at once.
+_LONG_BYTES = 256
+# A file may have this many opcodes and one more for every 64 bytes: the official batches have about one for 600, a file
+# whose labels are NumPy scalars one for 250. It bounds memory: no opcode makes more than one small object.
+_FREE_OPCODES, _BYTES_PER_OPCODE = 20_000, 64
+
+_PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes that lie in the pickle's file as they are, from ``offset`` on."""
+
+    offset: int
+    size: int
+
+
+@dataclass
+class PickledArray:
+    """A NumPy array as its pickle describes it; the element count and the byte count agree.
+
+    Attributes:
+        dtype: a plain number's or bool's.
+        shape: as pickled.
+        fortran: the bytes are in column-major order.
+        data: the elements: a place in the file, or short bytes.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    data: Span | bytes
+
+    def load(self, path: Path) -> np.ndarray:
+        """The array itself; a long one is mapped from the pickle's file, read-only."""
+        if isinstance(self.data, Span):
+            raw = np.memmap(path, np.uint8, "r", self.data.offset, (self.data.size,)) if self.data.size else b""
+        else:
+            raw = self.data
+        return np.frombuffer(raw, self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
+
+
+def read_pickle(path: Path, shown: str = "") -> Any:
+    """What a pickle holds.
+
+    Args:
+        path: an uncompressed pickle file.
+        shown: what errors call it, if not by its path.
+
+    Returns:
+        None, bool, int, float, str, bytes, :class:`Span` (in place of long bytes), list, tuple, dict,
+        :class:`PickledArray`. Byte strings that are a dictionary's keys are decoded: Python 2 wrote all keys so.
+
+    Raises:
+        SourceError: it is truncated or damaged, it holds something else than data, or it is out of proportion.
+    """
+    with reading(path), path.open("rb") as stream:
+        if not path.stat().st_size:
+            raise SourceError(f"{shown or path} is empty: 0 bytes; {_REMEDY}")
+        with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Machine(data, shown or str(path)).run()
+
+
+_REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A module's name that a pickle refers to: a token, never the thing itself."""
+
+    module: str
+    name: str
+
+
+@dataclass
+class _Dtype:
+    """A ``numpy.dtype`` in the making: the pickle gives kind and size first and the byte order afterwards."""
+
+    code: str
+    order: str = "|"
+
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.order.replace("|", "=") + self.code)
+
+
+class _Machine:
+    """The stack machine of one pickle."""
+
+    def __init__(self, data: mmap.mmap, shown: str) -> None:
+        self.data, self.shown, self.at = data, shown, 0
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []  # the stacks that marks have put aside
+        self.memo: dict[int, Any] = {}
+
+    def run(self) -> Any:
+        limit = _FREE_OPCODES + len(self.data) // _BYTES_PER_OPCODE
+        try:
+            for _ in range(limit):
+                self.at = self.data.tell()
+                opcode = self.data.read_byte()
+                if opcode == _STOP:
+                    return self._finish()
+                argument, act = _ACTIONS.get(opcode) or self._unknown(opcode)
+                act(self, argument(self.data) if argument else None)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            # Whatever the machine stumbles over is the file's doing: it works on nothing else.
+            if self.data.tell() >= len(self.data):
+                raise self.error(f"the pickle ends early ({_shown(error)})", self.data.tell()) from error
+            raise self.error(f"the pickle is damaged ({type(error).__name__}: {_shown(error)})") from error
+        raise self.error(
+            f"the pickle has more than {limit:,} opcodes in {len(self.data):,} bytes, which no data set needs"
+        )
+
+    def error(self, what: str, at: int | None = None) -> SourceError:
+        """What is wrong with the file, and where in it."""
+        place = f"at byte {self.at if at is None else at:,} of {len(self.data):,}"
+        return SourceError(f"{self.shown}: {what}, {place}; {_REMEDY}")
+
+    def refusal(self, what: str) -> SourceError:
+        """What the file holds that could be code."""
+        return self.error(f"the pickle asks for {what}, which is not data, and none of it was run")
+
+    def _unknown(self, opcode: int) -> NoReturn:
+        names = {ord(known.code): known.name for known in pickletools.opcodes}
+        if opcode not in names:
+            raise self.error(f"the pickle is damaged (no opcode {opcode:#04x})")
+        raise self.refusal(f"the opcode {names[opcode]}")
+
+    def _finish(self) -> Any:
+        if self.data.tell() != len(self.data):
+            raise self.error(f"{len(self.data) - self.data.tell():,} bytes follow the end of the pickle")
+        (value,) = self.stack
+        return value
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def mark(self, _argument: None) -> None:
+        self.below.append(self.stack)
+        self.stack = []
+
+    def pop_mark(self) -> list[Any]:
+        """What was pushed since the last mark."""
+        items, self.stack = self.stack, self.below.pop()
+        return items
+
+    def long_bytes(self, size: int) -> None:
+        """Pushes ``size`` bytes from here on: themselves if short, their place if long."""
+        start = self.data.tell()
+        if size < 0 or start + size > len(self.data):
+            raise self.error(f"the pickle ends early: {size:,} bytes announced vs {len(self.data) - start:,} left")
+        if size < _LONG_BYTES:
+            self.push(self.data.read(size))
+        else:
+            self.data.seek(size, 1)
+            self.push(Span(start, size))
+
+    def store(self, place: int) -> None:
+        self.memo[place] = self.stack[-1]
+
+    def fetch(self, place: int) -> None:
+        self.push(self.memo[place])
+
+    def append(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if type(target) is not list:
+            raise TypeError(f"items for a {type(target).__name__}")
+        target.extend(items)
+
+    def set_items(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if type(target) is not dict:
+            raise TypeError(f"keys for a {type(target).__name__}")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[_key(key)] = value
+
+    def name(self, module: str, name: str) -> None:
+        wanted = _Name(module, name)
+        if wanted not in _CALLS and wanted != _NDARRAY:
+            raise self.refusal(_shown(f"{module}.{name}"))
+        self.push(wanted)
+
+    def call(self, _argument: None) -> None:
+        """``REDUCE``: what a name makes of its arguments, by our own rules."""
+        arguments, name = self.stack.pop(), self.stack.pop()
+        if not isinstance(name, _Name) or name not in _CALLS:
+            raise self.refusal(
+                f"a call of {name.module}.{name.name}" if isinstance(name, _Name) else "a call of a value"
+            )
+        self.push(_CALLS[name](*arguments))
+
+    def build(self, _argument: None) -> None:
+        """``BUILD``: the state of an array or a dtype."""
+        state, target = self.stack.pop(), self.stack[-1]
+        if isinstance(target, PickledArray):
+            _version, shape, dtype, fortran, data = state
+            made = _array(data, dtype, shape, "F" if fortran else "C")
+            target.dtype, target.shape, target.fortran, target.data = made.dtype, made.shape, made.fortran, made.data
+        elif isinstance(target, _Dtype):
+            order, *compound = state[1:5]
+            if _text(order) not in "<>|=" or any(part is not None for part in compound):
+                raise ValueError("a dtype with fields")
+            target.order = _text(order)
+        else:
+            raise self.refusal(f"the state of a {type(target).__name__}")
+
+
+def _shown(text: object) -> str:
+    """Text out of a file that is not trusted, fit for one line of an error message."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:120])
+
+
+def _key(key: Any) -> str | int:
+    """A dictionary's key; nothing nested is ever hashed."""
+    if type(key) is bytes:
+        return key.decode("latin-1")
+    if type(key) in (str, int):
+        return key
+    raise TypeError(f"a dictionary's key is a {type(key).__name__}")
+
+
+def _text(value: Any) -> str:
+    if type(value) is bytes:
+        return value.decode("latin-1")
+    if type(value) is str:
+        return value
+    raise TypeError(f"a {type(value).__name__} vs text")
+
+
+def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> PickledArray:
+    """An array's description, once its parts are known to fit each other."""
+    if not isinstance(data, Span | bytes):
+        raise TypeError(f"an array's elements are a {type(data).__name__} vs bytes")
+    if type(shape) is not tuple or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
+        raise ValueError("an array's shape is not a tuple of up to four sizes")
+    number, available = dtype.dtype(), data.size if isinstance(data, Span) else len(data)
+    needed = math.prod(shape) * number.itemsize
+    if needed != available:
+        raise ValueError(f"an array of shape {shape} and dtype {number} needs {needed} bytes vs {available} here")
+    return PickledArray(number, shape, _text(order) == "F", data)
+
+
+def _empty_array(_type: _Name, _shape: Any, _typecode: Any) -> PickledArray:
+    """``numpy.core.multiarray._reconstruct``: an array that ``BUILD`` will describe."""
+    return PickledArray(np.dtype(np.uint8), (0,), False, b"")
+
+
+def _dtype(code: Any, _align: Any = False, _copy: Any = True) -> _Dtype:
+    if _text(code) not in _PLAIN_DTYPES:
+        raise ValueError(f"an array of dtype {_shown(_text(code))} vs plain numbers")
+    return _Dtype(_text(code))
+
+
+def _scalar(dtype: _Dtype, data: bytes) -> int | float | bool:
+    """``numpy.core.multiarray.scalar``: one number."""
+    (value,) = np.frombuffer(data, dtype.dtype()).tolist()
+    return value
+
+
+def _encode(text: str, encoding: Any = "latin1") -> bytes:
+    """``_codecs.encode``: how Python 3 writes bytes in protocols 0 to 2."""
+    if _text(encoding) not in ("latin1", "latin-1"):
+        raise ValueError(f"text encoded as {_shown(_text(encoding))} vs latin1")
+    return text.encode("latin-1")
+
+
+def _no_bytes() -> bytes:
+    """``bytes()``: how Python 3 writes empty bytes in protocols 0 to 2."""
+    return b""
+
+
+_NDARRAY = _Name("numpy", "ndarray")
+# The names that a pickled array is made of, under NumPy 1 and 2, and what this machine does in their place.
+_CALLS: dict[_Name, Callable[..., Any]] = {
+    _Name("numpy.core.multiarray", "_reconstruct"): _empty_array,
+    _Name("numpy._core.multiarray", "_reconstruct"): _empty_array,
+    _Name("numpy.core.multiarray", "scalar"): _scalar,
+    _Name("numpy._core.multiarray", "scalar"): _scalar,
+    _Name("numpy.core.numeric", "_frombuffer"): _array,
+    _Name("numpy._core.numeric", "_frombuffer"): _array,
+    _Name("numpy", "dtype"): _dtype,
+    _Name("_codecs", "encode"): _encode,
+    _Name("__builtin__", "bytes"): _no_bytes,
+    _Name("builtins", "bytes"): _no_bytes,
+}
+
+
+def _python2_string(data: mmap.mmap) -> bytes:
+    """The argument of ``STRING``, protocol 0: a quoted Python 2 literal to the end of the line."""
+    line = data.readline()
+    if len(line) < 3 or line[:1] not in (b"'", b'"') or line[-2:] != line[:1] + b"\n":
+        raise ValueError("a string without its quotes")
+    return codecs.escape_decode(line[1:-2])[0]
+
+
+def _stack_name(machine: _Machine, _argument: None) -> None:
+    name, module = _text(machine.stack.pop()), _text(machine.stack.pop())
+    machine.name(module, name)
+
+
+def _global_name(machine: _Machine, argument: str) -> None:
+    module, _, name = argument.partition(" ")
+    machine.name(module, name)
+
+
+def _refuse_instance(machine: _Machine, argument: str) -> None:
+    raise machine.refusal(_shown(".".join(argument.split(" ", 1))))
+
+
+def _push_value(value: Any) -> Callable[[_Machine, Any], object]:
+    return lambda machine, _argument: machine.push(value)
+
+
+def _push_top(count: int) -> Callable[[_Machine, Any], object]:
+    def act(machine: _Machine, _argument: None) -> None:
+        items = tuple(machine.stack[-count:])
+        if len(items) != count:
+            raise IndexError("the stack is empty")
+        machine.stack[-count:] = [items]
+
+    return act
+
+
+def _sized_bytes(width: int, signed: bool = False) -> tuple[Callable[[Any], Any], Callable[[_Machine, Any], object]]:
+    """Reads the byte count in ``width`` little-endian bytes, then the bytes."""
+
+    def count(data: mmap.mmap) -> int:
+        field = data.read(width)
+        if len(field) != width:
+            raise ValueError("a byte count is cut off")
+        return int.from_bytes(field, "little", signed=signed)
+
+    return count, lambda machine, size: machine.long_bytes(size)
+
+
+def _pushes(names: str) -> dict[str, Callable[[_Machine, Any], object]]:
+    return dict.fromkeys(names.split(), _Machine.push)
+
+
+def _nothing(_machine: _Machine, _argument: Any) -> None:
+    """An opcode that says something about the file, not about the data."""
+
+
+# What each opcode does; its argument is read as pickletools says.
+_BY_NAME: dict[str, Callable[[_Machine, Any], object]] = {
+    **_pushes("INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"),
+    **_pushes("UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8"),
+    "NONE": _push_value(None),
+    "NEWTRUE": _push_value(True),
+    "NEWFALSE": _push_value(False),
+    "EMPTY_TUPLE": _push_value(()),
+    "EMPTY_LIST": lambda machine, _argument: machine.push([]),
+    "EMPTY_DICT": lambda machine, _argument: machine.push({}),
+    "MARK": _Machine.mark,
+    "TUPLE1": _push_top(1),
+    "TUPLE2": _push_top(2),
+    "TUPLE3": _push_top(3),
+    "TUPLE": lambda machine, _argument: machine.push(tuple(machine.pop_mark())),
+    "LIST": lambda machine, _argument: machine.push(machine.pop_mark()),
+    "DICT": lambda machine, _argument: _push_dict(machine),
+    "APPEND": lambda machine, _argument: machine.append([machine.stack.pop()]),
+    "APPENDS": lambda machine, _argument: machine.append(machine.pop_mark()),
+    "SETITEM": lambda machine, _argument: machine.set_items([machine.stack.pop(-2), machine.stack.pop()]),
+    "SETITEMS": lambda machine, _argument: machine.set_items(machine.pop_mark()),
+    "POP": lambda machine, _argument: machine.stack.pop() if machine.stack else machine.pop_mark(),
+    "POP_MARK": lambda machine, _argument: machine.pop_mark(),
+    "DUP": lambda machine, _argument: machine.push(machine.stack[-1]),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.store),
+    "MEMOIZE": lambda machine, _argument: machine.store(len(machine.memo)),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.fetch),
+    "GLOBAL": _global_name,
+    "STACK_GLOBAL": _stack_name,
+    "INST": _refuse_instance,
+    "REDUCE": _Machine.call,
+    "BUILD": _Machine.build,
+    "PROTO": _nothing,
+    "FRAME": _nothing,
+}
+
+
+def _push_dict(machine: _Machine) -> None:
+    items = machine.pop_mark()
+    machine.push({})
+    machine.set_items(items)
+
+
+# By first byte: how to read the argument from the file (None: there is none), and what to do with it.
+_ACTIONS: dict[int, tuple[Callable[[Any], Any] | None, Callable[[_Machine, Any], object]]] = {
+    ord(opcode.code): (opcode.arg.reader if opcode.arg else None, _BY_NAME[opcode.name])
+    for opcode in pickletools.opcodes
+    if opcode.name in _BY_NAME
+} | {
+    ord("S"): (_python2_string, _Machine.push),
+    ord("U"): _sized_bytes(1),
+    ord("T"): _sized_bytes(4, signed=True),
+    ord("C"): _sized_bytes(1),
+    ord("B"): _sized_bytes(4),
+    0x8E: _sized_bytes(8),  # BINBYTES8
+    0x96: _sized_bytes(8),  # BYTEARRAY8
+}
+_STOP = ord(".")

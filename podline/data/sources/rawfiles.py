@@ -1,0 +1,140 @@
+"""Raw files with their checksums: those of a folder as they are, and plain ones made out of compressed or pickled ones.
+
+What is made goes to a cache folder, under the checksum of what it was made from, and is published whole by a rename: a
+process that is killed leaves nothing that looks finished, and of two processes that make the same one, one wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podline import digests
+from podline.data.manifest import SourceFile
+from podline.errors import SourceError
+from podline.storage import Store, explained
+
+_LIST = "files.json"
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns an :class:`OSError` in its body into a :class:`SourceError` about a raw file that cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True)
+class RawFile:
+    """A raw file: its official name, where it is, what it holds, and how errors call it.
+
+    ``shown`` is a path, or ``archive.tar.gz/member``: what the user gave, not where it was unpacked.
+    """
+
+    name: str
+    path: Path
+    bytes: int
+    sha256: str
+    shown: str
+
+    @property
+    def info(self) -> SourceFile:
+        """This file as the manifest names it."""
+        return SourceFile(name=self.name, bytes=self.bytes, sha256=self.sha256)
+
+
+def raw_file(name: str, path: Path) -> RawFile:
+    """A file with its checksum; one pass over its bytes.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with reading(path):
+        return RawFile(name, path, path.stat().st_size, digests.of_file(path), str(path))
+
+
+def write_raw_file(name: str, path: Path, chunks: Iterable[bytes | memoryview]) -> RawFile:
+    """Writes a file, and its checksum on the way.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    digest, size = hashlib.sha256(), 0
+    with explained("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+    return RawFile(name, path, size, digest.hexdigest(), str(path))
+
+
+def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -> tuple[RawFile, ...]:
+    """Files made out of another, or those that an earlier call made, checked against the checksums noted then.
+
+    Args:
+        work: the cache folder.
+        key: the checksum of what they are made from.
+        make: writes them into the folder it is given, and says which.
+
+    Returns:
+        The files, in ``work/key``; names are relative to it.
+
+    Raises:
+        StoreError: the cache folder cannot be written.
+    """
+    folder = work / key
+    found = _whole(folder)
+    if found is not None:
+        return found
+    store = Store(work)
+    store.sweep()
+    with store.workspace("unpack") as workspace:
+        making = workspace / key
+        with explained("write", making):
+            making.mkdir()
+        files = [file.info.model_dump() for file in make(making)]
+        with explained("write", folder):
+            (making / _LIST).write_text(json.dumps(files))
+            _publish(making, folder, workspace / "damaged")
+    return _listed(folder, files)
+
+
+def _publish(making: Path, folder: Path, aside: Path) -> None:
+    """Renames a finished folder, unless another process was faster; one that is damaged is moved aside first."""
+    try:
+        making.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        if _whole(folder) is None:
+            folder.rename(aside)
+            making.rename(folder)
+
+
+def _whole(folder: Path) -> tuple[RawFile, ...] | None:
+    """The files of a published folder, if all of them are there and hold what they held."""
+    try:
+        files = _listed(folder, json.loads((folder / _LIST).read_text()))
+        whole = all(
+            file.path.stat().st_size == file.bytes and digests.of_file(file.path) == file.sha256 for file in files
+        )
+    except (OSError, ValueError, TypeError):
+        return None
+    return files if whole else None
+
+
+def _listed(folder: Path, files: list[dict[str, Any]]) -> tuple[RawFile, ...]:
+    return tuple(
+        RawFile(info.name, folder / info.name, info.bytes, info.sha256, str(folder / info.name))
+        for info in (SourceFile.model_validate(file) for file in files)
+    )
