@@ -1,6 +1,6 @@
 """MNIST in its own format, IDX: a header of big-endian numbers, then the bytes.
 
-The format: http://yann.lecun.com/exdb/mnist/. A gzipped file is unpacked into the cache folder first, so that its images
+The format: http://yann.lecun.com/exdb/mnist/. A gzipped file is unpacked into the cache folder first, so that images
 can be mapped; its checksum is that of the unpacked content, so gzipped and plain files are the same source.
 """
 
