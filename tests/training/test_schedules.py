@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from podline.errors import SettingsError
+from podline.recipes.settings import Duration, ScheduleSettings
+from podline.training.schedules import Schedule, build_schedule
+
+STEPS_PER_EPOCH, BATCH_SIZE = 50, 20
+
+
+def schedule(total: int = 200, **settings: object) -> Schedule:
+    return build_schedule(ScheduleSettings.model_validate(settings), total, STEPS_PER_EPOCH, BATCH_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "points"),
+    [
+        ({"kind": "constant", "learning_rate": 0.3}, {0: 0.3, 1: 0.3, 199: 0.3}),
+        (
+            {"kind": "constant", "learning_rate": 0.3, "warmup": {"steps": 30}},
+            {0: 0.0, 1: 0.01, 15: 0.15, 29: 0.29, 30: 0.3, 199: 0.3},
+        ),
+        (
+            {"kind": "exponential", "learning_rate": 1.0, "decay": 0.5, "decay_every": {"epochs": 1}},
+            {0: 1.0, 49: 1.0, 50: 0.5, 99: 0.5, 100: 0.25, 199: 0.125},
+        ),
+        (
+            {
+                "kind": "exponential",
+                "learning_rate": 1.0,
+                "decay": 0.5,
+                "decay_every": {"examples": 200},
+                "warmup": {"epochs": 0.1},
+            },
+            {0: 0.0, 4: 0.8, 5: 1.0, 14: 1.0, 15: 0.5, 25: 0.25},
+        ),
+        (
+            {"kind": "cosine", "learning_rate": 2.0},
+            {0: 2.0, 50: 1 + math.cos(math.pi / 4), 100: 1.0, 150: 1 - math.cos(math.pi / 4), 200: 0.0, 300: 0.0},
+        ),
+        (
+            {"kind": "cosine", "learning_rate": 2.0, "final": 0.1, "warmup": {"epochs": 2}},
+            {0: 0.0, 50: 1.0, 100: 2.0, 150: 1.1, 200: 0.2, 999: 0.2},
+        ),
+        (
+            {"kind": "one_cycle", "learning_rate": 0.4, "warmup": {"steps": 40}},
+            {0: 0.0, 20: 0.2, 40: 0.4, 120: 0.2, 199: 0.0025, 200: 0.0, 300: 0.0},
+        ),
+        ({"kind": "one_cycle", "learning_rate": 1.0, "final": 0.5}, {0: 1.0, 100: 0.75, 200: 0.5}),
+    ],
+    ids=lambda value: str(value.get("kind", "")) if isinstance(value, dict) else "",
+)
+def test_key_points(settings: dict[str, object], points: dict[int, float]) -> None:
+    rate = schedule(**settings)
+    assert {step: rate.at(step) for step in points} == pytest.approx(points, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["constant", "exponential", "cosine", "one_cycle"])
+def test_graph_and_python_agree_at_every_step(kind: str) -> None:
+    rate = schedule(
+        2000, kind=kind, learning_rate=0.7, warmup={"steps": 130}, final=0.01, decay=0.97, decay_every={"steps": 7}
+    )
+
+    @tf.function
+    def rates(count: tf.Tensor) -> tf.Tensor:
+        written = tf.TensorArray(tf.float32, size=count)
+        for step in tf.range(count):
+            written = written.write(step, rate.in_graph(tf.cast(step, tf.int64)))
+        return written.stack()
+
+    in_graph = rates(tf.constant(2100)).numpy()
+    assert in_graph.dtype == np.float32
+    # float32 has a relative precision of 6e-8; an exponent of up to 8.6 carries it into the result as many times.
+    np.testing.assert_allclose(in_graph, [rate.at(step) for step in range(2100)], rtol=2e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["constant", "exponential", "cosine", "one_cycle"])
+def test_the_peak_is_never_passed_and_the_rate_never_negative(kind: str) -> None:
+    rate = schedule(kind=kind, learning_rate=0.7, warmup={"steps": 13}, decay_every={"steps": 3})
+    rates = [rate.at(step) for step in range(300)]
+    assert max(rates) == rate.at(13) == 0.7
+    assert min(rates) >= 0
+
+
+def test_a_warmup_as_long_as_the_training_is_refused() -> None:
+    with pytest.raises(SettingsError, match="warm-up of 200 steps vs 200 steps of training"):
+        schedule(warmup={"epochs": 4})
+
+
+def test_a_decay_without_a_distance_is_refused() -> None:
+    with pytest.raises(SettingsError, match="decay_every"):
+        schedule(kind="exponential", decay_every=Duration(steps=0))
+
+
+def test_a_schedule_can_be_drawn_without_tensorflow() -> None:
+    code = (
+        "import sys; from podline.training.schedules import Schedule;"
+        "print(Schedule('cosine', 1.0, 2, 10, 0.0, 1.0, 1).at(2), 'tensorflow' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert answer.stdout.split() == ["1.0", "False"]
