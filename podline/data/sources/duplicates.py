@@ -7,6 +7,7 @@ is flat: the pixels are read in chunks.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -32,8 +33,9 @@ def image_digests(images: npt.NDArray[np.uint8]) -> Digests:
     Returns:
         ``S32``, (count,).
     """
-    rows = np.ascontiguousarray(images).reshape(len(images), -1)
-    return np.frombuffer(b"".join(hashlib.sha256(memoryview(row)).digest() for row in rows), "S32")
+    pixels, size = images.tobytes(), math.prod(images.shape[1:])
+    rows = (pixels[first : first + size] for first in range(0, len(pixels), size))
+    return np.frombuffer(b"".join(hashlib.sha256(row).digest() for row in rows), "S32")
 
 
 def split_digests(split: SourceSplit) -> Digests:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from podline.data.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
-from podline.errors import SourceError
 
 
 @dataclass(frozen=True)
@@ -48,22 +47,6 @@ class RowBlock:
     stride: int
     count: int
     layout: Literal["chw", "hwc"]
-
-    def rows(self, pixels: int) -> npt.NDArray[np.uint8]:
-        """The images, each as its ``pixels`` bytes, mapped from the file: (count, pixels), read-only.
-
-        Raises:
-            SourceError: the file is gone, or shorter than it was.
-        """
-        length = (self.count - 1) * self.stride + pixels
-        try:
-            raw = np.memmap(self.path, np.uint8, "r", self.offset, (length,))
-        except (OSError, ValueError) as error:
-            raise SourceError(
-                f"{self.path} can no longer be read as {self.count:,} images from byte {self.offset:,} ({error}): "
-                "it was changed or removed while it was converted; start again"
-            ) from error
-        return np.lib.stride_tricks.as_strided(raw, (self.count, pixels), (self.stride, 1), writeable=False)
 
     def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
         """Some images as they are stored, uint8 (len(images), size).
