@@ -216,6 +216,12 @@ class Artifact(Frozen):
     sha256: str
 
 
+def artifact_of(store: Store, name: str) -> Artifact:
+    """A published file as an artifact; reads all of it."""
+    path = store.path(name)
+    return Artifact(name=name, bytes=path.stat().st_size, sha256=digests.of_file(path))
+
+
 class Completion(Frozen):
     """Word that a stage is done: the spec it was given (as a hash), its answer, and all that it wrote."""
 
@@ -230,7 +236,7 @@ def completion_name(folder: str, stage: str) -> str:
     return f"{folder}/stages/{stage}.json"
 
 
-def complete(store: Store, folder: str, spec: Spec, result: Result, names: Iterable[str]) -> None:
+def complete(store: Store, folder: str, spec: Spec, result: Result, names: Iterable[str | Artifact]) -> None:
     """Leaves word that a stage is done; the last thing that it does.
 
     Args:
@@ -238,13 +244,10 @@ def complete(store: Store, folder: str, spec: Spec, result: Result, names: Itera
         folder: the data set's or the run's folder.
         spec: what the stage was given.
         result: what it answers.
-        names: every artifact that it wrote, as names in the store.
+        names: every artifact that it wrote, as names in the store; one whose checksum is known, with it.
     """
     stage = stage_of(spec)
-    artifacts = tuple(
-        Artifact(name=name, bytes=store.path(name).stat().st_size, sha256=digests.of_file(store.path(name)))
-        for name in names
-    )
+    artifacts = tuple(name if isinstance(name, Artifact) else artifact_of(store, name) for name in names)
     record = Completion(
         stage=stage.name, spec_digest=spec.digest(), result=result.model_dump(mode="json"), artifacts=artifacts
     )

@@ -120,6 +120,10 @@ class Manifest(Frozen):
         names = ", ".join(field.name for field in self.fields)
         raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no field {name!r}; it has {names}")
 
+    def to_bytes(self) -> bytes:
+        """The manifest as it is published."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
+
     @property
     def image_shape(self) -> tuple[int, ...]:
         """(height, width, channels) of every image."""

@@ -1,0 +1,138 @@
+"""Raw archives become sharded TFRecords: ``Create(shard tasks) → Reshuffle → write shard → combine → publish``.
+
+The plan is made before the job starts and depends on the source and the settings alone; so do the bytes, whatever the
+runner and however many its workers. A run that is killed leaves whole shards; the next one goes on where it was.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import apache_beam as beam
+
+from beam_jobs.publishing import Draft, draft_of, publish
+from beam_jobs.runners import open_pipeline, run
+from beam_jobs.shards import REUSED, Job, ShardTask, finished, shard_tasks, write_or_find
+from podline.data.fingerprint import source_cache
+from podline.data.manifest import MANIFEST, Quarantined, read_manifest
+from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
+from podline.data.sources.opening import open_source
+from podline.data.tfds import tfds_names
+from podline.progress import Reporter
+from podline.stages import Artifact, ConvertResult, ConvertSpec, complete
+from podline.storage import Store, open_store
+
+_POLL_SECONDS = 0.2
+
+
+def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
+    """Converts a raw data set; the conversion stage.
+
+    Raises:
+        SettingsError: settings or Beam options that cannot be.
+        SourceError: the source is missing, damaged or another data set.
+        StoreError: the store cannot be written.
+    """
+    started = time.monotonic()
+    pipeline = open_pipeline(spec)
+    store = open_store(spec.root)
+    store.sweep()
+    reporter.log(f"reading {spec.source}")
+    source = open_source(spec.dataset, spec.source, source_cache(store))
+    refuse_shared_records(source.splits)
+    _tell_quarantined(reporter, source.quarantined)
+    draft = draft_of(spec, source)
+    sizes = {split.name: len(split) for split in source.splits}
+    frame = draft.layout.frame_length
+    plans = plan_shards(spec.dataset, sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
+    with store.workspace("convert") as done:
+        job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
+        build(pipeline, list(shard_tasks(source, plans, spec.seed)), job, draft)
+        with _progress(reporter, plans, done):
+            run(pipeline)
+        reused = list(finished(done).values()).count(REUSED)
+    return _finish(store, spec, draft, time.monotonic() - started, reused)
+
+
+def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask], job: Job, draft: Draft) -> None:
+    """Adds the conversion's steps to a pipeline."""
+    _ = (
+        pipeline
+        | "Plan" >> beam.Create(tasks)
+        # ShardTask
+        | "Spread" >> beam.Reshuffle()
+        # ShardTask, each free to go to any worker
+        | "Write or find" >> beam.Map(write_or_find, job)
+        # WrittenShard
+        | "Gather" >> beam.combiners.ToList()
+        # one list[WrittenShard], in any order
+        | "Publish, manifest last" >> beam.Map(publish, job.root, draft)
+        # the manifest's name
+    )
+
+
+def _finish(store: Store, spec: ConvertSpec, draft: Draft, seconds: float, reused: int) -> ConvertResult:
+    manifest = read_manifest(store, draft.folder)
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    result = ConvertResult(
+        seconds=seconds,
+        dataset=spec.dataset,
+        fingerprint=manifest.fingerprint,
+        folder=draft.folder,
+        read=manifest.read,
+        written=manifest.written,
+        quarantined=len(manifest.quarantined),
+        splits={split.name: split.records for split in manifest.splits},
+        bytes=sum(shard.bytes for shard in shards),
+        shards_written=len(shards) - reused,
+        shards_reused=reused,
+    )
+    written = [
+        Artifact(name=f"{draft.folder}/{shard.file}", bytes=shard.bytes, sha256=shard.sha256) for shard in shards
+    ]
+    beside = [artifact_of(store, f"{draft.folder}/{name}") for name in (*tfds_names(draft.class_names), MANIFEST)]
+    complete(store, draft.folder, spec, result, [*written, *beside])
+    return result
+
+
+def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) -> None:
+    """One warning for each reason, with the first record that it holds for."""
+    groups = collections.defaultdict(list)
+    for record in quarantined:
+        groups[record.split, record.reason].append(record.record)
+    for (split, reason), records in groups.items():
+        reporter.warn(f"{len(records)} {split} record(s) left out: {reason}; the first is {records[0]}")
+
+
+@contextlib.contextmanager
+def _progress(reporter: Reporter, plans: Sequence[ShardPlan], done: Path) -> Iterator[None]:
+    """Reports shards as they are finished, by whichever process, for as long as the body runs."""
+    records = {plan.file: plan.records for plan in plans}
+    started, ended = time.monotonic(), threading.Event()
+
+    def report(reported: int) -> int:
+        files = finished(done)
+        if len(files) != reported:
+            rate = sum(records[file] for file in files) / (time.monotonic() - started)
+            reporter.progress(len(files), len(plans), "shards", {"records/s": rate})
+        return len(files)
+
+    def watch() -> None:
+        reported = 0
+        while not ended.wait(_POLL_SECONDS):
+            reported = report(reported)
+        report(reported)
+
+    reporter.progress(0, len(plans), "shards")
+    watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()

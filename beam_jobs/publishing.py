@@ -1,0 +1,113 @@
+"""The last step of a conversion: what the shards say of themselves becomes the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from beam_jobs.runners import crossing_borders
+from podline.data.fingerprint import converter_settings, fingerprint
+from podline.data.manifest import MANIFEST, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
+from podline.data.pixels import add_up
+from podline.data.records import LABEL, RecordLayout, layout_of
+from podline.data.shards import WrittenShard
+from podline.data.sources.source import Source
+from podline.data.tfds import tfds_files
+from podline.stages import ConvertSpec
+from podline.storage import open_store
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What is known of a data set before its shards are: all of the manifest but its splits.
+
+    Attributes:
+        dataset: its name.
+        fingerprint: of its inputs.
+        layout: of its records.
+        class_names: label feature → names of its classes, the main label first.
+        files: the raw files.
+        converter: the settings that the bytes depend on.
+        splits: their names, in order.
+        read: how many records the raw files hold.
+        quarantined: those that are left out.
+    """
+
+    dataset: str
+    fingerprint: str
+    layout: RecordLayout
+    class_names: dict[str, tuple[str, ...]]
+    files: tuple[SourceFile, ...]
+    converter: dict[str, int | str]
+    splits: tuple[str, ...]
+    read: int
+    quarantined: tuple[Quarantined, ...]
+
+    @property
+    def folder(self) -> str:
+        """The data set's folder in the store."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+    def manifest(self, shards: Sequence[WrittenShard]) -> Manifest:
+        """The manifest of a data set with these shards; their order makes no difference."""
+        splits = tuple(_split(name, shards) for name in self.splits)
+        return Manifest(
+            dataset=self.dataset,
+            fingerprint=self.fingerprint,
+            record_length=self.layout.record_length,
+            fields=self.layout.fields,
+            class_names=self.class_names[LABEL],
+            splits=splits,
+            source=self.files,
+            converter=self.converter,
+            read=self.read,
+            written=sum(split.records for split in splits),
+            quarantined=self.quarantined,
+        )
+
+    def documents(self, shards: Sequence[WrittenShard]) -> dict[str, bytes]:
+        """The files beside the shards, in the order in which they are to be published."""
+        manifest = self.manifest(shards)
+        return {**tfds_files(manifest, self.class_names), MANIFEST: manifest.to_bytes()}
+
+
+def draft_of(spec: ConvertSpec, source: Source) -> Draft:
+    """What a spec and its source say of the data set that they will become."""
+    return Draft(
+        dataset=spec.dataset,
+        fingerprint=fingerprint(spec, source.files),
+        layout=layout_of(source.features),
+        class_names={LABEL: source.class_names, **source.extra_class_names},
+        files=source.files,
+        converter=converter_settings(spec),
+        splits=tuple(split.name for split in source.splits),
+        read=sum(block.count for split in source.splits for block in split.blocks),
+        quarantined=source.quarantined,
+    )
+
+
+@crossing_borders
+def publish(shards: Sequence[WrittenShard], root: str, draft: Draft) -> str:
+    """Publishes what lies beside the shards, the manifest last.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    store = open_store(root)
+    for name, content in draft.documents(shards).items():
+        store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)
+    return f"{draft.folder}/{MANIFEST}"
+
+
+def _split(name: str, shards: Sequence[WrittenShard]) -> SplitInfo:
+    mine = sorted((shard for shard in shards if shard.split == name), key=lambda shard: shard.info.file)
+    pixels = add_up(shard.pixels for shard in mine)
+    counts = zip(*(shard.info.class_counts for shard in mine), strict=True)
+    return SplitInfo(
+        name=name,
+        records=sum(shard.info.records for shard in mine),
+        shards=tuple(shard.info for shard in mine),
+        class_counts=tuple(map(sum, counts)),
+        mean=pixels.mean,
+        std=pixels.std,
+    )

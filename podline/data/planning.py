@@ -1,0 +1,121 @@
+"""Which record goes into which shard: arithmetic on counts, a seed and two limits, before a pixel is read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.order import permutation
+from podline.data.sources.source import SourceSplit
+from podline.errors import SettingsError, SourceError
+
+# Below this a file costs more to open than to read (1 MB).
+SMALL_SHARD_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """One shard to be: records ``first`` … ``first + records - 1`` of its split's order.
+
+    Attributes:
+        split: the split's name.
+        file: the file's name, without a folder.
+        first: the first record's place in the order of the split.
+        records: how many.
+    """
+
+    split: str
+    file: str
+    first: int
+    records: int
+
+
+def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: int) -> int:
+    """How many shards a split has.
+
+    As few as ``shard_bytes`` allows, but at least ``min_shards`` as long as even the smallest shard keeps 1 MB.
+
+    Args:
+        records: in the split, at least one.
+        frame_length: bytes of a record in a file.
+        shard_bytes: no shard is larger.
+        min_shards: so that every host and every worker has its own.
+
+    Raises:
+        SettingsError: not even one record fits into ``shard_bytes``.
+    """
+    fitting = shard_bytes // frame_length
+    if fitting == 0:
+        raise SettingsError(f"shard_bytes={shard_bytes} vs {frame_length} bytes of one record; raise --shard-bytes")
+    needed = -(-records // fitting)
+    worthwhile = records // -(-SMALL_SHARD_BYTES // frame_length)
+    return max(needed, min(min_shards, worthwhile), 1)
+
+
+def plan_shards(
+    dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
+) -> tuple[ShardPlan, ...]:
+    """The shards of a data set; within a split their sizes differ by at most one record, and none is empty.
+
+    Args:
+        dataset: the data set's name, with which every file's name starts.
+        splits: records in each split.
+        frame_length: bytes of a record in a file.
+        shard_bytes: no shard is larger.
+        min_shards: a split has at least so many, if they reach 1 MB each.
+
+    Raises:
+        SourceError: a split without records.
+        SettingsError: not even one record fits into ``shard_bytes``.
+    """
+    plans = []
+    for split, records in splits.items():
+        if records < 1:
+            raise SourceError(f"{dataset}: the split {split!r} has no records to convert; check the source")
+        count = shard_count(records, frame_length, shard_bytes, min_shards)
+        edges = [records * index // count for index in range(count + 1)]
+        plans += [
+            ShardPlan(split, f"{dataset}-{split}.tfrecord-{index:05d}-of-{count:05d}", first, last - first)
+            for index, (first, last) in enumerate(itertools.pairwise(edges))
+        ]
+    return tuple(plans)
+
+
+def shard_order(seed: int, split: str, records: int) -> npt.NDArray[np.int64]:
+    """The order in which a split's records are put into its shards, int64 (records,): a permutation by the seed."""
+    return permutation(seed, f"shards/{split}", 0, records)
+
+
+def refuse_shared_records(splits: Sequence[SourceSplit]) -> None:
+    """Checks that no place in a raw file is planned for twice, in two splits or in one.
+
+    Raises:
+        SourceError: one is; the first such record is named.
+    """
+    claims: dict[str, list[tuple[str, npt.NDArray[np.int64]]]] = {}
+    for split in splits:
+        for path, offsets in _places(split):
+            claims.setdefault(path, []).append((split.name, offsets))
+    for path, owners in claims.items():
+        places, counts = np.unique(np.concatenate([offsets for _, offsets in owners]), return_counts=True)
+        if (counts > 1).any():
+            place = int(places[counts > 1][0])
+            names = [f"{name!r}" for name, offsets in owners for _ in np.flatnonzero(offsets == place)]
+            raise SourceError(
+                f"the record at byte {place} of {path} would be converted more than once, for the splits "
+                f"{' and '.join(names)}; a raw file belongs to one split"
+            )
+
+
+def _places(split: SourceSplit) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Each raw file of a split, with the offset of every image in it that is to be converted."""
+    kept = np.arange(len(split)) if split.kept is None else split.kept
+    start = 0
+    for block in split.blocks:
+        images = kept[(kept >= start) & (kept < start + block.count)] - start
+        yield block.path, block.offset + images * block.stride
+        start += block.count

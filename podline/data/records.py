@@ -1,0 +1,199 @@
+"""The layout of a record: a ``tf.train.Example`` whose every value lies at a known place.
+
+The payload is the protocol buffer message that ``Example(...).SerializeToString(deterministic=True)`` gives, features
+in the order of their keys, encoded here by hand (https://protobuf.dev/programming-guides/encoding, messages from
+TensorFlow's ``example.proto`` and ``feature.proto``):
+
+======================= =================== =============================================================
+a source's feature      stored as           value
+======================= =================== =============================================================
+int64 scalar, 0 … 127   ``int64_list``      one varint byte
+anything else           ``bytes_list``      raw bytes, little-endian, row-major, in the feature's real shape
+======================= =================== =============================================================
+
+Lengths depend on shapes alone, so one template with zeros for values serves every record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from podline.data.manifest import FieldInfo
+from podline.data.sources.source import Feature
+from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, empty_frames, seal
+from podline.errors import SourceError
+
+IMAGE, LABEL = "image", "label"  # the keys of the picture and of the main label
+VARINT_LIMIT = 128
+_LENGTH_DELIMITED = 2
+_ONLY = 1  # number of the only field in Example, Features (a map's entries), BytesList and Int64List
+_KEY, _VALUE = 1, 2
+_BYTES_LIST, _INT64_LIST = 1, 3
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """Where everything lies in a record of fixed length.
+
+    Attributes:
+        fields: the features, in the order in which they lie in the payload.
+        template: a payload whose values are all zero.
+    """
+
+    fields: tuple[FieldInfo, ...]
+    template: bytes
+
+    @property
+    def record_length(self) -> int:
+        """Bytes of a payload."""
+        return len(self.template)
+
+    @property
+    def frame_length(self) -> int:
+        """Bytes of a record in a file: payload and TFRecord's frame."""
+        return len(self.template) + FRAME_BYTES
+
+    def frames(self, count: int) -> Bytes:
+        """Frames to be filled, (count, frame_length)."""
+        return empty_frames(count, self.template)
+
+    def values(self, frames: Bytes, name: str) -> np.ndarray:
+        """One feature's values in a block of frames, as a view where that is possible.
+
+        Args:
+            frames: uint8, (n, frame_length).
+            name: the feature's key.
+
+        Returns:
+            ``bytes`` features: the feature's dtype, (n, …shape); a view if ``frames`` is in memory as the layout says
+            and the dtype is one byte. ``varint`` features: a uint8 view, (n,).
+        """
+        field = next(field for field in self.fields if field.name == name)
+        raw = frames[:, place_of(field)]
+        if field.encoding == "varint":
+            return raw[:, 0]
+        if field.dtype != "uint8":
+            raw = np.ascontiguousarray(raw).view(np.dtype(field.dtype).newbyteorder("<"))
+        return raw.reshape(len(frames), *field.shape)
+
+    def encode(self, columns: Mapping[str, np.ndarray]) -> Bytes:
+        """Records as sealed frames.
+
+        Args:
+            columns: every feature's values, (n, …shape).
+
+        Returns:
+            uint8, (n, frame_length).
+
+        Raises:
+            SourceError: an integer does not fit into one varint byte.
+        """
+        frames = self.frames(len(next(iter(columns.values()))))
+        self.fill(frames, columns)
+        return frames
+
+    def fill(self, frames: Bytes, columns: Mapping[str, np.ndarray]) -> None:
+        """Writes records into frames made by :meth:`frames`, over whatever records they held, and seals them.
+
+        Raises:
+            SourceError: an integer does not fit into one varint byte.
+        """
+        for field in self.fields:
+            put(frames, field, columns[field.name])
+        seal(frames)
+
+
+def layout_of(features: Iterable[Feature]) -> RecordLayout:
+    """The layout of records with some features."""
+    entries, positions = b"", []
+    for feature in sorted(features, key=lambda feature: feature.name):
+        value, offset = _feature(feature)
+        entry = _delimited(_KEY, feature.name.encode()) + _delimited(_VALUE, value)
+        entries += _delimited(_ONLY, entry)
+        positions.append((feature, len(entries) - len(value) + offset))
+    template = _delimited(_ONLY, entries)
+    before = len(template) - len(entries)
+    fields = tuple(
+        FieldInfo(
+            name=feature.name,
+            dtype=feature.dtype,
+            shape=feature.shape,
+            encoding=_encoding(feature),
+            offset=before + position,
+        )
+        for feature, position in positions
+    )
+    return RecordLayout(fields, template)
+
+
+def layout_of_fields(fields: Iterable[FieldInfo]) -> RecordLayout:
+    """The layout that a manifest's fields come from."""
+    return layout_of(Feature(field.name, field.dtype, field.shape) for field in fields)
+
+
+def place_of(field: FieldInfo) -> slice:
+    """The columns, in a block of frames, that hold a field's value."""
+    start = HEADER_BYTES + field.offset
+    return slice(start, start + size_of(field))
+
+
+def size_of(field: FieldInfo) -> int:
+    """Bytes of a field's value."""
+    if field.encoding == "varint":
+        return 1
+    return int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
+
+
+def put(frames: Bytes, field: FieldInfo, values: np.ndarray) -> None:
+    """Writes one field's values into a block of frames.
+
+    Raises:
+        SourceError: an integer does not fit into one varint byte.
+    """
+    columns = frames[:, place_of(field)]
+    if field.encoding == "varint":
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < VARINT_LIMIT:
+            raise SourceError(
+                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to {VARINT_LIMIT - 1}"
+            )
+        columns[:, 0] = values
+    elif field.dtype == "uint8" and not values.flags.c_contiguous:
+        target = columns.reshape(len(values), *field.shape)
+        for channel in range(field.shape[-1]):  # planes, one at a time: twice as fast as all at once
+            target[..., channel] = values[..., channel]
+    else:
+        little = np.ascontiguousarray(values, np.dtype(field.dtype).newbyteorder("<"))
+        columns[...] = little.reshape(len(values), -1).view(np.uint8)
+
+
+def _encoding(feature: Feature) -> Literal["bytes", "varint"]:
+    return "varint" if feature.dtype == "int64" and feature.shape == () else "bytes"
+
+
+def _feature(feature: Feature) -> tuple[bytes, int]:
+    """A ``tf.train.Feature`` with zero for a value, and where in it the value starts."""
+    if _encoding(feature) == "varint":
+        kind, size = _INT64_LIST, 1
+    else:
+        kind, size = _BYTES_LIST, int(np.prod(feature.shape, dtype=np.int64)) * np.dtype(feature.dtype).itemsize
+    message = _delimited(kind, _delimited(_ONLY, bytes(size)))
+    return message, len(message) - size
+
+
+def _delimited(number: int, value: bytes) -> bytes:
+    """A length-delimited field: key, length, value."""
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
+
+
+def _varint(value: int) -> bytes:
+    """A base-128 varint: seven bits a byte, the lowest first, the top bit set on all but the last."""
+    groups = bytearray()
+    while value >= VARINT_LIMIT:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)

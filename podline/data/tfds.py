@@ -1,0 +1,90 @@
+"""The files by which TensorFlow Datasets knows a folder: ``tfds.builder_from_directory(folder)`` opens it.
+
+Their formats are those of TFDS 4.9 (``FeaturesDict.save_config`` and the ``DatasetInfo`` proto as JSON); they are
+written by hand, so that nothing here imports TFDS or TensorFlow. File names need no template: ours are TFDS's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from podline.data.manifest import FieldInfo, Manifest
+
+_FEATURES = "tensorflow_datasets.core.features"
+
+
+def tfds_names(labels: Iterable[str]) -> list[str]:
+    """The names of those files, for a data set with some label features."""
+    return ["features.json", "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
+
+
+def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
+    """The files to put beside the shards.
+
+    Args:
+        manifest: of the data set.
+        class_names: label feature → its classes' names; every other feature is a tensor.
+
+    Returns:
+        File name → content.
+    """
+    contents = [
+        _json(_features(manifest.fields, class_names)),
+        _json(_dataset_info(manifest)),
+        *map(_lines, class_names.values()),
+    ]
+    return dict(zip(tfds_names(class_names), contents, strict=True))
+
+
+def _features(fields: tuple[FieldInfo, ...], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    features = {
+        field.name: _class_label(len(class_names[field.name])) if field.name in class_names else _tensor(field)
+        for field in fields
+    }
+    return {
+        "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
+        "featuresDict": {"features": features},
+    }
+
+
+def _class_label(classes: int) -> dict[str, Any]:
+    return {
+        "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
+        "classLabel": {"numClasses": str(classes)},
+    }
+
+
+def _tensor(field: FieldInfo) -> dict[str, Any]:
+    tensor = {
+        "shape": {"dimensions": [str(size) for size in field.shape]},
+        "dtype": field.dtype,
+        "encoding": "bytes",
+    }
+    return {"pythonClassName": f"{_FEATURES}.tensor_feature.Tensor", "tensor": tensor}
+
+
+def _dataset_info(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "name": manifest.dataset,
+        "version": f"{manifest.layout_version}.0.0",
+        "description": f"{manifest.dataset}, converted by Podline; {manifest.fingerprint} is its fingerprint.",
+        "fileFormat": "tfrecord",
+        "splits": [
+            {
+                "name": split.name,
+                "shardLengths": [str(shard.records) for shard in split.shards],
+                "numBytes": str(sum(shard.bytes for shard in split.shards)),
+            }
+            for split in manifest.splits
+        ],
+    }
+
+
+def _json(document: Any) -> bytes:
+    return (json.dumps(document, indent=2) + "\n").encode()
+
+
+def _lines(names: tuple[str, ...]) -> bytes:
+    return ("\n".join(names) + "\n").encode()
