@@ -88,6 +88,10 @@ class StoreUnavailableError(TransientError):
     """A store that did not answer, or answered that it is overloaded."""
 
 
+class SourceUnavailableError(TransientError):
+    """A server of raw archives that did not answer, or broke off; what was fetched is kept and fetching goes on."""
+
+
 class PreemptedError(TransientError):
     """The machine asked the stage to end (SIGTERM); what it had was saved and the next start goes on from there."""
 
