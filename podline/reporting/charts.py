@@ -1,0 +1,375 @@
+"""The report's charts: drawn by matplotlib, handed out as SVG text that takes its colours and font from the page.
+
+matplotlib writes fixed colours. Here each role (ink, rule, accent …) is drawn in a colour of its own that occurs
+nowhere else, and is replaced by the page's CSS variable of that name: one drawing serves the light page, the dark one
+and paper. Text stays text, so it is sharp, small and can be searched.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from podline.evaluation.document import CalibrationBin, ClassFigures, Evaluation
+from podline.reporting import figures
+from podline.stages import Metric
+from podline.training.metrics_log import EvaluationLine, StepsLine
+
+# Role → the colour that stands for it while matplotlib draws.
+_ROLES = {
+    "ink": "#010101",
+    "muted": "#020202",
+    "rule": "#030303",
+    "accent": "#040404",
+    "second": "#050505",
+    "paper": "#060606",
+    "wash": "#070707",
+}
+INK, MUTED, RULE, ACCENT, SECOND, PAPER, WASH = _ROLES.values()
+
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 9.5,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "text.color": INK,
+    "lines.linewidth": 1.6,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+}
+_DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
+# More classes than this are drawn as a picture without numbers: nobody reads 10,000 of them.
+MANY_CLASSES = 20
+
+
+class _Drawing:
+    """A figure that becomes SVG text when it is finished."""
+
+    def __init__(self, name: str, width: float, height: float) -> None:
+        self.name = name
+        self.figure = Figure(figsize=(width, height), layout="constrained")
+        self.figure.patch.set_alpha(0)
+        self.svg = ""
+
+    def axes(self, rows: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
+        """One column of axes that share what lies below them."""
+        grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)
+        for axes in grid[:, 0]:
+            axes.patch.set_alpha(0)
+        return list(grid[:, 0])
+
+
+@contextmanager
+def _drawing(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[_Drawing]:
+    """A drawing of a size in inches (72 units of the page each); ``alt`` is what a screen reader says."""
+    # The salt makes the ids within a chart the same every time and different from another chart's.
+    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+        drawing = _Drawing(name, width, height)
+        yield drawing
+        buffer = io.StringIO()
+        drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    drawing.svg = _for_page(buffer.getvalue(), alt)
+
+
+def _for_page(svg: str, alt: str) -> str:
+    """Matplotlib's file as an element of the page: no prologue, the page's colours and font, a name for readers."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    for role, colour in _ROLES.items():
+        svg = svg.replace(colour, f"var(--{role})")
+    svg = re.sub(r" font-family: [^;\"]*;", "", svg)
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
+    # Groups are named figure_1, axes_1, … in every chart; an id must be unique in the page.
+    svg = re.sub(r"<g id=\"[a-zA-Z_.0-9]+\">", "<g>", svg)
+    svg = svg.replace("xlink:href", "href")
+    width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]
+    opening = (
+        f'<svg class="chart" role="img" aria-label="{_escaped(alt)}" viewBox="0 0 {width} {height}" '
+        f'style="max-width: {1.5 * float(width):.0f}px">'
+    )
+    return opening + svg[svg.index(">") + 1 :].strip()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+
+
+def verdict(evaluation: Evaluation) -> str:
+    """Accuracy with its interval on one axis: guessing, the untrained network, the trained one on both splits."""
+    rows = [
+        ("guessing", evaluation.guessing, MUTED),
+        ("untrained", evaluation.untrained.metrics["top1"], MUTED),
+        ("trained", evaluation.trained.metrics["top1"], ACCENT),
+        ("on seen examples", evaluation.seen.metrics["top1"], SECOND),
+    ]
+    alt = "; ".join(f"{name}: {figures.percent_within(metric)}" for name, metric, _ in rows)
+    with _drawing("verdict", f"Accuracy with 95 % intervals. {alt}.", height=1.45) as drawing:
+        (axes,) = drawing.axes()
+        for place, (_, metric, colour) in enumerate(rows):
+            _interval(axes, metric, place, colour)
+            left = metric.high > 0.8
+            axes.annotate(
+                figures.percent(metric.value),
+                (metric.low if left else metric.high, place),
+                (-6 if left else 6, 0),
+                textcoords="offset points",
+                ha="right" if left else "left",
+                va="center_baseline",
+            )
+        axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        _percent_axis(axes, "x")
+        axes.set_xlim(-0.02, 1.02)
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+    return drawing.svg
+
+
+def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine]) -> str:
+    """The loss in training and on the held-out split over the steps."""
+    last = f" Last training loss {steps[-1].loss:.3f}." if steps else ""
+    with _drawing("loss", f"Loss over training steps.{last}") as drawing:
+        (axes,) = drawing.axes()
+        axes.plot([line.step for line in steps], [line.loss for line in steps], color=ACCENT, label="training")
+        _evaluations(axes, evaluations, [line.loss for line in evaluations])
+        axes.set_ylim(bottom=0)
+        _steps_axis(axes)
+    return drawing.svg
+
+
+def accuracy(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine]) -> str:
+    """The accuracy on augmented training batches and on the held-out split over the steps."""
+    last = f" Last accuracy on the held-out split {100 * evaluations[-1].accuracy:.1f} %." if evaluations else ""
+    with _drawing("accuracy", f"Accuracy over training steps.{last}") as drawing:
+        (axes,) = drawing.axes()
+        axes.plot([line.step for line in steps], [line.accuracy for line in steps], color=ACCENT, label="training")
+        _evaluations(axes, evaluations, [line.accuracy for line in evaluations])
+        _percent_axis(axes, "y")
+        axes.set_ylim(0, 1.02)
+        _steps_axis(axes)
+    return drawing.svg
+
+
+def learning_rate(steps: Sequence[StepsLine]) -> str:
+    """The learning rate over the steps."""
+    peak = max((line.learning_rate for line in steps), default=0.0)
+    with _drawing("learning-rate", f"Learning rate over training steps; its peak is {peak:.4g}.") as drawing:
+        (axes,) = drawing.axes()
+        axes.plot([line.step for line in steps], [line.learning_rate for line in steps], color=ACCENT)
+        axes.set_ylim(bottom=0)
+        _steps_axis(axes)
+    return drawing.svg
+
+
+def throughput(steps: Sequence[StepsLine]) -> str:
+    """Examples per second, and below it the share of the time that was spent waiting for input, over the steps."""
+    typical = float(np.median([line.examples_per_second for line in steps])) if steps else 0.0
+    alt = f"Examples per second over training steps (median {typical:,.0f}), and the share of time waiting for input."
+    with _drawing("throughput", alt) as drawing:
+        rates, waiting = drawing.axes(2, heights=(2, 1))
+        at = [line.step for line in steps]
+        rates.plot(at, [line.examples_per_second for line in steps], color=ACCENT)
+        rates.set_ylim(bottom=0)
+        rates.yaxis.set_major_formatter(_THOUSANDS)
+        rates.set_ylabel("examples/s")
+        waiting.plot(at, [line.waiting for line in steps], color=SECOND)
+        waiting.set_ylim(0, max(0.1, 1.1 * max((line.waiting for line in steps), default=0)))
+        _percent_axis(waiting, "y", most=3)
+        waiting.set_ylabel("waiting")
+        _steps_axis(waiting)
+    return drawing.svg
+
+
+def confusion(evaluation: Evaluation) -> str:
+    """The confusion matrix: a row for each label; the stronger the colour, the larger the share of the row."""
+    counts = np.asarray(evaluation.confusion)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    classes = len(counts)
+    names = evaluation.class_names
+    label, prediction = np.unravel_index(np.argmax(counts - np.diag(np.diag(counts))), counts.shape)
+    alt = (
+        f"Confusion matrix of {classes} classes. Most frequent confusion: {names[label]} taken for "
+        f"{names[prediction]}, {counts[label, prediction]} times."
+    )
+    with _drawing("confusion", alt, height=4.6) as drawing:
+        (axes,) = drawing.axes()
+        (_cells if classes <= MANY_CLASSES else _pixels)(axes, counts, shares)
+        axes.set_xlim(-0.5, classes - 0.5)
+        axes.set_ylim(classes - 0.5, -0.5)
+        axes.set_aspect("equal")
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        if classes <= MANY_CLASSES:
+            axes.set_xticks(range(classes), names, rotation=90)
+            axes.set_yticks(range(classes), names)
+        axes.set_xlabel("prediction")
+        axes.set_ylabel("label")
+    return drawing.svg
+
+
+def per_class(classes: Sequence[ClassFigures], overall: float) -> str:
+    """Each class's accuracy with its interval, the best first; a line marks the accuracy over all classes."""
+    ranked = sorted(classes, key=lambda figures: figures.accuracy.value)
+    alt = (
+        f"Accuracy of each class with 95 % intervals, from {ranked[-1].name} ({100 * ranked[-1].accuracy.value:.1f} %) "
+        f"down to {ranked[0].name} ({100 * ranked[0].accuracy.value:.1f} %)."
+    )
+    with _drawing("per-class", alt, height=0.75 + 0.26 * len(ranked)) as drawing:
+        (axes,) = drawing.axes()
+        axes.axvline(overall, color=MUTED, **_DASHED)
+        for place, figures in enumerate(ranked):
+            _interval(axes, figures.accuracy, place, ACCENT)
+        axes.set_yticks(range(len(ranked)), [figures.name for figures in ranked])
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_ylim(-0.6, len(ranked) - 0.4)
+        lowest = min(figures.accuracy.low for figures in ranked)
+        axes.set_xlim(np.floor(10 * lowest) / 10 - 0.01, 1.01)
+        _percent_axis(axes, "x")
+        axes.grid(visible=False, axis="y")
+        axes.spines["left"].set_visible(False)
+    return drawing.svg
+
+
+def calibration(bins: Sequence[CalibrationBin], error: float) -> str:
+    """The reliability diagram: how often guesses of some confidence are right, and below it how many there are."""
+    filled = [entry for entry in bins if entry.examples]
+    alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
+    with _drawing("calibration", alt, height=3.9) as drawing:
+        reliability, histogram = drawing.axes(2, heights=(3, 1))
+        reliability.plot([0, 1], [0, 1], color=MUTED, label="perfectly calibrated", **_DASHED)
+        reliability.bar(
+            [entry.low for entry in filled],
+            [entry.accuracy for entry in filled],
+            [entry.high - entry.low for entry in filled],
+            align="edge",
+            color=WASH,
+            linewidth=0.5,
+            edgecolor=WASH,
+        )
+        reliability.plot(
+            [entry.confidence for entry in filled],
+            [entry.accuracy for entry in filled],
+            color=ACCENT,
+            marker="o",
+            markersize=4,
+            label="this model",
+        )
+        reliability.set_ylim(0, 1.02)
+        _percent_axis(reliability, "y")
+        reliability.set_ylabel("right")
+        reliability.legend(loc="upper left")
+        histogram.bar(
+            [entry.low for entry in bins],
+            [entry.examples for entry in bins],
+            [(entry.high - entry.low) * 0.9 for entry in bins],
+            align="edge",
+            color=MUTED,
+            linewidth=0,
+        )
+        histogram.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+        histogram.yaxis.set_major_formatter(_THOUSANDS)
+        histogram.set_ylabel("examples")
+        histogram.set_xlim(0, 1)
+        _percent_axis(histogram, "x")
+        histogram.set_xlabel("confidence in the first guess")
+    return drawing.svg
+
+
+_THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
+_PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.0f} %")
+
+
+def _steps_axis(axes: Axes) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(_THOUSANDS)
+    axes.set_xlabel("step")
+    axes.set_xlim(left=0)
+
+
+def _percent_axis(axes: Axes, which: str, most: int = 6) -> None:
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(_PERCENT)
+
+
+def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[float]) -> None:
+    """The held-out split's curve and, where it is drawn, a legend that tells the two apart."""
+    if lines:
+        marker = "o" if len(lines) <= 40 else None
+        at = [line.step for line in lines]
+        axes.plot(at, values, color=SECOND, marker=marker, markersize=3.5, label=f"{lines[-1].split} split")
+        axes.legend(loc="best")
+
+
+def _interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
+    """A dot with its interval as a bar through it."""
+    axes.plot([metric.low, metric.high], [place, place], color=colour, linewidth=2.2, alpha=0.55)
+    axes.plot([metric.value], [place], color=colour, marker="o", markersize=5.5)
+
+
+def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
+    """A square with its count for each pair: what is right in one colour, mistakes in another, more visible one."""
+    for (label, prediction), share in np.ndenumerate(shares):
+        colour = ACCENT if label == prediction else SECOND
+        strength = share if label == prediction else min(1.0, 2.5 * share)
+        if counts[label, prediction]:
+            axes.bar(prediction, 0.94, 0.94, label - 0.47, color=colour, alpha=strength, linewidth=0)
+        axes.text(
+            prediction,
+            label,
+            str(counts[label, prediction]),
+            ha="center",
+            va="center_baseline",
+            fontsize=8 if len(counts) <= 12 else 6,
+            color=MUTED if not counts[label, prediction] else PAPER if strength > 0.6 else INK,
+        )
+
+
+def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
+    """One pixel for each pair; transparent where there is nothing, so that it lies on a light page and a dark one."""
+    picture = np.empty((*shares.shape, 4))
+    picture[..., :3] = (0.85, 0.47, 0.18)
+    picture[np.arange(len(shares)), np.arange(len(shares)), :3] = (0.25, 0.5, 0.8)
+    # The root makes rare confusions visible beside the diagonal.
+    picture[..., 3] = np.sqrt(shares)
+    axes.imshow(picture, interpolation="none")
+
+
+def stages(seconds: Sequence[tuple[str, float]]) -> str:
+    """What each stage took, as bars."""
+    alt = "Time of each stage: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
+    with _drawing("stages", alt, height=0.4 + 0.27 * len(seconds)) as drawing:
+        (axes,) = drawing.axes()
+        places = range(len(seconds))
+        bars = axes.barh(places, [took for _, took in seconds], 0.55, color=ACCENT, linewidth=0)
+        axes.bar_label(bars, [figures.duration(took) for _, took in seconds], padding=4, color=MUTED)
+        axes.set_yticks(places, [stage for stage, _ in seconds])
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_xticks([])
+        axes.margins(x=0.18)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+    return drawing.svg

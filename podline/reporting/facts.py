@@ -1,0 +1,165 @@
+"""All that the report tells, gathered from the store before a word of it is written. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from podline import digests
+from podline.data.manifest import Manifest, read_manifest
+from podline.data.reader import SplitReader
+from podline.errors import ArtifactError
+from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
+from podline.models.counts import ModelDescription, describe
+from podline.recipes.settings import Recipe
+from podline.stages import Completion, ReportSpec, TrainResult, TrainSpec, completion_name
+from podline.storage import Store
+from podline.training.metrics_log import (
+    EVENTS,
+    METRICS,
+    EvaluationLine,
+    EventLine,
+    StepsLine,
+    read_events,
+    read_metrics,
+)
+
+# In the order in which they are shown; only one of the two builds of TensorFlow is there.
+_PACKAGES = (
+    "podline",
+    "tensorflow",
+    "tensorflow-tpu",
+    "keras",
+    "apache-beam",
+    "prefect",
+    "numpy",
+    "pandas",
+    "matplotlib",
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run and the data it used.
+
+    Attributes:
+        spec: what the report was asked for.
+        evaluation: the figures.
+        manifest: the data set.
+        recipe: what was trained.
+        model: what the model is made of and costs.
+        training: the training stage's own answer.
+        steps: stretches of training steps, in order.
+        evaluations: evaluations during training, in order.
+        events: what happened to the run, checkpoints left out.
+        checkpoints: how many checkpoints were written.
+        stages: (stage, seconds of work) for every stage that is done, in order.
+        versions: (name, version) of the machine that writes the report.
+        mistakes: images of ``evaluation.mistakes``, uint8 (n, height, width, channels).
+    """
+
+    spec: ReportSpec
+    evaluation: Evaluation
+    manifest: Manifest
+    recipe: Recipe
+    model: ModelDescription
+    training: TrainResult
+    steps: tuple[StepsLine, ...]
+    evaluations: tuple[EvaluationLine, ...]
+    events: tuple[EventLine, ...]
+    checkpoints: int
+    stages: tuple[tuple[str, float], ...]
+    versions: tuple[tuple[str, str], ...]
+    mistakes: npt.NDArray[np.uint8]
+
+
+def gather(store: Store, spec: ReportSpec) -> Facts:
+    """Reads everything that the report on a run needs.
+
+    Raises:
+        StoreError: a file of the run or of its data set is not there.
+        ArtifactError: one is not what it should be, or the evaluation is not the one that the spec names.
+    """
+    evaluation = _evaluation(store, spec)
+    manifest = read_manifest(store, spec.dataset_folder)
+    trained = _completion(store, spec.folder, "train")
+    recipe = _recipe(store, spec.folder)
+    lines = read_metrics(store.path(f"{spec.folder}/{METRICS}"))
+    events = read_events(store.path(f"{spec.folder}/{EVENTS}"))
+    height, width, channels = manifest.image_shape
+    return Facts(
+        spec=spec,
+        evaluation=evaluation,
+        manifest=manifest,
+        recipe=recipe,
+        model=describe(recipe.model, (height, width, channels), len(manifest.class_names)),
+        training=TrainResult.model_validate(trained.result),
+        steps=tuple(line for line in lines if isinstance(line, StepsLine)),
+        evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
+        events=tuple(event for event in events if event.event != "checkpoint"),
+        checkpoints=sum(event.event == "checkpoint" for event in events),
+        stages=tuple(_stage_seconds(store, spec)),
+        versions=tuple(_versions()),
+        mistakes=_mistakes(store, spec, manifest, evaluation),
+    )
+
+
+def _evaluation(store: Store, spec: ReportSpec) -> Evaluation:
+    name = f"{spec.folder}/{EVALUATION}"
+    evaluation = read_evaluation(store, spec.folder)
+    found = digests.of_file(store.path(name))
+    if found != spec.evaluation_sha256:
+        raise ArtifactError(
+            f"{store.path(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… that the report is for; "
+            "evaluate the run again"
+        )
+    return evaluation
+
+
+def _completion(store: Store, folder: str, stage: str) -> Completion:
+    name = completion_name(folder, stage)
+    try:
+        return Completion.model_validate(store.read_json(name))
+    except ValueError as error:
+        raise ArtifactError(f"{store.path(name)} is not a completion record ({error}); run {stage} again") from error
+
+
+def _recipe(store: Store, run_folder: str) -> Recipe:
+    name = f"{run_folder}/spec.json"
+    try:
+        return TrainSpec.model_validate(store.read_json(name)).recipe
+    except ValueError as error:
+        raise ArtifactError(f"{store.path(name)} is not a training spec ({error}); train the run again") from error
+
+
+def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:
+    """What each stage took when it did its work, which may have been on an earlier day."""
+    places = [(spec.dataset_folder, ("convert", "validate")), (spec.folder, ("train", "evaluate"))]
+    for folder, stages in places:
+        for stage in stages:
+            if store.exists(completion_name(folder, stage)):
+                yield stage, float(_completion(store, folder, stage).result["seconds"])
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
+    for package in _PACKAGES:
+        try:
+            yield package, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    yield "platform", platform.platform()
+    yield "cores", str(os.cpu_count())
+
+
+def _mistakes(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: Evaluation) -> npt.NDArray[np.uint8]:
+    reader = SplitReader(store, spec.dataset_folder, manifest, evaluation.split)
+    gathered: dict[str, Any] = reader.gather(np.array([mistake.record for mistake in evaluation.mistakes], np.int64))
+    return gathered["image"]

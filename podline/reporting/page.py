@@ -1,0 +1,158 @@
+"""The page and its Markdown twin: templates filled with the same tables and the same sentences."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from podline.reporting import charts, figures, pictures, tables
+from podline.reporting.facts import Facts
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("podline", "reporting"),
+    autoescape=jinja2.select_autoescape(("html",)),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def html(facts: Facts) -> str:
+    """The page: one self-contained HTML document."""
+    template = _TEMPLATES.get_template("page.html")
+    page = template.render(_content(facts), charts=_charts(facts), pictures=_pictures(facts))
+    # A figure and its unit stay on one line, and so do the ends of an interval.
+    page = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", page)
+    return re.sub(r"(\[[\d.]+,) ([\d.]+\])", "\\1\N{NO-BREAK SPACE}\\2", page)
+
+
+def markdown(facts: Facts) -> str:
+    """The same in Markdown, with the same figures; without charts and pictures."""
+    return _TEMPLATES.get_template("page.md").render(_content(facts))
+
+
+def _content(facts: Facts) -> dict[str, Any]:
+    """What both templates show."""
+    evaluation, manifest = facts.evaluation, facts.manifest
+    top1 = evaluation.trained.metrics["top1"]
+    return {
+        "run": evaluation.run,
+        "recipe_name": facts.recipe.name,
+        "dataset": evaluation.dataset,
+        "split": evaluation.split,
+        "finished": figures.moment(facts.events[-1].time) if facts.events else "",
+        "accuracy": figures.percent(top1.value),
+        "interval": figures.interval(top1),
+        "sentences": _sentences(facts),
+        "better_than_guessing": evaluation.better_than_guessing,
+        "tiles": _tiles(facts),
+        "many_classes": len(evaluation.class_names) > charts.MANY_CLASSES,
+        "metrics": tables.metrics(evaluation),
+        "per_class": tables.per_class(evaluation),
+        "confusion": tables.confusion(evaluation),
+        "confusions": tables.confusions(evaluation),
+        "calibration": tables.calibration(evaluation),
+        "mistakes": tables.mistakes(evaluation),
+        "data": tables.dataset(manifest),
+        "splits": tables.splits(manifest),
+        "class_counts": tables.class_counts(manifest),
+        "quarantine": tables.quarantine(manifest),
+        "sources": tables.sources(manifest),
+        "model": tables.model(facts.model),
+        "layers": tables.layers(facts.model),
+        "recipe": tables.recipe(facts.recipe),
+        "stages": tables.stages(facts.stages),
+        "together": figures.duration(sum(seconds for _, seconds in facts.stages)),
+        "throughput": _throughput(facts),
+        "events": tables.events(facts.events),
+        "checkpoints": _checkpoints(facts.checkpoints),
+        "versions": tables.versions(facts.versions),
+        "command": facts.spec.command,
+    }
+
+
+def _sentences(facts: Facts) -> list[str]:
+    """The verdict in words: what the figure is measured against."""
+    evaluation = facts.evaluation
+    guessing, untrained = evaluation.guessing, evaluation.untrained.metrics["top1"]
+    against = (
+        f"Always naming the most frequent class of the training split would be right for "
+        f"{figures.percent_within(guessing)}, the same network before training for {figures.percent_within(untrained)}."
+    )
+    judged = (
+        "That is better than guessing."
+        if evaluation.better_than_guessing
+        else "That cannot be told from guessing: look for what is wrong before anything else."
+    )
+    seen = evaluation.seen
+    memory = (
+        f"On {figures.count(seen.examples)} examples that it was trained on the model is right for "
+        f"{figures.percent_within(seen.metrics['top1'])}."
+    )
+    return [against, judged, memory]
+
+
+def _tiles(facts: Facts) -> list[tuple[str, str]]:
+    """(name, figure) for what is looked at first, after the accuracy."""
+    scored, training = facts.evaluation.trained, facts.training
+    shown = [
+        (words, figures.metric_text(name, scored.metrics[name]))
+        for name, words in figures.METRIC_NAMES.items()
+        if name != "top1" and name in scored.metrics
+    ]
+    return [
+        *shown,
+        ("parameters", figures.short_count(training.parameters)),
+        ("training", figures.duration(training.seconds)),
+        ("examples a second", figures.rate(training.examples_per_second)),
+    ]
+
+
+def _throughput(facts: Facts) -> str:
+    training = facts.training
+    speed, waiting = figures.rate(training.examples_per_second), figures.percent(training.waiting_for_input)
+    return (
+        f"{figures.count(training.steps)} steps of {figures.count(facts.recipe.batch_size)} examples, "
+        f"{training.epochs:.4g} epochs, on {training.devices}: {speed} examples/s; "
+        f"{waiting} of the time went by waiting for input."
+    )
+
+
+def _checkpoints(number: int) -> str:
+    return "One checkpoint was written." if number == 1 else f"{figures.count(number)} checkpoints were written."
+
+
+def _charts(facts: Facts) -> dict[str, Markup]:
+    evaluation = facts.evaluation
+    top1 = evaluation.trained.metrics["top1"].value
+    drawn = {
+        "verdict": charts.verdict(evaluation),
+        "loss": charts.loss(facts.steps, facts.evaluations),
+        "accuracy": charts.accuracy(facts.steps, facts.evaluations),
+        "learning_rate": charts.learning_rate(facts.steps),
+        "throughput": charts.throughput(facts.steps),
+        "confusion": charts.confusion(evaluation),
+        "per_class": charts.per_class(evaluation.per_class, top1),
+        "calibration": charts.calibration(
+            evaluation.calibration, evaluation.trained.metrics["calibration_error"].value
+        ),
+        "stages": charts.stages(facts.stages),
+    }
+    return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 (our own drawing; its alt text is escaped)
+
+
+def _pictures(facts: Facts) -> list[dict[str, str]]:
+    names = facts.evaluation.class_names
+    return [
+        {
+            "uri": pictures.data_uri(image),
+            "label": names[mistake.label],
+            "prediction": names[mistake.prediction],
+            "confidence": figures.percent(mistake.confidence),
+            "record": figures.count(mistake.record),
+        }
+        for mistake, image in zip(facts.evaluation.mistakes, facts.mistakes, strict=True)
+    ]

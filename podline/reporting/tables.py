@@ -1,0 +1,294 @@
+"""The report's tables: pandas frames of finished texts, so that the page and its Markdown twin cannot differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from podline.data.manifest import Manifest
+from podline.evaluation.document import Evaluation
+from podline.models.counts import ModelDescription
+from podline.recipes.settings import Recipe
+from podline.reporting import figures
+from podline.training.metrics_log import EventLine
+
+# Pairs of classes that are listed as the most frequent confusions.
+_CONFUSIONS = 10
+# Records that are named for each reason of quarantine.
+_NAMED_RECORDS = 5
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        frame: texts only.
+        words: how many columns, from the left, hold words; the others hold figures, which are aligned right.
+        header: whether the columns' names say anything.
+    """
+
+    frame: pd.DataFrame
+    words: int = 1
+    header: bool = True
+
+    def html(self) -> Markup:
+        """The table as an element of the page, in a frame that scrolls where the page is too narrow for it."""
+        kind = "facts" if self.words == len(self.frame.columns) else f"figures words-{self.words}"
+        table = self.frame.to_html(index=False, border=0, classes=kind, header=self.header, justify="unset")
+        return Markup(f'<div class="scroll">{table}</div>')  # noqa: S704 (pandas has escaped the texts)
+
+    def markdown(self) -> str:
+        """The table in GitHub's Markdown."""
+        columns = [str(column) for column in self.frame.columns]
+        rules = [":--" if place < self.words else "--:" for place in range(len(columns))]
+        rows: list[Sequence[str]] = [columns, rules, *self.frame.astype(str).to_numpy().tolist()]
+        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.frame)
+
+
+def _figures(rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
+    return Table(pd.DataFrame(list(rows)), words)
+
+
+def _facts(pairs: Iterable[tuple[str, str]]) -> Table:
+    return Table(pd.DataFrame(list(pairs), columns=["", " "]), words=2, header=False)
+
+
+def metrics(evaluation: Evaluation) -> Table:
+    """Every metric of the trained model, of the untrained one, and on examples that the model was trained on."""
+    sides = {
+        f"trained, {evaluation.split} split": evaluation.trained,
+        f"untrained, {evaluation.split} split": evaluation.untrained,
+        "trained, examples it has seen": evaluation.seen,
+    }
+    rows = [
+        {"": words} | {side: figures.metric_text(name, scored.metrics[name]) for side, scored in sides.items()}
+        for name, words in figures.METRIC_NAMES.items()
+        if name in evaluation.trained.metrics
+    ]
+    rows.append({"": "right"} | {side: figures.count(scored.correct) for side, scored in sides.items()})
+    if evaluation.trained.correct_top5 is not None:
+        best_five = {side: figures.count(scored.correct_top5 or 0) for side, scored in sides.items()}
+        rows.append({"": "right among the best five"} | best_five)
+    rows.append({"": "examples"} | {side: figures.count(scored.examples) for side, scored in sides.items()})
+    return _figures(rows)
+
+
+def per_class(evaluation: Evaluation) -> Table:
+    """Each class by label: how many examples, how many right, how often it was named, accuracy with interval."""
+    return _figures(
+        {
+            "class": scored.name,
+            "examples": figures.count(scored.examples),
+            "right": figures.count(scored.correct),
+            "named": figures.count(scored.predicted),
+            "accuracy": figures.percent(scored.accuracy.value),
+            "95 % interval": figures.interval(scored.accuracy),
+        }
+        for scored in evaluation.per_class
+    )
+
+
+def confusion(evaluation: Evaluation) -> Table:
+    """The confusion matrix's counts: a row for each label, a column for each prediction."""
+    return _figures(
+        {"label": name} | {other: figures.count(n) for other, n in zip(evaluation.class_names, row, strict=True)}
+        for name, row in zip(evaluation.class_names, evaluation.confusion, strict=True)
+    )
+
+
+def confusions(evaluation: Evaluation) -> Table:
+    """The most frequent confusions, the most frequent first."""
+    pairs = [
+        (n, label, prediction)
+        for label, row in enumerate(evaluation.confusion)
+        for prediction, n in enumerate(row)
+        if n and label != prediction
+    ]
+    names, classes = evaluation.class_names, evaluation.per_class
+    rows = [
+        {
+            "label": names[label],
+            "taken for": names[prediction],
+            "times": figures.count(n),
+            "of its class": figures.percent(n / classes[label].examples),
+        }
+        for n, label, prediction in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:_CONFUSIONS]
+    ]
+    return _figures(rows, words=2)
+
+
+def calibration(evaluation: Evaluation) -> Table:
+    """The bins of the reliability diagram that hold examples."""
+    return _figures(
+        {
+            "confidence in": f"{100 * entry.low:.0f}–{100 * entry.high:.0f} %",
+            "examples": figures.count(entry.examples),
+            "mean confidence": figures.percent(entry.confidence),
+            "right": figures.percent(entry.accuracy),
+        }
+        for entry in evaluation.calibration
+        if entry.examples
+    )
+
+
+def mistakes(evaluation: Evaluation) -> Table:
+    """The most confident mistakes, in words."""
+    names = evaluation.class_names
+    rows = [
+        {
+            "label": names[mistake.label],
+            "prediction": names[mistake.prediction],
+            "record": figures.count(mistake.record),
+            "confidence": figures.percent(mistake.confidence),
+            "given to the label": figures.percent(mistake.label_probability),
+        }
+        for mistake in evaluation.mistakes
+    ]
+    return _figures(rows, words=2)
+
+
+def splits(manifest: Manifest) -> Table:
+    """Each split's size, and its pixels' mean and standard deviation per channel; a column for each split."""
+    columns = {
+        split.name: {
+            "records": figures.count(split.records),
+            "shards": figures.count(len(split.shards)),
+            "size": figures.size(sum(shard.bytes for shard in split.shards)),
+            "mean of the pixels": " ".join(f"{value:.2f}" for value in split.mean),
+            "standard deviation": " ".join(f"{value:.2f}" for value in split.std),
+        }
+        for split in manifest.splits
+    }
+    return Table(pd.DataFrame(columns).rename_axis("split").reset_index())
+
+
+def class_counts(manifest: Manifest) -> Table:
+    """How many records of each class each split has."""
+    return _figures(
+        {"class": name} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
+        for label, name in enumerate(manifest.class_names)
+    )
+
+
+def quarantine(manifest: Manifest) -> Table:
+    """Records that were left out, by split and reason; empty when there are none."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for entry in manifest.quarantined:
+        reasons.setdefault((entry.split, entry.reason), []).append(entry.record)
+    rows = [
+        (split, reason, figures.count(len(records)), ", ".join(_shortened(records)))
+        for (split, reason), records in reasons.items()
+    ]
+    return Table(pd.DataFrame(rows, columns=["split", "reason", "records", "which"]), words=4)
+
+
+def _shortened(records: Sequence[str]) -> Iterator[str]:
+    yield from records[:_NAMED_RECORDS]
+    if len(records) > _NAMED_RECORDS:
+        yield f"and {len(records) - _NAMED_RECORDS:,} more"
+
+
+def sources(manifest: Manifest) -> Table:
+    """The raw files, with their checksums."""
+    rows = [(file.name, figures.count(file.bytes), file.sha256) for file in manifest.source]
+    return Table(pd.DataFrame(rows, columns=["file", "bytes", "sha256"]), words=3)
+
+
+def dataset(manifest: Manifest) -> Table:
+    """What the data set is, as a whole."""
+    height, width, channels = manifest.image_shape
+    converter = ", ".join(f"{name} {value}" for name, value in manifest.converter.items())
+    quarantined = len(manifest.quarantined)
+    return _facts(
+        [
+            ("data set", manifest.dataset),
+            ("fingerprint", manifest.fingerprint),
+            ("images", f"{height} × {width} × {channels}, {manifest.field('image').dtype}"),
+            ("classes", figures.count(len(manifest.class_names))),
+            ("records read", figures.count(manifest.read)),
+            ("= written + quarantined", f"{figures.count(manifest.written)} + {figures.count(quarantined)}"),
+            ("bytes of a record", f"{figures.count(manifest.record_length)} and TFRecord's frame of 16"),
+            ("converter", converter),
+        ]
+    )
+
+
+def model(description: ModelDescription) -> Table:
+    """What the model costs."""
+    height, width, channels = description.image_shape
+    pairs = [
+        ("kind", description.kind),
+        ("input", f"{height} × {width} × {channels}, uint8"),
+        ("output", f"{description.classes} logits"),
+        ("parameters", figures.count(description.parameters)),
+        ("of which trainable", figures.count(description.trainable_parameters)),
+        ("bytes of all parameters", figures.count(description.bytes)),
+        ("bytes of the trainable ones", figures.count(description.trainable_bytes)),
+        ("multiply-adds an example", figures.count(description.multiply_adds)),
+    ]
+    if description.micronet:
+        score = description.micronet
+        shares = f"storage {score.storage_share:.4f} + operations {score.operations_share:.4f}"
+        pairs.append(("MicroNet score (WideResNet-28-10 is 2)", f"{score.score:.4f} = {shares}"))
+    return _facts(pairs)
+
+
+def layers(description: ModelDescription) -> Table:
+    """The model's layers."""
+    return _figures(
+        {
+            "layer": layer.name,
+            "kind": layer.kind,
+            "output": " × ".join(map(str, layer.output_shape)),
+            "parameters": figures.count(layer.parameters),
+            "bytes": figures.count(layer.bytes),
+            "multiply-adds": figures.count(layer.multiply_adds),
+        }
+        for layer in description.layers
+    )
+
+
+def recipe(settings: Recipe) -> Table:
+    """Every setting that the recipe has, nested ones by their path; what is off or not given is left out."""
+    return _facts((name, text) for name, text in _flat("", settings.model_dump(mode="json")))
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
+    elif isinstance(value, list):
+        if value:
+            yield prefix, ", ".join(map(str, value))
+    elif value is not None:
+        yield prefix, figures.rounded(value) if isinstance(value, float) else str(value)
+
+
+def stages(seconds: Iterable[tuple[str, float]]) -> Table:
+    """What each stage took, and all of them together."""
+    rows = [*seconds]
+    total = sum(took for _, took in rows)
+    return _figures(
+        {"stage": stage, "time": figures.duration(took), "share": figures.percent(took / total if total else 0.0)}
+        for stage, took in [*rows, ("together", total)]
+    )
+
+
+def events(lines: Iterable[EventLine]) -> Table:
+    """What happened to the run, in order."""
+    rows = [(figures.moment(line.time), figures.count(line.step), line.event, line.message) for line in lines]
+    return Table(pd.DataFrame(rows, columns=["when", "step", "event", "what"]), words=4)
+
+
+def versions(pairs: Iterable[tuple[str, str]]) -> Table:
+    """The machine and its packages."""
+    return _facts(pairs)
