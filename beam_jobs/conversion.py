@@ -21,6 +21,7 @@ from beam_jobs.shards import REUSED, Job, ShardTask, finished, shard_tasks, writ
 from podline.data.fingerprint import source_cache
 from podline.data.manifest import MANIFEST, Quarantined, read_manifest
 from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
+from podline.data.sources.duplicates import quarantine_shared
 from podline.data.sources.opening import open_source
 from podline.data.tfds import tfds_names
 from podline.progress import Reporter
@@ -43,7 +44,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     store = open_store(spec.root)
     store.sweep()
     reporter.log(f"reading {spec.source}")
-    source = open_source(spec.dataset, spec.source, source_cache(store))
+    source = quarantine_shared(open_source(spec.dataset, spec.source, source_cache(store)))
     refuse_shared_records(source.splits)
     _tell_quarantined(reporter, source.quarantined)
     draft = draft_of(spec, source)
@@ -92,10 +93,8 @@ def _finish(store: Store, spec: ConvertSpec, draft: Draft, seconds: float, reuse
         shards_written=len(shards) - reused,
         shards_reused=reused,
     )
-    written = [
-        Artifact(name=f"{draft.folder}/{shard.file}", bytes=shard.bytes, sha256=shard.sha256) for shard in shards
-    ]
-    beside = [artifact_of(store, f"{draft.folder}/{name}") for name in (*tfds_names(draft.class_names), MANIFEST)]
+    beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
+    written = [Artifact(name=f"{draft.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in shards]
     complete(store, draft.folder, spec, result, [*written, *beside])
     return result
 
