@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podline.errors import ArtifactError, DivergenceError
+from podline.evaluation.classification import ClassificationTally
+
+Batch = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
+
+
+def examples(count: int, classes: int, seed: int = 0) -> Batch:
+    """Logits of a model that is right more often than not; many are equal, as those of a coarse model are."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, classes, count)
+    logits = generator.normal(0, 3, (count, classes)).astype(np.float32)
+    logits[np.arange(count), labels] += 4
+    logits[::3] = np.round(logits[::3])
+    return logits, labels
+
+
+def tallied(batch: Batch, sizes: list[int]) -> ClassificationTally:
+    logits, labels = batch
+    tally = ClassificationTally(logits.shape[1])
+    start = 0
+    for size in sizes:
+        tally.add(logits[start : start + size].copy(), labels[start : start + size].copy())
+        start += size
+    assert start == len(labels)
+    return tally
+
+
+def everything(tally: ClassificationTally) -> list[object]:
+    names = [str(number) for number in range(tally.classes)]
+    return [tally.figures(), tally.confusion(), tally.per_class(names), tally.calibration(), tally.mistakes()]
+
+
+def cut(count: int, size: int) -> list[int]:
+    return [min(size, count - start) for start in range(0, count, size)]
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+def test_batches_of_1_7_and_128_give_the_same_bits(classes: int) -> None:
+    batch = examples(517, classes)
+    whole = everything(tallied(batch, [517]))
+    for size in (1, 7, 128):
+        assert everything(tallied(batch, cut(517, size))) == whole
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_any_cut_gives_the_same_bits(sizes: list[int]) -> None:
+    batch = examples(sum(sizes), 7)
+    assert everything(tallied(batch, sizes)) == everything(tallied(batch, [sum(sizes)]))
+
+
+def test_the_figures_by_hand() -> None:
+    logits = np.log(np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8], [0.2, 0.7, 0.1], [0.6, 0.3, 0.1]], np.float32))
+    tally = tallied((logits, np.array([0, 0, 1, 1])), [4])
+    figures = tally.figures()
+    assert (figures.examples, figures.correct, figures.correct_top5) == (4, 2, None)
+    assert figures.metrics.keys() == {"loss", "top1", "calibration_error"}
+    assert figures.metrics["top1"].value == 0.5
+    expected_loss = -math.fsum(math.log(p) for p in (0.5, 0.1, 0.7, 0.3)) / 4
+    assert figures.metrics["loss"].value == pytest.approx(expected_loss, rel=1e-6)  # the logits are float32
+    # Confidences 0.5 and 0.7 were right, 0.8 and 0.6 wrong, each in a bin of its own.
+    assert figures.metrics["calibration_error"].value == pytest.approx((0.5 + 0.3 + 0.8 + 0.6) / 4, rel=1e-6)
+    assert tally.confusion() == ((1, 0, 1), (1, 1, 0), (0, 0, 0))
+    worst, other = tally.mistakes()
+    assert (worst.record, worst.label, worst.prediction) == (1, 0, 2)
+    assert (worst.confidence, worst.label_probability) == pytest.approx((0.8, 0.1), rel=1e-6)
+    assert other.record == 3
+
+
+def test_classes_by_hand() -> None:
+    logits = np.eye(3, dtype=np.float32)[[0, 2, 1, 0]]
+    first, second, third = tallied((logits, np.array([0, 0, 1, 1])), [4]).per_class(["a", "b", "c"])
+    assert (first.name, first.examples, first.correct, first.predicted) == ("a", 2, 1, 2)
+    assert (second.examples, second.correct, second.predicted) == (2, 1, 1)
+    assert (third.examples, third.predicted) == (0, 1)
+    assert (third.accuracy.value, third.accuracy.low, third.accuracy.high) == (0, 0, 1)
+
+
+def test_equal_logits_prefer_the_lower_class() -> None:
+    logits = np.zeros((7, 7), np.float32)
+    figures = tallied((logits, np.arange(7)), [7]).figures()
+    assert (figures.correct, figures.correct_top5) == (1, 5)
+    assert figures.metrics["loss"].value == pytest.approx(math.log(7), rel=1e-15)
+
+
+def test_top5_counts_the_five_best() -> None:
+    logits, labels = examples(300, 10)
+    figures = tallied((logits, labels), [300]).figures()
+    order = np.lexsort((np.tile(np.arange(10), (300, 1)), -logits), axis=1)
+    assert figures.correct_top5 == (order[:, :5] == labels[:, None]).any(axis=1).sum()
+    assert figures.correct == (order[:, 0] == labels).sum()
+    assert figures.correct < figures.correct_top5 < 300
+
+
+def test_calibration_bins_are_closed_above() -> None:
+    # Three equal logits give exactly 1/3 = 5/15, which belongs to (4/15, 5/15]; the other example has nearly 1.
+    logits = np.array([[0, 0, 0], [0, 30, 0], [0, 0, 0]], np.float32)
+    bins = tallied((logits, np.array([0, 0, 2])), [3]).calibration()
+    assert [found.examples for found in bins] == [0] * 4 + [2] + [0] * 9 + [1]
+    assert (bins[4].confidence, bins[4].accuracy) == (1 / 3, 0.5)
+    assert (bins[14].accuracy, bins[0].accuracy, bins[0].confidence) == (0, 0, 0)
+    assert (bins[0].low, bins[4].high, bins[14].high) == (0, 5 / 15, 1)
+
+
+def test_the_most_confident_mistakes_come_first_and_equals_in_order() -> None:
+    logits = np.array([[0, 1], [0, 5], [5, 0], [0, 5], [0, 3]], np.float32)
+    mistakes = tallied((logits, np.array([0, 0, 0, 0, 0])), [2, 3]).mistakes(most=3)
+    assert [mistake.record for mistake in mistakes] == [1, 3, 4]
+
+
+def test_logits_far_from_zero_do_not_overflow() -> None:
+    logits = np.array([[3e38, -3e38], [-2e4, -1e4]], np.float32)
+    figures = tallied((logits, np.array([0, 0])), [2]).figures()
+    assert figures.metrics["loss"].value == 5000
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_logits_that_are_not_finite_name_the_record(value: float) -> None:
+    logits, labels = examples(10, 3)
+    logits[6, 1] = value
+    with pytest.raises(DivergenceError, match="record 6: the model's logits are not finite"):
+        tallied((logits, labels), [4, 4, 2])
+
+
+@pytest.mark.parametrize("label", [-1, 3])
+def test_a_label_that_is_no_class_names_the_record(label: int) -> None:
+    logits, labels = examples(10, 3)
+    labels[9] = label
+    with pytest.raises(ArtifactError, match=f"record 9: label {label} vs 3 classes"):
+        tallied((logits, labels), [4, 4, 2])
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"logits of shape \(4, 3\) vs 4 labels of 5 classes"):
+        ClassificationTally(5).add(*examples(4, 3))
+    with pytest.raises(ValueError, match="no examples were judged"):
+        ClassificationTally(5).figures()
