@@ -98,17 +98,25 @@ def _known(key: str, written: str, where: str, *, upper: bool = False) -> None:
         raise SettingsError(f"{where}: there is no setting {written!r}; {nearest(written, known)}")
 
 
-def child_environment(mark: str = "") -> dict[str, str]:
-    """The environment of a child process: this one's own, with libraries told to print less, and a mark to find it by.
+def use_file(file: Path) -> None:
+    """From now on :func:`load` reads this file, in this process and in those that it starts."""
+    export({_SETTINGS_FILE: str(file.absolute())})
+
+
+def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
+    """The environment of a child process: this one's own, with libraries told to print less and to leave the home be.
 
     Args:
-        mark: a name that no other child has; without one, its descendants cannot be told from others.
+        scratch: a folder where libraries may keep their caches and configuration.
+        mark: a name that no other child has, to find its descendants by.
     """
     quieter = {
         # 0 all, 1 no INFO, 2 no WARNING: what TensorFlow's C++ says goes to the child's log file.
         "TF_CPP_MIN_LOG_LEVEL": "1",
         "GRPC_VERBOSITY": "ERROR",
         "PYTHONUNBUFFERED": "1",
+        "KERAS_HOME": str(scratch / "keras"),
+        "MPLCONFIGDIR": str(scratch / "matplotlib"),
     }
     return {**quieter, **os.environ, **({STAGE_MARK: mark} if mark else {})}
 

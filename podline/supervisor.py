@@ -198,7 +198,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=child_environment(mark),
+                env=child_environment(open_store(spec.root).path(".podline"), mark),
                 pass_fds=(writing,),
                 start_new_session=True,
             )

@@ -1,0 +1,111 @@
+"""What a store holds: its data sets and its runs, by what they left word of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.errors import ArtifactError, StoreError
+from podline.progress import Reporter
+from podline.stages import STAGES, Completion, completion_name
+from podline.storage import Store
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A converted data set; ``published`` is the Unix time of its manifest."""
+
+    name: str
+    fingerprint: str
+    published: float
+
+    @property
+    def folder(self) -> str:
+        """Its name in the store."""
+        return dataset_folder(self.name, self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and what its stages answered, by stage, in the stages' order; ``touched`` is a Unix time."""
+
+    name: str
+    stages: dict[str, Completion]
+    touched: float
+
+    @property
+    def folder(self) -> str:
+        """Its name in the store."""
+        return f"runs/{self.name}"
+
+
+def datasets(store: Store, name: str | None = None) -> list[Dataset]:
+    """The data sets that are there, whole as far as their manifest says; the newest first.
+
+    Args:
+        store: the store.
+        name: only those of this data set.
+    """
+    found = [
+        Dataset(path.parent.parent.name, path.parent.name, path.stat().st_mtime)
+        for path in store.path("datasets").glob(f"{name or '*'}/*/{MANIFEST}")
+    ]
+    return sorted(found, key=lambda dataset: (-dataset.published, dataset.name, dataset.fingerprint))
+
+
+def choose_dataset(store: Store, name: str, fingerprint: str | None, reporter: Reporter) -> Dataset:
+    """The data set of a fingerprint, which may be shortened; without one, the newest, and the reporter is told which.
+
+    Raises:
+        StoreError: there is none, or more than one fits.
+    """
+    found = datasets(store, name)
+    if not found:
+        raise StoreError(
+            f"{store.uri} has no data set {name}; "
+            f"make one with `podline convert {name} --source DIR --root {store.uri}`"
+        )
+    fitting = [dataset for dataset in found if dataset.fingerprint.startswith(fingerprint or "")]
+    if fingerprint and len(fitting) != 1:
+        known = ", ".join(dataset.fingerprint for dataset in found)
+        raise StoreError(
+            f"{store.uri}: {len(fitting)} data sets {name} have a fingerprint that starts with {fingerprint}; "
+            f"there are: {known}"
+        )
+    if len(fitting) > 1:
+        reporter.log(f"{store.uri} has {len(fitting)} data sets {name}; taking the newest, {fitting[0].fingerprint}")
+    return fitting[0]
+
+
+def manifest_of(store: Store, dataset: Dataset) -> Manifest:
+    """A data set's manifest."""
+    return read_manifest(store, dataset.folder)
+
+
+def runs(store: Store) -> list[Run]:
+    """The runs of which at least one stage is done, the last touched first."""
+    found = [run_of(store, path.name) for path in store.path("runs").glob("*") if any(path.glob("stages/*.json"))]
+    return sorted(found, key=lambda run: (-run.touched, run.name))
+
+
+def run_of(store: Store, name: str) -> Run:
+    """A run by name.
+
+    Raises:
+        StoreError: there is none.
+        ArtifactError: a stage's completion record cannot be read.
+    """
+    folder = f"runs/{name}"
+    names = {stage: completion_name(folder, stage) for stage in STAGES}
+    present = {stage: record for stage, record in names.items() if store.exists(record)}
+    if not present:
+        raise StoreError(f"{store.path(folder)}: no stage of such a run is done; `podline runs list` shows those there")
+    touched = max(store.path(record).stat().st_mtime for record in present.values())
+    return Run(name, {stage: _completion(store, record) for stage, record in present.items()}, touched)
+
+
+def _completion(store: Store, name: str) -> Completion:
+    try:
+        return Completion.model_validate(store.read_json(name))
+    except ValueError as error:
+        raise ArtifactError(f"{store.path(name)} is no completion record ({error}); run the stage again") from error

@@ -1,0 +1,172 @@
+"""The command line: a table of commands, each imported when it is called, and what becomes of errors.
+
+Nothing here imports more than click, so that ``podline --help`` is instant.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from podline.commands import pages
+
+
+class Entry(NamedTuple):
+    """A command in the table: where it is, and what it says of itself in one line."""
+
+    at: str
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "The whole chain": {
+        "run": Entry("podline.commands.run:run", "From raw archive to report, as a Prefect flow on this machine."),
+    },
+    "One stage at a time, in this order": {
+        "convert": Entry("podline.commands.stage:convert", "Raw archives become sharded TFRecords."),
+        "validate": Entry("podline.commands.stage:validate", "Every byte of a data set against its manifest."),
+        "train": Entry("podline.commands.stage:train", "A recipe is trained; goes on from its last checkpoint."),
+        "evaluate": Entry("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
+        "report": Entry("podline.commands.stage:report", "One HTML page about a run."),
+    },
+    "What there is": {
+        "data": Entry("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
+        "model": Entry("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
+        "runs": Entry("podline.commands.runs:runs_group", "Training runs: list, show."),
+    },
+    "To try things out": {
+        "sample": Entry("podline.commands.sample:sample", "Draws a data set in CIFAR-10's layout, in seconds."),
+        "benchmark": Entry("podline.commands.benchmark:benchmark", "Our way beside the plain way, measured here."),
+    },
+}
+
+HELP = """Every night, raw vision archives become a trained, evaluated, reported model.
+
+Start with `podline run sample`: it draws a small data set, converts, checks and trains on it, and ends with a report,
+with no network and no accelerator. Then point it at data of your own:
+
+  podline run cifar10 --source cifar-10-batches-py --root podline-root
+
+Whatever was done and is still whole is found and used again; whatever breaks off goes on where it was when the same
+command is given again.
+"""
+
+EXIT_CODES = """\b
+Exit codes:
+    0  done                              6  the loss is no finite number
+    1  a bug, or an unforeseen error     7  a result that is no better than guessing
+    2  an option, setting or spec       75  try again later: killed, hung or timed out
+    3  the raw data                    130  interrupted (Ctrl-C)
+    4  a damaged artifact              143  asked to end (SIGTERM)
+    5  the store: access, space
+
+Settings (time-outs, workers, the default --root) come from `--settings FILE`, a TOML file, or from PODLINE_...
+variables; see docs/settings.md. An error is one line on standard error; --debug adds the traceback.
+"""
+
+
+class CommandTable(pages.Group):
+    """A group whose commands are imported when they are called, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """All names, in the table's order."""
+        return [name for section in SECTIONS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of a name."""
+        for section in SECTIONS.values():
+            if cmd_name in section:
+                module, _, attribute = section[cmd_name].at.partition(":")
+                return getattr(importlib.import_module(module), attribute)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Writes the table into the help page."""
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.help) for name, entry in section.items()], col_max=12)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Writes the exit codes."""
+        formatter.write_paragraph()
+        formatter.write_text(EXIT_CODES)
+
+
+@click.group(
+    cls=CommandTable,
+    help=pages.page(HELP),
+    context_settings=pages.SETTINGS,
+)
+@click.version_option(package_name="podline")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def cli() -> None:
+    """The command line; its help is HELP."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command line and exits with its code.
+
+    Args:
+        arguments: what follows ``podline``; this process's own unless given.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # Wherever it stands: nobody remembers whether it belongs to podline or to a command.
+    arguments = [argument for argument in given if argument != "--debug"]
+    debug = arguments != given
+    # As an exception it lets every stage save and every child end, which dying of the signal would not.
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        cli.main(arguments, prog_name="podline", standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        _fail(arguments, debug, error.format_message(), 2, usage=error)
+    except (KeyboardInterrupt, click.Abort):
+        _fail(arguments, debug, "interrupted; the same command goes on from what is there", 130)
+    except Exception as error:
+        _fail(arguments, debug, _line(error), getattr(error, "exit_code", 1), kind=type(error).__name__)
+    sys.exit(0)
+
+
+def _line(error: Exception) -> str:
+    if hasattr(error, "exit_code"):
+        return str(error)
+    return f"{type(error).__name__}: {error} (this is a bug; --debug shows where)"
+
+
+def _fail(
+    arguments: list[str],
+    debug: bool,
+    message: str,
+    code: int,
+    *,
+    kind: str = "Usage",
+    usage: click.ClickException | None = None,
+) -> NoReturn:
+    """One line on standard error, or the traceback; with --json a document on standard output as well."""
+    if debug:
+        traceback.print_exc()
+    context = getattr(usage, "ctx", None)
+    hint = f" (see `{context.command_path} --help`)" if context else ""
+    click.echo(f"podline: error: {message}{hint}", err=True)
+    if "--json" in arguments:
+        document: dict[str, Any] = {"error": {"type": kind, "message": message, "exit_code": code}}
+        click.echo(json.dumps(document, indent=2))
+    sys.exit(code)
+
+
+def _terminated(_signal: int, _frame: FrameType | None) -> None:
+    click.echo("podline: error: asked to end (SIGTERM); the same command goes on from what is there", err=True)
+    sys.exit(143)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands of the command line, imported when they are called."""

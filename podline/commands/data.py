@@ -1,0 +1,205 @@
+"""``podline data``: the data sets of a store, and where raw ones come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline.catalogue import Dataset, choose_dataset, datasets, manifest_of
+from podline.commands import display, pages
+from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
+from podline.data.counting import verify_counts
+from podline.data.manifest import Manifest
+from podline.data.sources import download as downloading
+from podline.progress import Listener, Reporter
+from podline.reporting.figures import count as number
+from podline.reporting.figures import moment, size
+from podline.stages import VALIDATE, ValidateSpec, manifest_sha256
+from podline.storage import Store, open_store
+
+_name = click.argument("name", metavar="NAME")
+_fingerprint = click.option("--fingerprint", help="Which one, by the start of its fingerprint.  [default: the newest]")
+_which = in_order(_name, _fingerprint, store_options)
+
+
+@click.group(cls=pages.Group)
+def data() -> None:
+    """Data sets: those of a store, and where raw ones come from."""
+
+
+def _bytes(manifest: Manifest) -> int:
+    return sum(shard.bytes for split in manifest.splits for shard in split.shards)
+
+
+def _splits(manifest: Manifest) -> dict[str, int]:
+    return {split.name: split.records for split in manifest.splits}
+
+
+def _words(splits: dict[str, int]) -> str:
+    return ", ".join(f"{number(records)} {name}" for name, records in splits.items())
+
+
+@data.command("list")
+@store_options
+@json_option
+def _list(as_json: bool, **options: Any) -> None:
+    """Every data set of a store, the newest first.
+
+    podline data list --root podline-root
+    """
+    store = open_store(load_settings(options).root)
+    found = [(dataset, manifest_of(store, dataset)) for dataset in datasets(store)]
+    if as_json:
+        say_json([_document(store, dataset, manifest) for dataset, manifest in found])
+    elif not found:
+        say([f"{store.uri} has no data sets; make one with `podline convert` or `podline run`"])
+    else:
+        say(
+            [
+                f"{dataset.name:9} {dataset.fingerprint}  {_words(_splits(manifest)):32} {size(_bytes(manifest)):>10}  "
+                f"{moment(dataset.published)}"
+                for dataset, manifest in found
+            ]
+        )
+
+
+def _document(store: Store, dataset: Dataset, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "name": dataset.name,
+        "fingerprint": dataset.fingerprint,
+        "folder": str(store.path(dataset.folder)),
+        "splits": _splits(manifest),
+        "bytes": _bytes(manifest),
+        "quarantined": len(manifest.quarantined),
+        "published": dataset.published,
+    }
+
+
+def _open(name: str, fingerprint: str | None, listener: Listener, options: dict[str, Any]) -> tuple[Store, Dataset]:
+    store = open_store(load_settings(options).root)
+    return store, choose_dataset(store, name, fingerprint, Reporter("data", listener))
+
+
+@data.command("show")
+@_which
+@json_option
+def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """What a data set's manifest says: splits, classes, fields, where it came from, what was left out.
+
+      podline data show cifar10 --root podline-root
+
+    With --json it is the manifest itself.
+    """
+    with display.shown() as listener:
+        store, dataset = _open(name, fingerprint, listener, options)
+    manifest = manifest_of(store, dataset)
+    if as_json:
+        say_json(manifest.model_dump(mode="json"))
+        return
+    say(
+        [
+            f"{dataset.name} {dataset.fingerprint}, {size(_bytes(manifest))}, published {moment(dataset.published)}",
+            f"{store.path(dataset.folder)}",
+            f"read {number(manifest.read)} = written {number(manifest.written)} + quarantined {len(manifest.quarantined)}",
+            "",
+            *(
+                f"split {split.name}: {number(split.records)} examples in {len(split.shards)} shards, "
+                f"mean {_channels(split.mean)}, deviation {_channels(split.std)}"
+                for split in manifest.splits
+            ),
+            "",
+            f"{'class':14}" + "".join(f"{split.name:>10}" for split in manifest.splits),
+            *(
+                f"{class_name:14}" + "".join(f"{number(split.class_counts[label]):>10}" for split in manifest.splits)
+                for label, class_name in enumerate(manifest.class_names)
+            ),
+            "",
+            *(
+                f"field {field.name}: {field.dtype} {list(field.shape) or 'scalar'}, at byte {field.offset} of "
+                f"{manifest.record_length}"
+                for field in manifest.fields
+            ),
+            *(f"source {file.name}: {size(file.bytes)}, sha256 {file.sha256[:12]}…" for file in manifest.source),
+            *(f"left out {left.split} {left.record}: {left.reason}" for left in manifest.quarantined[:10]),
+        ]
+    )
+
+
+def _channels(values: tuple[float, ...]) -> str:
+    return " ".join(f"{value:.2f}" for value in values)
+
+
+@data.command("verify")
+@_which
+@json_option
+def _verify(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """Reads every byte of a data set and checks it against its manifest, also where that was done before.
+
+      podline data verify cifar10 --root podline-root
+
+    What is wrong is named, record and shard, and ends with exit code 4.
+    """
+    with display.shown() as listener:
+        store, dataset = _open(name, fingerprint, listener, options)
+        spec = ValidateSpec(
+            root=store.uri,
+            dataset=manifest_of(store, dataset).dataset,  # type: ignore[arg-type]  (pydantic checks it)
+            fingerprint=dataset.fingerprint,
+            manifest_sha256=manifest_sha256(store, dataset.folder),
+        )
+        listener({"event": "start", "stage": VALIDATE.name})
+        result = VALIDATE.run(spec, Reporter(VALIDATE.name, listener))
+        listener({"event": "result", "stage": VALIDATE.name, "result": result.model_dump(mode="json")})
+    if as_json:
+        say_json(result.model_dump(mode="json"))
+    else:
+        say([f"{number(result.records)} records in {number(result.shards)} shards are what the manifest says"])
+
+
+@data.command("count")
+@_which
+@click.option("--verify", is_flag=True, help="Read every record, checksums included.")
+@json_option
+def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **options: Any) -> None:
+    """How many examples a data set has: a look at its manifest, or with --verify at every record.
+
+    podline data count cifar10 --root podline-root
+    """
+    with display.shown() as listener:
+        store, dataset = _open(name, fingerprint, listener, options)
+        manifest = manifest_of(store, dataset)
+        splits = _splits(manifest)
+        if verify:
+            listener({"event": "start", "stage": "count"})
+            splits = verify_counts(store, dataset.folder, manifest, Reporter("count", listener))
+            listener({"event": "result", "stage": "count", "result": {}})
+    total = sum(splits.values())
+    if as_json:
+        say_json({"name": name, "fingerprint": dataset.fingerprint, "splits": splits, "total": total, "read": verify})
+    else:
+        how = "counted record by record" if verify else "as the manifest says"
+        say([f"{number(total)} examples: {_words(splits)} ({how})"])
+
+
+@data.command("download")
+@click.argument("name", metavar="NAME")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--base-url", help="A mirror's address, in place of the publisher's.")
+@json_option
+def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> None:
+    """Fetches the official archive of cifar10, cifar100 or mnist; goes on where it was broken off, checks md5.
+
+      podline data download cifar10 cifar-10
+
+    Next: `podline run cifar10 --source cifar-10 --root podline-root`.
+    """
+    with display.shown() as listener:
+        listener({"event": "start", "stage": "download"})
+        place = downloading.download(name, folder, Reporter("download", listener), base_url)  # type: ignore[arg-type]
+        listener({"event": "result", "stage": "download", "result": {}})
+    if as_json:
+        say_json({"name": name, "folder": str(place.absolute())})
+    else:
+        say([f"{place}"])

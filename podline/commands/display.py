@@ -1,0 +1,178 @@
+"""How a terminal, or a log file, shows the progress of stages: one line for each, always on standard error.
+
+On a terminal a stage is a bar that moves and becomes a line with its seconds; elsewhere it is a few plain lines, one
+for every tenth of the work, but not more often than every few seconds and not less often than every minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from podline.progress import Event, Listener
+from podline.reporting.figures import count, duration, rounded
+
+_NAME_WIDTH = 9
+_LINE_SHARE = 0.1
+_LINE_SECONDS = (5.0, 60.0)
+
+
+class Pace:
+    """How fast a stage goes: from its first report to its last, so that what was done before it started counts not."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first: tuple[float, int] | None = None
+
+    def left(self, done: int, total: int) -> float | None:
+        """Seconds until ``total``, if it goes on as it did; None while nobody can know."""
+        now = self._clock()
+        if self._first is None or done < self._first[1]:
+            self._first = (now, done)
+        since, done_at_first = self._first
+        if done <= done_at_first or done >= total or now - since < 1.0:
+            return None
+        return (total - done) * (now - since) / (done - done_at_first)
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[Listener]:
+    """A listener that shows events on standard error, as fits what that is."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with _Bars(console) as bars:
+            yield bars.listen
+    else:
+        yield Lines(lambda line: print(line, file=sys.stderr, flush=True)).listen  # noqa: T201 (this is the terminal)
+
+
+def outcome(result: Mapping[str, Any], seconds: float) -> str:
+    """What is said of a stage that is done.
+
+    Args:
+        result: the stage's result as JSON.
+        seconds: what it took just now, the search for an earlier result included.
+    """
+    if not result.get("reused"):
+        return duration(seconds)
+    took = f", made in {duration(result['seconds'])}" if result.get("seconds") else ""
+    return f"re-used: found and verified in {duration(seconds)}{took}"
+
+
+class Lines:
+    """Events as plain lines."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._started: dict[str, float] = {}
+        self._pace = Pace(clock)
+        self._last = (0.0, 0.0)
+
+    def listen(self, event: Event) -> None:
+        """Writes what an event is worth."""
+        stage, kind = event["stage"], event["event"]
+        if kind == "start" and stage not in self._started:
+            self._started[stage] = self._clock()
+            self._pace, self._last = Pace(self._clock), (0.0, self._clock())
+        elif kind == "progress":
+            left = _left(self._pace, event)
+            if self._is_news(event["done"] / max(event["total"], 1)):
+                self._say(stage, "  ".join(part for part in (_amount(event), _metrics(event["metrics"]), left) if part))
+        elif kind == "log":
+            self._say(stage, ("warning: " if event["level"] == "warning" else "") + event["message"])
+        elif kind == "result":
+            seconds = self._clock() - self._started.pop(stage, self._clock())
+            self._say(stage, f"✓ {outcome(event['result'], seconds)}")
+        elif kind == "error":
+            self._started.pop(stage, None)
+            self._say(stage, "✗ failed")
+
+    def _is_news(self, share: float) -> bool:
+        (last_share, last_time), now = self._last, self._clock()
+        often, seldom = _LINE_SECONDS
+        waited = now - last_time
+        if waited < often or (abs(share - last_share) < _LINE_SHARE and waited < seldom):
+            return False
+        self._last = (share, now)
+        return True
+
+    def _say(self, stage: str, text: str) -> None:
+        self._write(f"{stage:{_NAME_WIDTH}}{text}")
+
+
+class _Bars:
+    """Events as bars on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("  {task.description}", style="bold"),
+            BarColumn(bar_width=28, style="grey37", complete_style="cyan", finished_style="cyan"),
+            TextColumn("{task.fields[amount]}"),
+            TextColumn("{task.fields[metrics]}", style="cyan"),
+            TextColumn("{task.fields[left]}", style="dim"),
+            console=console,
+            transient=True,
+            refresh_per_second=5,
+        )
+        self._bars: dict[str, tuple[TaskID, float, Pace]] = {}
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._progress.stop()
+
+    def listen(self, event: Event) -> None:
+        """Moves, makes or ends a bar."""
+        stage, kind = event["stage"], event["event"]
+        if kind == "start" and stage not in self._bars:
+            bar = self._progress.add_task(f"{stage:{_NAME_WIDTH}}", total=None, amount="starting", metrics="", left="")
+            self._bars[stage] = (bar, time.monotonic(), Pace())
+        elif kind == "progress" and stage in self._bars:
+            bar, _, pace = self._bars[stage]
+            self._progress.update(
+                bar,
+                completed=event["done"],
+                total=event["total"] or None,
+                amount=_amount(event),
+                metrics=_metrics(event["metrics"]),
+                left=_left(pace, event),
+            )
+        elif kind == "log":
+            warning = event["level"] == "warning"
+            self._line(" ", stage, event["message"], "yellow" if warning else "dim")
+        elif kind in ("result", "error") and stage in self._bars:
+            bar, started, _ = self._bars.pop(stage)
+            self._progress.remove_task(bar)
+            if kind == "error":
+                self._line("✗", stage, "failed", "red")
+            else:
+                self._line("✓", stage, outcome(event["result"], time.monotonic() - started), "green")
+
+    def _line(self, mark: str, stage: str, text: str, style: str) -> None:
+        line = Text.assemble((f"{mark} ", style), (f"{stage:{_NAME_WIDTH}} ", "bold" if mark != " " else "dim"))
+        self._console.print(line.append(text, style if mark == " " else ""), soft_wrap=True)
+
+
+def _amount(event: Event) -> str:
+    if not event["total"]:
+        return ""
+    return f"{count(event['done'])}/{count(event['total'])} {event['unit']}"
+
+
+def _metrics(metrics: Mapping[str, float]) -> str:
+    return "  ".join(f"{name.replace('_', ' ')} {rounded(value)}" for name, value in list(metrics.items())[:3])
+
+
+def _left(pace: Pace, event: Event) -> str:
+    seconds = pace.left(event["done"], event["total"])
+    return "" if seconds is None else f"{duration(seconds)} left"

@@ -1,0 +1,72 @@
+"""``podline model``: what a recipe's model is made of and what it costs; nothing is trained, nothing is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podline.commands import pages
+from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
+from podline.models.counts import ModelDescription, describe
+from podline.recipes.choices import Choices
+from podline.recipes.settings import DatasetName
+from podline.reporting.figures import count, short_count, size
+
+# What the images of a data set are, before there is a manifest that says so.
+_IMAGES: dict[DatasetName, tuple[tuple[int, int, int], int]] = {
+    "cifar10": ((32, 32, 3), 10),
+    "cifar100": ((32, 32, 3), 100),
+    "mnist": ((28, 28, 1), 10),
+    "sample": ((32, 32, 3), 10),
+}
+
+
+@click.group(cls=pages.Group)
+def model() -> None:
+    """Models: what they are made of and what they cost."""
+
+
+@model.command("describe")
+@click.argument("recipe", metavar="RECIPE")
+@recipe_options
+@json_option
+def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
+    """Layers, parameters, bytes of the trainable ones, multiply-adds of a recipe's model.
+
+      podline model describe cifar10
+      podline model describe cifar100 --model mobilenetv2 --set model.width=0.5
+
+    For CIFAR-100 it also gives the MicroNet challenge's score: storage and operations relative to WideResNet-28-10.
+    """
+    chosen = Choices(**changes).apply(recipe_of(recipe))
+    description = describe(chosen.model, *_IMAGES[chosen.dataset])
+    if as_json:
+        say_json(description.model_dump(mode="json"))
+    else:
+        say(_page(description))
+
+
+def _page(description: ModelDescription) -> list[str]:
+    width = max(len(layer.name) for layer in description.layers)
+    lines = [f"{'layer':{width}}  {'kind':20} {'output':14} {'parameters':>12} {'multiply-adds':>15}"]
+    lines += [
+        f"{layer.name:{width}}  {layer.kind:20} {' × '.join(map(str, layer.output_shape)):14} "
+        f"{count(layer.parameters):>12} {count(layer.multiply_adds):>15}"
+        for layer in description.layers
+    ]
+    shape = " × ".join(map(str, description.image_shape))
+    lines += [
+        "",
+        f"{description.kind} for {shape} images and {description.classes} classes",
+        f"parameters            {count(description.parameters)} ({size(description.bytes)})",
+        f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
+        f"multiply-adds         {short_count(description.multiply_adds)} an image",
+    ]
+    if description.micronet:
+        score = description.micronet
+        lines.append(
+            f"MicroNet score        {score.score:.4f} = storage {score.storage_share:.4f} "
+            f"+ operations {score.operations_share:.4f} (WideResNet-28-10: 2)"
+        )
+    return lines

@@ -1,0 +1,105 @@
+"""Options that several commands share, each declared once, and what they become."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from podline import settings as settings_module
+from podline.errors import SettingsError
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+from podline.settings import Settings
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Several options as one decorator, in the order in which the help page is to list them."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+settings_option = click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(path_type=Path),
+    help="A TOML file of settings; see docs/settings.md.",
+)
+root_option = click.option("--root", help="The store, a folder.  [default: the setting root, podline-root]")
+store_options = in_order(root_option, settings_option)
+conversion_options = in_order(
+    click.option("--workers", type=click.IntRange(1), help="Worker processes of the conversion."),
+    click.option(
+        "--beam-option",
+        "beam_options",
+        multiple=True,
+        metavar="OPTION",
+        help="Passed to Beam as it is, like --beam-option=--runner=DataflowRunner; may be repeated.",
+    ),
+)
+recipe_argument = click.argument("recipe", required=False, metavar="RECIPE")
+recipe_options = in_order(
+    click.option("--epochs", type=float, help="Train for so many passes over the data …"),
+    click.option("--steps", type=int, help="… or so many batches …"),
+    click.option("--examples", type=int, help="… or so many examples; give one of the three."),
+    click.option("--batch-size", type=int, help="Examples in a step."),
+    click.option("--learning-rate", type=float, help="The peak of the schedule."),
+    click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
+    click.option("--model", help="linear, resnet or mobilenetv2."),
+    click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any value of the recipe, like --set augmentation.cutout=8; may be repeated.",
+    ),
+)
+
+
+def load_settings(options: dict[str, Any]) -> Settings:
+    """The settings, with what ``--settings``, ``--root`` and ``--workers`` say; takes these three out of ``options``.
+
+    The file is named in the environment from then on, so that whatever reads the settings later reads the same.
+    """
+    file = options.pop("settings_file", None)
+    if file is not None:
+        settings_module.use_file(file)
+    given = {name: options.pop(name, None) for name in ("root", "workers")}
+    return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+def recipe_of(name: str | None) -> Recipe:
+    """The recipe of a name.
+
+    Raises:
+        SettingsError: there is none, or no name was given.
+    """
+    if name is None:
+        raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, or --spec FILE")
+    return registry.get(name)
+
+
+def absolute(source: str) -> str:
+    """A source's place, wherever it is read from; a URI stays what it is."""
+    return source if "://" in source else str(Path(source).expanduser().absolute())
+
+
+def say(lines: Sequence[str]) -> None:
+    """Lines for a person, on standard output."""
+    click.echo("\n".join(lines))
+
+
+def say_json(document: Any) -> None:
+    """The one JSON document of ``--json``, on standard output."""
+    click.echo(json.dumps(document, indent=2, allow_nan=False))

@@ -1,0 +1,39 @@
+"""Help pages made of docstrings: paragraphs are wrapped, indented ones (commands to type) are left as they are."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import click
+
+SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+# What tells click to leave a paragraph alone.
+_VERBATIM = "\b\n"
+
+
+def page(text: str) -> str:
+    """A text for click's help."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(_VERBATIM + text if text.startswith("  ") else text for text in paragraphs)
+
+
+class Command(click.Command):
+    """A command whose help is such a page."""
+
+    def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
+        super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
+
+    def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 (a list wraps it, so nothing is cut off)
+        """What a group's list says of this command: the first sentence."""
+        return re.split(r"(?<=[.;:]) |\n\n", self.help or "")[0].replace("\n", " ").rstrip(";:")
+
+
+class Group(click.Group):
+    """A group of such commands, with such a page."""
+
+    command_class = Command
+
+    def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
+        super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})

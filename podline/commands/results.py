@@ -1,0 +1,59 @@
+"""What a person is told when a stage is done: a few lines for each kind of result."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+from podline.reporting.figures import count, duration, metric_text, percent, rate, size
+from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, TrainResult, ValidateResult
+from podline.storage import Store
+
+
+@singledispatch
+def _lines(result: Result, _store: Store) -> list[str]:
+    return [result.model_dump_json(indent=2)]
+
+
+def result_lines(store: Store, result: Result) -> list[str]:
+    """A stage's result in words.
+
+    Args:
+        store: where the names that the result holds are.
+        result: what the stage answered.
+    """
+    return _lines(result, store)
+
+
+@_lines.register
+def _(result: ConvertResult, store: Store) -> list[str]:
+    splits = ", ".join(f"{count(records)} {name}" for name, records in result.splits.items())
+    lines = [f"{result.dataset}: {splits} examples, {size(result.bytes)}", f"{store.path(result.folder)}"]
+    if result.quarantined:
+        lines.append(f"{count(result.quarantined)} of {count(result.read)} records are quarantined; see the manifest")
+    return lines
+
+
+@_lines.register
+def _(result: ValidateResult, _store: Store) -> list[str]:
+    twice = f"; {count(result.duplicates_within)} images occur twice in a split" if result.duplicates_within else ""
+    return [f"{count(result.records)} records in {count(result.shards)} shards are what the manifest says{twice}"]
+
+
+@_lines.register
+def _(result: TrainResult, store: Store) -> list[str]:
+    return [
+        f"{result.run}: {count(result.steps)} steps in {duration(result.seconds)}, loss {result.loss:.3f}",
+        f"{rate(result.examples_per_second)} examples/s, {percent(result.waiting_for_input)} of it waiting for input",
+        f"{store.path(result.folder)}",
+    ]
+
+
+@_lines.register
+def _(result: EvaluateResult, _store: Store) -> list[str]:
+    figures = [f"{name.replace('_', ' ')} {metric_text(name, metric)}" for name, metric in result.metrics.items()]
+    return [f"{result.run}: {count(result.examples)} examples, untrained {percent(result.untrained_top1)}", *figures]
+
+
+@_lines.register
+def _(result: ReportResult, store: Store) -> list[str]:
+    return [f"{store.path(result.html)}", f"{store.path(result.markdown)}"]

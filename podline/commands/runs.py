@@ -1,0 +1,85 @@
+"""``podline runs``: the training runs of a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podline.catalogue import Run, run_of, runs
+from podline.commands import pages
+from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.reporting.figures import duration, metric_text, moment
+from podline.stages import Metric
+from podline.storage import Store, open_store
+
+
+@click.group("runs", cls=pages.Group)
+def runs_group() -> None:
+    """Training runs: what was trained, how good it is, where its report lies."""
+
+
+@runs_group.command("list")
+@store_options
+@json_option
+def list_runs(as_json: bool, **options: Any) -> None:
+    """Every run of a store, the last touched first.
+
+    podline runs list --root podline-root
+    """
+    store = open_store(load_settings(options).root)
+    found = runs(store)
+    if as_json:
+        say_json([_document(store, run) for run in found])
+    elif not found:
+        say([f"{store.uri} has no runs; make one with `podline run` or `podline train`"])
+    else:
+        width = max(len(run.name) for run in found)
+        say([f"{run.name:{width}}  {_accuracy(run):22} {_state(run):24} {moment(run.touched)}" for run in found])
+
+
+@runs_group.command("show")
+@click.argument("name", metavar="RUN")
+@store_options
+@json_option
+def show_run(name: str, as_json: bool, **options: Any) -> None:
+    """One run: its stages, its figures, its report.
+
+    podline runs show sample-0123456789ab --root podline-root
+    """
+    store = open_store(load_settings(options).root)
+    run = run_of(store, name)
+    if as_json:
+        say_json(_document(store, run))
+        return
+    lines = [f"{run.name}, last touched {moment(run.touched)}", f"{store.path(run.folder)}", ""]
+    lines += [f"{stage:10}{duration(record.result.get('seconds', 0.0))}" for stage, record in run.stages.items()]
+    lines += [f"{key:10}{metric_text(key, metric)}" for key, metric in _metrics(run).items()]
+    if "report" in run.stages:
+        lines.append(f"{'page':10}{store.path(run.stages['report'].result['html'])}")
+    say(lines)
+
+
+def _metrics(run: Run) -> dict[str, Metric]:
+    record = run.stages.get("evaluate")
+    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()} if record else {}
+
+
+def _accuracy(run: Run) -> str:
+    accuracy = _metrics(run).get("top1")
+    return metric_text("top1", accuracy) if accuracy else "not evaluated"
+
+
+def _state(run: Run) -> str:
+    return ", ".join(run.stages)
+
+
+def _document(store: Store, run: Run) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "folder": str(store.path(run.folder)),
+        "touched": run.touched,
+        "metrics": {key: metric.model_dump() for key, metric in _metrics(run).items()},
+        "report": str(store.path(run.stages["report"].result["html"])) if "report" in run.stages else None,
+        "stages": {stage: record.result for stage, record in run.stages.items()},
+    }

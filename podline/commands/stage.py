@@ -1,0 +1,228 @@
+"""``podline convert``, ``validate``, ``train``, ``evaluate`` and ``report``: one stage, as the flow would run it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from podline import stages
+from podline.catalogue import Dataset, choose_dataset
+from podline.commands import display, pages
+from podline.commands.options import (
+    absolute,
+    conversion_options,
+    in_order,
+    json_option,
+    load_settings,
+    recipe_argument,
+    recipe_of,
+    recipe_options,
+    say,
+    say_json,
+    store_options,
+)
+from podline.commands.results import result_lines
+from podline.errors import SettingsError, StoreError
+from podline.progress import Listener, Reporter
+from podline.recipes.choices import Choices
+from podline.recipes.settings import Recipe
+from podline.settings import Settings
+from podline.stages import Spec, Stage
+from podline.storage import Store, open_store
+from podline.supervisor import run_stage
+
+S = TypeVar("S", bound=Spec)
+
+_spec_option = click.option(
+    "--spec", "spec_file", type=click.File(), help="All of it from a JSON file (- is standard input); see --show-spec."
+)
+_show_spec_option = click.option("--show-spec", is_flag=True, help="Print the spec as JSON for --spec, do nothing.")
+_fingerprint_option = click.option(
+    "--fingerprint", help="Which data set, by the start of its fingerprint.  [default: the newest]"
+)
+
+
+class Request(NamedTuple):
+    """What every stage command has: a recipe's name, a store, the settings, and somebody who listens."""
+
+    name: str | None
+    store: Store
+    settings: Settings
+    listener: Listener
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, as it is written."""
+        return recipe_of(self.name)
+
+    def dataset(self, stage: Stage[Any, Any], fingerprint: str | None) -> Dataset:
+        """The data set that a stage works on."""
+        return choose_dataset(self.store, self.recipe.dataset, fingerprint, self.reporter(stage))
+
+    def reporter(self, stage: Stage[Any, Any]) -> Reporter:
+        """A reporter for a stage."""
+        return Reporter(stage.name, self.listener)
+
+
+def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Callable[[Callable[..., S]], click.Command]:
+    """A command from a function that makes the stage's spec of a request and options; its docstring is the help."""
+
+    def decorate(make_spec: Callable[..., S]) -> click.Command:
+        def run(recipe: str | None, spec_file: Any, show_spec: bool, as_json: bool, **given: Any) -> None:
+            settings = load_settings(given)
+            with display.shown() as listener:
+                request = Request(recipe, open_store(settings.root), settings, listener)
+                spec = make_spec(request, **given) if spec_file is None else _read_spec(stage, spec_file)
+                result = None if show_spec else perform(spec, listener, settings)
+            if result is None:
+                say_json(spec.model_dump(mode="json"))
+            elif as_json:
+                say_json(result.model_dump(mode="json"))
+            else:
+                say(result_lines(open_store(spec.root), result))
+
+        shared = (_spec_option, _show_spec_option, json_option, store_options)
+        decorated = in_order(recipe_argument, *options, *shared)(run)
+        return click.command(stage.name, cls=pages.Command, help=make_spec.__doc__)(decorated)
+
+    return decorate
+
+
+def perform(spec: Spec, listener: Listener, settings: Settings) -> Any:
+    """Runs a stage under the settings' limits."""
+    return run_stage(
+        spec,
+        listener,
+        timeout=settings.timeout(stages.stage_of(spec).name),
+        silence=settings.silence,
+        grace=settings.grace,
+    )
+
+
+def _read_spec(stage: Stage[S, Any], file: Any) -> S:
+    try:
+        return stage.spec.model_validate_json(file.read())
+    except ValueError as error:
+        problem = "; ".join(str(error).splitlines()[1:3]).strip() or str(error)
+        raise SettingsError(f"{file.name} is no spec of {stage.name}: {problem}") from None
+
+
+@_stage_command(
+    stages.CONVERT,
+    click.option("--source", help="A folder with the raw data, or an official .tar.gz."),
+    conversion_options,
+)
+def convert(request: Request, source: str | None, beam_options: tuple[str, ...]) -> stages.ConvertSpec:
+    """Raw archives become sharded TFRecords, with a manifest that says what is in them.
+
+    RECIPE is cifar10, cifar100, mnist or sample. The same source gives the same folder and the same bytes, with any
+    number of workers; shards that are there already are not written again.
+
+      podline convert cifar10 --source cifar-10-batches-py --root podline-root
+
+    Next: `podline validate cifar10 --root podline-root`.
+    """
+    dataset = request.recipe.dataset
+    if source is None:
+        raise SettingsError("where is the raw data? give --source DIR")
+    return stages.ConvertSpec(
+        root=request.store.uri,
+        dataset=dataset,
+        source=absolute(source),
+        workers=request.settings.workers,
+        beam_options=beam_options,
+    )
+
+
+@_stage_command(stages.VALIDATE, _fingerprint_option)
+def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
+    """Every byte of a converted data set is checked against its manifest, and its splits against each other.
+
+    What is wrong is named: which record of which shard. RECIPE is cifar10, cifar100, mnist or sample.
+
+      podline validate cifar10 --root podline-root
+
+    Next: `podline train cifar10 --root podline-root`.
+    """
+    dataset = request.dataset(stages.VALIDATE, fingerprint)
+    return stages.ValidateSpec(
+        root=request.store.uri,
+        dataset=request.recipe.dataset,
+        fingerprint=dataset.fingerprint,
+        manifest_sha256=stages.manifest_sha256(request.store, dataset.folder),
+    )
+
+
+@_stage_command(stages.TRAIN, recipe_options, _fingerprint_option)
+def train(request: Request, fingerprint: str | None, **changes: Any) -> stages.TrainSpec:
+    """A recipe is trained on its converted data set; a run that was broken off goes on from its last checkpoint.
+
+    The recipe and the data name the run: other values are another run, the same values are found done.
+
+      podline train cifar10 --root podline-root
+      podline train cifar10 --epochs 2 --learning-rate 0.05 --set model.width=0.5
+
+    Next: `podline evaluate` with the same recipe and options.
+    """
+    return _train_spec(request, fingerprint, Choices(**changes))
+
+
+@_stage_command(stages.EVALUATE, recipe_options, _fingerprint_option)
+def evaluate(request: Request, fingerprint: str | None, **changes: Any) -> stages.EvaluateSpec:
+    """A trained model is judged on the test split, every example once, with 95 % intervals.
+
+    The untrained model is judged as well; a result that cannot be told from guessing ends with exit code 7. Give the
+    recipe and the options that `podline train` was given.
+
+      podline evaluate cifar10 --root podline-root
+
+    Next: `podline report` with the same.
+    """
+    return _evaluate_spec(request, fingerprint, Choices(**changes))
+
+
+@_stage_command(stages.REPORT, recipe_options, _fingerprint_option)
+def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.ReportSpec:
+    """One HTML page about a run, which needs no other file: curves, mistakes, data, model, time; beside it Markdown.
+
+    Give the recipe and the options that `podline train` was given.
+
+      podline report cifar10 --root podline-root
+    """
+    choices = Choices(**changes)
+    spec = _evaluate_spec(request, fingerprint, choices)
+    evaluated = stages.EVALUATE.find(spec, request.reporter(stages.EVALUATE))
+    if evaluated is None:
+        raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {request.name}` first")
+    return stages.ReportSpec(
+        root=spec.root,
+        run=spec.run,
+        dataset=spec.dataset,
+        fingerprint=spec.fingerprint,
+        evaluation_sha256=evaluated.evaluation_sha256,
+        command=f"podline train {request.name} --root {shlex.quote(spec.root)}{choices.as_options()}",
+    )
+
+
+def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.TrainSpec:
+    recipe = choices.apply(request.recipe)
+    dataset = request.dataset(stages.TRAIN, fingerprint)
+    return stages.TrainSpec(root=request.store.uri, recipe=recipe, fingerprint=dataset.fingerprint)
+
+
+def _evaluate_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.EvaluateSpec:
+    spec = _train_spec(request, fingerprint, choices)
+    trained = stages.TRAIN.find(spec, request.reporter(stages.TRAIN))
+    if trained is None:
+        raise StoreError(f"{spec.root} has no finished run {spec.run}; run `podline train {request.name}` first")
+    return stages.EvaluateSpec(
+        root=spec.root,
+        run=spec.run,
+        dataset=spec.recipe.dataset,
+        fingerprint=spec.fingerprint,
+        weights_sha256=trained.weights_sha256,
+        batch_size=spec.recipe.evaluation_batch_size,
+    )

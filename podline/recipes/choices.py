@@ -1,0 +1,84 @@
+"""What the command line and the flow's form let a person change in a recipe."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from podline.errors import SettingsError
+from podline.frozen import Frozen
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+
+
+class Choices(Frozen):
+    """Changes to a recipe; None leaves it as it is.
+
+    Attributes:
+        epochs: train for so many passes over the data,
+        steps: or so many batches,
+        examples: or so many examples: at most one of the three.
+        batch_size: examples in a step.
+        learning_rate: the peak of the schedule.
+        seed: of all that is left to chance.
+        model: the kind of network.
+        assignments: ``path=value``, the value as JSON or as a plain word.
+    """
+
+    epochs: float | None = None
+    steps: int | None = None
+    examples: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    seed: int | None = None
+    model: str | None = None
+    assignments: tuple[str, ...] = Field(default=(), description="any other value")
+
+    @model_validator(mode="after")
+    def _one_duration(self) -> Choices:
+        if len(self._durations()) > 1:
+            written = " and ".join(f"{name}={value:g}" for name, value in self._durations().items())
+            raise SettingsError(f"{written}: give one of epochs, steps, examples")
+        return self
+
+    def apply(self, recipe: Recipe) -> Recipe:
+        """The recipe with these changes.
+
+        Raises:
+            SettingsError: a value that cannot be.
+        """
+        values = {
+            "duration": self._durations() or None,
+            "batch_size": self.batch_size,
+            "schedule.learning_rate": self.learning_rate,
+            "seed": self.seed,
+            "model.kind": self.model,
+        }
+        changes = {path: value for path, value in values.items() if value is not None}
+        return registry.override(recipe, changes | dict(_assignment(text) for text in self.assignments))
+
+    def as_options(self) -> str:
+        """The same as options of the command line, each with a space before it."""
+        given = [
+            f" --{name.replace('_', '-')} {value}"
+            for name, value in self
+            if value is not None and name != "assignments"
+        ]
+        return "".join([*given, *(f" --set {shlex.quote(text)}" for text in self.assignments)])
+
+    def _durations(self) -> dict[str, float]:
+        durations = {"epochs": self.epochs, "steps": self.steps, "examples": self.examples}
+        return {name: value for name, value in durations.items() if value is not None}
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    path, equals, value = text.partition("=")
+    if not equals:
+        raise SettingsError(f"{text!r} is no assignment; write it like schedule.learning_rate=0.1")
+    try:
+        return path.strip(), json.loads(value)
+    except ValueError:
+        return path.strip(), value
