@@ -57,6 +57,16 @@ class RecordLayout:
         """Bytes of a record in a file: payload and TFRecord's frame."""
         return len(self.template) + FRAME_BYTES
 
+    @property
+    def constant_parts(self) -> tuple[tuple[slice, bytes], ...]:
+        """The parts of a payload that are the same in every record: where, and what; they lie around the values."""
+        edges = [0]
+        for field in self.fields:
+            edges += [field.offset, field.offset + size_of(field)]
+        edges.append(self.record_length)
+        parts = [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True) if start < stop]
+        return tuple((part, self.template[part]) for part in parts)
+
     def frames(self, count: int) -> Bytes:
         """Frames to be filled, (count, frame_length)."""
         return empty_frames(count, self.template)

@@ -1,0 +1,105 @@
+"""Reading a split by position: its shards are mapped into memory, and a batch is one gather over them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.manifest import FieldInfo, Manifest
+from podline.data.records import place_of, size_of
+from podline.data.tfrecord import FRAME_BYTES, Bytes, map_frames
+
+
+class SplitReader:
+    """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
+
+    Nothing is parsed: every value lies at a known place. Pages come into memory as they are touched and are shared by
+    all readers of the same files. Any number of threads may gather at once.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, split: str) -> None:
+        """Opens a split.
+
+        Args:
+            folder: where its shards lie.
+            manifest: what they are.
+            split: ``train`` or ``test``.
+
+        Raises:
+            ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
+        """
+        self.info = manifest.split(split)
+        self._fields = {field.name: field for field in manifest.fields}
+        self._frame_length = manifest.record_length + FRAME_BYTES
+        shards = [map_frames(folder / shard.file, manifest.record_length, shard.records) for shard in self.info.shards]
+        # One element a record: what NumPy then copies for each is one run of bytes, not a row of single ones.
+        self._columns = {field.name: [_column(shard, field) for shard in shards] for field in manifest.fields}
+        self._edges = np.cumsum([0, *(len(shard) for shard in shards)])
+
+    def __len__(self) -> int:
+        return int(self._edges[-1])
+
+    def gather(
+        self,
+        indices: npt.NDArray[np.int64],
+        fields: Sequence[str] | None = None,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """The examples at some positions, in the order given.
+
+        Args:
+            indices: int64, (n,), each in 0 … len-1.
+            fields: the features to read; all by default.
+            out: an array for every one of them, C-contiguous, as it would be returned; new ones by default.
+
+        Returns:
+            feature → values, (n, …shape): ``image`` uint8 (n, height, width, channels), labels int64 (n,).
+
+        Raises:
+            IndexError: a position that is not in the split.
+        """
+        order = np.argsort(indices)
+        runs = self._runs(indices[order])
+        gathered = {}
+        for name in self._fields if fields is None else fields:
+            field = self._fields[name]
+            values = np.empty((len(indices), *field.shape), field.dtype) if out is None else out[name]
+            # A record's value is one element, as it is in the columns.
+            target = values if field.encoding == "varint" else _elements(values, field)
+            for shard, run, places in runs:
+                target[order[run]] = self._columns[name][shard][places]
+            gathered[name] = values
+        return gathered
+
+    def locate(self, index: int) -> tuple[str, int, int]:
+        """Where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
+        [(shard, _, places)] = self._runs(np.array([index]))
+        place = int(places[0])
+        return self.info.shards[shard].file, place, place * self._frame_length
+
+    def _runs(self, ordered: npt.NDArray[np.int64]) -> list[tuple[int, slice, npt.NDArray[np.int64]]]:
+        """Sorted positions cut at the shards' edges: the shard, which of the positions, their places in it."""
+        if len(ordered) and not 0 <= int(ordered[0]) <= int(ordered[-1]) < len(self):
+            raise IndexError(f"positions {ordered[0]} to {ordered[-1]} vs {len(self)} examples in the split")
+        cuts = np.searchsorted(ordered, self._edges).tolist()
+        return [
+            (shard, slice(start, stop), ordered[start:stop] - self._edges[shard])
+            for shard, (start, stop) in enumerate(itertools.pairwise(cuts))
+            if start < stop
+        ]
+
+
+def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:
+    """A C-contiguous array of values as one opaque element a record, (n,); no copy."""
+    return values.reshape(len(values), math.prod(field.shape), copy=False).view(f"V{size_of(field)}")[:, 0]
+
+
+def _column(frames: Bytes, field: FieldInfo) -> np.ndarray:
+    """A field's values in a shard, as one element a record, (records,); a view."""
+    raw = frames[:, place_of(field)]
+    return raw[:, 0] if field.encoding == "varint" else raw.view(f"V{size_of(field)}")[:, 0]
