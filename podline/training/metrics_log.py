@@ -166,21 +166,25 @@ class MetricsLog:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._stream = path.open("ab")
 
-    def holds(self, mark: LogMark) -> bool:
-        """Whether the file still begins with what it held at the mark."""
+    def require(self, mark: LogMark) -> None:
+        """Makes sure that the file still begins with what it held at the mark.
+
+        Raises:
+            ArtifactError: it does not.
+        """
         with explained("read", self.path):
             content = self.path.read_bytes()[: mark.bytes]
-        return len(content) == mark.bytes and hashlib.sha256(content).hexdigest() == mark.sha256
+        if len(content) < mark.bytes or hashlib.sha256(content).hexdigest() != mark.sha256:
+            raise ArtifactError(f"{self.path} no longer begins with the {mark.bytes} bytes that it held then")
 
-    def cut(self, mark: LogMark | None = None) -> list[StepsLine | EvaluationLine]:
-        """Goes back to a mark (to the beginning without one) and returns the lines that are left."""
+    def cut(self, mark: LogMark | None = None) -> None:
+        """Goes back to a mark, or to the beginning."""
         length = mark.bytes if mark else 0
         with explained("write", self.path):
             self._stream.truncate(length)
             self._stream.seek(length)
             self._hash = hashlib.sha256(self.path.read_bytes())
         self._bytes = length
-        return read_metrics(self.path)
 
     def write(self, line: StepsLine | EvaluationLine) -> None:
         """Appends a line."""
@@ -197,8 +201,10 @@ class MetricsLog:
             os.fsync(self._stream.fileno())
         return LogMark(bytes=self._bytes, sha256=self._hash.hexdigest())
 
-    def close(self) -> None:
-        """Ends the writing."""
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
         self._stream.close()
 
 

@@ -1,0 +1,170 @@
+"""Batches for training and evaluation: ``tf.data`` on top of the memory-mapped reader.
+
+The stages, in this order: *read* → (*cache*) → *augment* → *batch* → *prefetch*.
+
+*read* gathers the records of a batch from the mapped files straight into one array, which is already the batch: the
+ids are known beforehand (order is a function), so no example is ever handled by itself, and there is no shuffle buffer
+to fill. The *cache* is the operating system's: mapped pages stay in memory while there is room, shared by all
+processes, and give way when there is none. *augment* changes the batch, each example by draws of its own. *batch* is
+where the arrays become tensors of static shape, and *prefetch* keeps a few of them ready. Pixels are uint8 throughout.
+
+A batch is a pure function of its number: any number of parallel calls gives the same batches, and a run that goes on
+at step k asks for batch k, without replaying those before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.data.manifest import Manifest
+from podline.data.order import TrainingOrder
+from podline.input.augmentation import augment
+from podline.recipes.settings import AugmentationSettings
+
+Arrays = dict[str, npt.NDArray[Any]]
+Spec = Mapping[str, tf.TensorSpec]
+
+MASK = "mask"
+_PREFETCHED = 4
+# Gathering and augmenting leave Python's lock for most of their time; more calls than this only add memory.
+_PARALLEL_CALLS = 2
+
+
+class Reader(Protocol):
+    """What batches are read from: :class:`podline.data.reader.SplitReader` of one split."""
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        ...
+
+    def gather(self, indices: npt.NDArray[np.int64], fields: tuple[str, ...]) -> Arrays:
+        """The fields of some records, each an array with the records in the order of the indices."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """Batches by number; ``failures`` holds what went wrong in Python while TensorFlow asked for one."""
+
+    reader: Reader
+    manifest: Manifest
+    fields: tuple[str, ...]
+    failures: list[Exception] = field(default_factory=list, kw_only=True, compare=False, repr=False)
+
+    @contextlib.contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raises the error behind TensorFlow's own, which says only that some Python function failed."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if self.failures:
+                raise self.failures[0] from error
+            raise
+
+    def _spec(self, batch_size: int) -> dict[str, tf.TensorSpec]:
+        infos = [self.manifest.field(name) for name in self.fields]
+        return {info.name: tf.TensorSpec((batch_size, *info.shape), info.dtype) for info in infos}
+
+    def _dataset(
+        self, batch: Callable[[int], Arrays], spec: Spec, first: int, end: int, parallel_calls: int
+    ) -> tf.data.Dataset:
+        names, types = list(spec), [tensor.dtype for tensor in spec.values()]
+
+        def in_python(number: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+            try:
+                arrays = batch(int(number))
+            except Exception as error:
+                self.failures.append(error)
+                raise
+            return [arrays[name] for name in names]
+
+        def in_tensorflow(number: tf.Tensor) -> dict[str, tf.Tensor]:
+            # Not stateful: a batch depends on its number alone, and TensorFlow may ask for several at once.
+            tensors = tf.numpy_function(in_python, [number], types, stateful=False)
+            return {
+                name: tf.ensure_shape(tensor, spec[name].shape) for name, tensor in zip(names, tensors, strict=True)
+            }
+
+        numbers = tf.data.Dataset.range(first, end)
+        return numbers.map(in_tensorflow, num_parallel_calls=parallel_calls, deterministic=True).prefetch(_PREFETCHED)
+
+
+@dataclass(frozen=True)
+class TrainingInput(_Batches):
+    """The batches of a training run.
+
+    Attributes:
+        reader: the training split.
+        manifest: of the data set.
+        fields: the fields that the model and the loss need; ``image`` is what is augmented.
+        order: which examples make which batch.
+        augmentation: what chance does to them.
+    """
+
+    order: TrainingOrder
+    augmentation: AugmentationSettings
+
+    def read(self, step: int) -> tuple[int, npt.NDArray[np.int64], Arrays]:
+        """The epoch, the ids and the records of a batch, as they are stored."""
+        epoch, ids = self.order.batch(step)
+        return epoch, ids, self.reader.gather(ids, self.fields)
+
+    def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
+        """What chance makes of a batch; a hole is filled with the training split's mean colour."""
+        if self.augmentation == AugmentationSettings():
+            return arrays
+        mean = self.manifest.split("train").mean
+        fill = np.rint(mean).astype(np.uint8)
+        return arrays | {"image": augment(arrays["image"], ids, self.augmentation, self.order.seed, epoch, fill)}
+
+    def batch(self, step: int) -> Arrays:
+        """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field."""
+        return self.augmented(*self.read(step))
+
+    def dataset(self, first: int, end: int, parallel_calls: int = _PARALLEL_CALLS) -> tf.data.Dataset:
+        """Batches ``first`` to ``end - 1`` as dictionaries of host tensors of static shape."""
+        return self._dataset(self.batch, self._spec(self.order.batch_size), first, end, parallel_calls)
+
+
+@dataclass(frozen=True)
+class EvaluationInput(_Batches):
+    """Every record of a split once, in order; the last batch is padded, and a mask tells the padding from examples.
+
+    Attributes:
+        reader: the split.
+        manifest: of the data set.
+        fields: the fields that are needed.
+        batch_size: examples in a batch, padding included.
+        examples: how many of the first records to take; all of them by default.
+    """
+
+    batch_size: int
+    examples: int = -1
+
+    @property
+    def count(self) -> int:
+        """How many examples there are."""
+        return len(self.reader) if self.examples < 0 else min(self.examples, len(self.reader))
+
+    @property
+    def batches(self) -> int:
+        """How many batches they make."""
+        return -(-self.count // self.batch_size)
+
+    def batch(self, number: int) -> Arrays:
+        """Batch ``number`` (from 0): the fields, and ``mask``, float32: 1 for an example, 0 for padding."""
+        positions = np.arange(number * self.batch_size, (number + 1) * self.batch_size)
+        arrays = self.reader.gather(np.minimum(positions, self.count - 1), self.fields)
+        return arrays | {MASK: (positions < self.count).astype(np.float32)}
+
+    def dataset(self, parallel_calls: int = _PARALLEL_CALLS) -> tf.data.Dataset:
+        """All batches as dictionaries of host tensors of static shape."""
+        spec = self._spec(self.batch_size) | {MASK: tf.TensorSpec((self.batch_size,), tf.float32)}
+        return self._dataset(self.batch, spec, 0, self.batches, parallel_calls)

@@ -1,0 +1,85 @@
+"""The trained model as files: what it is made of, its weights, and one file that plain Keras opens.
+
+``model/architecture.json`` and ``model/weights.npz`` are what evaluation reads; the checksum of the latter is the
+model's identity, so its bytes depend on nothing but the weights. ``model/model.keras`` is for everybody else: uint8
+images in, logits out, the normalisation inside, no layer that Keras does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+
+from podline.errors import ArtifactError
+from podline.models.build import exportable
+from podline.storage import Store, explained
+from podline.training.checkpoints import read_arrays, write_arrays
+from podline.training.state import set_weights, weights
+
+ARCHITECTURE = "model/architecture.json"
+WEIGHTS = "model/weights.npz"
+KERAS = "model/model.keras"
+
+# Stock batch norm and the fused one round differently, by some 1e-6 of a logit for each layer.
+_TOLERANCE = 1e-3
+
+
+def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.NDArray[np.uint8]) -> str:
+    """Publishes a model and makes sure that what was published is what was trained.
+
+    Args:
+        store: the store.
+        run_folder: the run's folder in it.
+        model: the trained model.
+        images: a real batch, shape (n, height, width, channels), that the published file must give the same logits for.
+
+    Returns:
+        The sha256 of the weights' file.
+
+    Raises:
+        StoreError: something cannot be written.
+        ArtifactError: the published file gives other logits.
+    """
+    stock = exportable(model)
+    store.publish_bytes(f"{run_folder}/{ARCHITECTURE}", (stock.to_json() + "\n").encode(), replace=True)
+    _, sha256 = write_arrays(store, f"{run_folder}/{WEIGHTS}", weights(stock))
+    name = f"{run_folder}/{KERAS}"
+    with store.workspace("keras") as folder:
+        file = folder / "model.keras"
+        with explained("write", store.path(name)):
+            stock.save(file)
+        store.publish_file(file, name, replace=True)
+    published = keras.models.load_model(store.path(name), compile=False)
+    expected, found = _logits(model, images), _logits(published, images)
+    difference = float(np.max(np.abs(expected - found)))
+    allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
+    if not difference <= allowed:
+        raise ArtifactError(
+            f"{store.path(name)} gives logits that differ by {difference:g} vs at most {allowed:g} from those of the "
+            "trained model; it must not be used"
+        )
+    return sha256
+
+
+def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Model:
+    """The model that :func:`export_model` published.
+
+    Raises:
+        StoreError: a file cannot be read.
+        ArtifactError: the weights have another checksum, or a file is not what it was.
+    """
+    name = f"{run_folder}/{ARCHITECTURE}"
+    text = store.read_bytes(name).decode(errors="replace")
+    try:
+        model: Any = keras.models.model_from_json(text)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(f"{store.path(name)} describes no model ({error}); train the run again") from error
+    set_weights(model, read_arrays(store, f"{run_folder}/{WEIGHTS}", weights_sha256))
+    return model
+
+
+def _logits(model: Any, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    return np.asarray(model(images, training=False))

@@ -1,0 +1,181 @@
+"""What happens between the stretches of steps. Nothing here needs TensorFlow.
+
+The order of the hooks is: stop, clock, metrics, evaluation, checkpoint. A loss that is no number leaves no trace, and a
+checkpoint of a step is written when all else of that step is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from podline.data.order import TrainingOrder
+from podline.errors import DivergenceError
+from podline.training.checkpoints import Arrays, CheckpointFolder, Clock
+from podline.training.loop import Hook, Stretch, next_multiple
+from podline.training.metrics_log import EvaluationLine, LogMark, StepsLine
+from podline.training.plan import Plan
+
+_EXAMPLES_NAMED = 8
+
+
+class StopOnDivergence(Hook):
+    """Ends the run at the first loss that is not a finite number. Comes first: nothing of such a stretch is kept."""
+
+    def __init__(self, order: TrainingOrder) -> None:
+        self._order = order
+
+    def after(self, stretch: Stretch) -> None:
+        """Looks at the loss of every step.
+
+        Raises:
+            DivergenceError: one is not finite; names the step, its epoch, its batch and the batch's first examples.
+        """
+        wrong = np.flatnonzero(~np.isfinite(stretch.series["loss"]))
+        if wrong.size == 0:
+            return
+        step = stretch.first + int(wrong[0])
+        epoch, ids = self._order.batch(step)
+        named = ", ".join(str(number) for number in ids[:_EXAMPLES_NAMED])
+        raise DivergenceError(
+            f"the loss is {stretch.series['loss'][wrong[0]]} at step {step + 1}: batch "
+            f"{step % self._order.steps_per_epoch + 1} of {self._order.steps_per_epoch} in epoch {epoch + 1}, "
+            f"{len(ids)} examples of the training split, the first of them {named}; try a lower learning rate, a "
+            "longer warm-up or clip_norm"
+        )
+
+
+class RunClock(Hook):
+    """Adds up what the run takes, over all its starts. Comes before the hooks that write it down."""
+
+    def __init__(self, before: Clock, started: float) -> None:
+        """A clock that goes on.
+
+        Args:
+            before: what earlier starts took, up to the step that this one goes on from.
+            started: ``time.monotonic()`` at this start.
+        """
+        self._before, self._started = before, started
+        self._training = self._waiting = 0.0
+
+    def after(self, stretch: Stretch) -> None:
+        """Adds a stretch."""
+        self._training += stretch.seconds
+        self._waiting += stretch.waiting
+
+    def read(self) -> Clock:
+        """What the run has taken so far."""
+        return Clock(
+            wall=self._before.wall + time.monotonic() - self._started,
+            training=self._before.training + self._training,
+            waiting=self._before.waiting + self._waiting,
+        )
+
+
+class WriteMetrics(Hook):
+    """A line for every stretch."""
+
+    def __init__(
+        self,
+        write: Callable[[StepsLine], None],
+        plan: Plan,
+        every: int,
+        clock: RunClock,
+    ) -> None:
+        self._write, self._plan, self._every, self._clock = write, plan, every, clock
+
+    def next_stop(self, step: int) -> int:
+        """Every ``summary_steps``."""
+        return next_multiple(step, self._every)
+
+    def after(self, stretch: Stretch) -> None:
+        """Writes the line."""
+        losses, examples = stretch.series["loss"], stretch.steps * self._plan.order.batch_size
+        self._write(
+            StepsLine(
+                step=stretch.step,
+                epoch=self._plan.epoch(stretch.step),
+                loss=float(np.mean(losses, dtype=np.float64)),
+                accuracy=float(np.sum(stretch.series["correct"], dtype=np.float64)) / examples,
+                learning_rate=self._plan.schedule.at(stretch.step - 1),
+                examples_per_second=examples / stretch.seconds,
+                waiting=stretch.waiting / stretch.seconds,
+                seconds=self._clock.read().training,
+                time=time.time(),
+                losses=tuple(losses.tolist()),
+            )
+        )
+
+
+class Evaluate(Hook):
+    """An evaluation every so many steps, and one at the end."""
+
+    def __init__(
+        self,
+        evaluate: Callable[[int], EvaluationLine | None],
+        write: Callable[[EvaluationLine], None],
+        plan: Plan,
+    ) -> None:
+        self._evaluate, self._write = evaluate, write
+        self._every, self._total = plan.evaluation_steps, plan.total_steps
+
+    def next_stop(self, step: int) -> int:
+        """Every ``evaluate_every``, if there is one."""
+        return next_multiple(step, self._every) if self._every else super().next_stop(step)
+
+    def after(self, stretch: Stretch) -> None:
+        """Evaluates, if it is time to."""
+        self.at(stretch.step)
+
+    def at(self, step: int) -> None:
+        """The same for a run that goes on at a step at which its evaluation was broken off."""
+        due = step > 0 and (step == self._total or (self._every and step % self._every == 0))
+        line = self._evaluate(step) if due else None
+        if line is not None:
+            self._write(line)
+
+
+class SaveCheckpoints(Hook):
+    """A checkpoint every so many steps or minutes, and one at the end. Comes last: it marks what the others wrote."""
+
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        snapshot: Callable[[], Arrays],
+        mark: Callable[[], LogMark],
+        *,
+        every_steps: int,
+        every_minutes: float,
+        clock: RunClock,
+    ) -> None:
+        self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
+        self._every_steps, self._every_seconds = every_steps, every_minutes * 60
+        self._saved = time.monotonic()
+
+    def next_stop(self, step: int) -> int:
+        """Every ``checkpoint_steps``; minutes are looked at whenever the others stop."""
+        return next_multiple(step, self._every_steps)
+
+    def after(self, stretch: Stretch) -> None:
+        """Saves, if it is time to.
+
+        Raises:
+            DivergenceError: a variable holds a number that is not finite; no checkpoint is written.
+        """
+        late = time.monotonic() - self._saved >= self._every_seconds
+        if stretch.last or late or stretch.step % self._every_steps == 0:
+            arrays = self._snapshot()
+            _require_finite(arrays, stretch.step)
+            self._folder.save(stretch.step, arrays, self._mark(), self._clock.read())
+            self._saved = time.monotonic()
+
+
+def _require_finite(arrays: Arrays, step: int) -> None:
+    for name, array in arrays.items():
+        if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+            raise DivergenceError(
+                f"{name} holds numbers that are not finite after step {step}, though the loss was; "
+                "try a lower learning rate, a longer warm-up or clip_norm"
+            )

@@ -1,0 +1,157 @@
+"""The outer loop of training, in Python: lets the device take steps, and comes back where a hook wants it to.
+
+The device takes steps in *parts* of about a second, so that progress and a request to end are never far away. Hooks see
+*stretches*: all the steps between two stops. Where the stops are depends on the step alone, so a run that was broken
+off and goes on has the stops that it would have had; how a stretch falls into parts changes nothing but the clock.
+
+Nothing here needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.errors import PreemptedError
+
+Series = Mapping[str, npt.NDArray[np.float32]]
+
+PART_SECONDS = 1.0
+_NEWS_SECONDS = 0.5
+_NEVER = 2**62
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the device did in one go.
+
+    Attributes:
+        series: for each quantity of a step (``loss``, ``correct``, …) its value at each step, float32.
+        seconds: how long it took.
+        waiting: for how many of these seconds the device waited for input.
+    """
+
+    series: Series
+    seconds: float
+    waiting: float
+
+    @property
+    def steps(self) -> int:
+        """How many steps it took."""
+        return len(next(iter(self.series.values())))
+
+
+@dataclass(frozen=True)
+class Stretch(Part):
+    """All that the device did between two stops.
+
+    Attributes:
+        step: how many steps the run has done at its end.
+        last: the loop ends here, because all steps are done or because it was asked to.
+    """
+
+    step: int
+    last: bool
+
+    @property
+    def first(self) -> int:
+        """The index, from 0, of its first step."""
+        return self.step - self.steps
+
+
+class Hook(ABC):
+    """Something to be done between the stretches."""
+
+    def next_stop(self, step: int) -> int:  # noqa: ARG002 (for those that want a stop of their own)
+        """The first step after ``step`` at which this hook wants the loop to come back; never, unless it says so."""
+        return _NEVER
+
+    @abstractmethod
+    def after(self, stretch: Stretch) -> None:
+        """Called at every stop, whichever hook wanted it."""
+
+
+def next_multiple(step: int, every: int) -> int:
+    """The first multiple of ``every`` after ``step``."""
+    return (step // every + 1) * every
+
+
+def run_loop(
+    advance: Callable[[int], Part],
+    start: int,
+    total: int,
+    *,
+    hooks: Sequence[Hook],
+    news: Callable[[int, Part], None],
+    asked_to_stop: Callable[[], bool],
+) -> None:
+    """Trains from step ``start`` to step ``total``.
+
+    Args:
+        advance: takes so many steps on the device.
+        start: how many steps are done.
+        total: how many there are.
+        hooks: called in this order at every stop.
+        news: told of the number of steps done and of the latest part, a few times a second at most.
+        asked_to_stop: whether the process was asked to end.
+
+    Raises:
+        PreemptedError: it was; the hooks have seen the stretch up to there.
+    """
+    step, told, pace = start, 0.0, PART_SECONDS
+    while step < total:
+        stop = min(total, *(hook.next_stop(step) for hook in hooks))
+        parts: list[Part] = []
+        while step < stop and not asked_to_stop():
+            count = max(1, min(stop - step, int(PART_SECONDS / pace)))
+            parts.append(advance(count))
+            step += count
+            pace = max(parts[-1].seconds / count, 1e-9)
+            if time.monotonic() - told > _NEWS_SECONDS or step == total:
+                news(step, parts[-1])
+                told = time.monotonic()
+        if parts:
+            stretch = _joined(parts, step, last=step == total or asked_to_stop())
+            for hook in hooks:
+                hook.after(stretch)
+        if asked_to_stop():
+            raise PreemptedError(
+                f"asked to end (SIGTERM) at step {step} of {total}; the same command goes on from there"
+            )
+
+
+def _joined(parts: Sequence[Part], step: int, *, last: bool) -> Stretch:
+    names = parts[0].series
+    return Stretch(
+        series={name: np.concatenate([part.series[name] for part in parts]) for name in names},
+        seconds=sum(part.seconds for part in parts),
+        waiting=sum(part.waiting for part in parts),
+        step=step,
+        last=last,
+    )
+
+
+@contextlib.contextmanager
+def stop_on_sigterm() -> Iterator[Callable[[], bool]]:
+    """While its body runs, SIGTERM is a request to end soon and well.
+
+    Yields:
+        Whether SIGTERM has come; always False outside the main thread, which alone can handle signals.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGTERM, lambda _number, _frame: asked.set())
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)

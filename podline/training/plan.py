@@ -1,0 +1,72 @@
+"""A training run in numbers: what follows from a recipe and a data set. Nothing here needs TensorFlow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from podline.data.manifest import Manifest
+from podline.data.order import TrainingOrder
+from podline.errors import ArtifactError, SettingsError
+from podline.recipes.settings import Recipe
+from podline.training.schedules import Schedule, build_schedule
+
+TRAINING_SPLIT = "train"
+EVALUATION_SPLIT = "test"
+# What the model and its loss read of a record.
+FIELDS = ("image", "label")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run in steps.
+
+    Attributes:
+        order: which examples make which batch.
+        total_steps: the length of the run.
+        evaluation_steps: the test split is evaluated every so many steps; None is only at the end.
+        schedule: the learning rate.
+    """
+
+    order: TrainingOrder
+    total_steps: int
+    evaluation_steps: int | None
+    schedule: Schedule
+
+    def epoch(self, step: int) -> float:
+        """Passes over the data after so many steps."""
+        return step / self.order.steps_per_epoch
+
+
+def plan_training(recipe: Recipe, manifest: Manifest) -> Plan:
+    """The plan of a recipe on a data set.
+
+    Raises:
+        SettingsError: a batch is larger than the split, or a duration or the schedule does not fit.
+        ArtifactError: the manifest counts labels that it has no class for.
+    """
+    for split in (manifest.split(TRAINING_SPLIT), manifest.split(EVALUATION_SPLIT)):
+        _require_labels_in_range(manifest, split.name)
+    examples = manifest.split(TRAINING_SPLIT).records
+    if recipe.batch_size > examples:
+        raise SettingsError(
+            f"batch_size={recipe.batch_size} vs {examples} examples in the training split of {manifest.dataset}: "
+            "a batch cannot be larger than the split; choose a smaller batch_size"
+        )
+    order = TrainingOrder(examples, recipe.batch_size, recipe.seed)
+    total = recipe.duration.in_steps(order.steps_per_epoch, recipe.batch_size)
+    if not total:
+        raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
+    schedule = build_schedule(recipe.schedule, total, order.steps_per_epoch, recipe.batch_size)
+    every = recipe.evaluate_every
+    evaluation_steps = every.in_steps(order.steps_per_epoch, recipe.batch_size) if every else None
+    return Plan(order, total, evaluation_steps or None, schedule)
+
+
+def _require_labels_in_range(manifest: Manifest, split: str) -> None:
+    counts, classes = manifest.split(split).class_counts, len(manifest.class_names)
+    beyond = [label for label, count in enumerate(counts) if label >= classes and count]
+    if beyond:
+        raise ArtifactError(
+            f"split {split} of {manifest.dataset}/{manifest.fingerprint} has label {beyond[0]} vs {classes} classes, "
+            f"labels 0 to {classes - 1}; convert the data again"
+        )

@@ -1,0 +1,168 @@
+"""The inner loops: many steps in one call, on the device, under a distribution strategy.
+
+``keras.Model.fit`` does not work under every strategy; a ``tf.function`` with the loop inside does, and Keras's layers
+and optimizers work in it. The number of steps is a tensor, so one trace serves for any.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from podline.recipes.settings import Recipe
+from podline.training.loop import Part
+from podline.training.losses import cross_entropy
+from podline.training.schedules import Schedule
+from podline.training.state import TrainingState
+
+Batch = dict[str, tf.Tensor]
+Series = dict[str, tf.TensorArray]
+
+
+class TrainingSteps:
+    """Training steps over an iterator of batches.
+
+    Attributes:
+        tracing_seconds: what turning the step into a graph took.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        state: TrainingState,
+        schedule: Schedule,
+        recipe: Recipe,
+        batches: tf.data.Dataset,
+    ) -> None:
+        self._strategy, self._state, self._schedule = strategy, state, schedule
+        self._batch_size, self._smoothing = recipe.batch_size, recipe.label_smoothing
+        # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
+        self._now = _python_clock if recipe.deterministic else tf.timestamp
+        self._iterator: Any = iter(batches)
+        self._many = tf.function(self._take, autograph=False)
+        before = time.perf_counter()
+        self._many.get_concrete_function(self._iterator, tf.TensorSpec((), tf.int32))
+        self.tracing_seconds = time.perf_counter() - before
+
+    def advance(self, count: int) -> Part:
+        """Takes ``count`` steps."""
+        before = time.perf_counter()
+        series, waiting = self._many(self._iterator, tf.constant(count, tf.int32))
+        arrays = {name: values.numpy() for name, values in series.items()}
+        return Part(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
+
+    def _take(self, iterator: Any, count: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """The inner loop: each quantity's value at each step, and the seconds of waiting for input."""
+
+        def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Any, ...]:
+            batch, waited = self._next_timed(iterator, after=last)
+            outputs = self._one(batch)
+            written = {name: array.write(index, outputs[name]) for name, array in series.items()}
+            return index + 1, outputs["loss"], waiting + waited, written
+
+        _, _, waiting, series = tf.while_loop(
+            lambda index, *_: index < count,
+            body,
+            [
+                tf.constant(0),
+                tf.constant(0.0),
+                tf.constant(0.0, tf.float64),
+                {name: tf.TensorArray(tf.float32, size=count, element_shape=()) for name in ("loss", "correct")},
+            ],
+            parallel_iterations=1,
+        )
+        return {name: array.stack() for name, array in series.items()}, waiting
+
+    def _one(self, batch: Any) -> dict[str, tf.Tensor]:
+        """One step over all replicas: a float32 scalar for each quantity."""
+        optimizer = self._state.optimizer
+        optimizer.learning_rate = self._schedule.in_graph(tf.convert_to_tensor(optimizer.iterations))
+        outputs = self._strategy.run(self._replica_step, args=(batch,))
+        self._state.follow()
+        return {
+            name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
+        }
+
+    def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """The next batch, asked for when ``after`` is known, and the seconds until it was there.
+
+        Without that order TensorFlow would ask for the next batch while it still works on the last one, and the time
+        would be no waiting; nothing is lost by it, as the dataset prefetches.
+        """
+        with tf.device("CPU:0"):
+            with tf.control_dependencies([after]):
+                asked = self._now()
+            with tf.control_dependencies([asked]):
+                batch = next(iterator)
+            with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
+                return batch, self._now() - asked
+
+    def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """One step of one replica: its share of the loss, and how many of its first guesses were right."""
+        model, replicas = self._state.model, self._strategy.num_replicas_in_sync
+        with tf.GradientTape() as tape:
+            logits = model(batch["image"], training=True)
+            losses = cross_entropy(batch["label"], logits, self._smoothing)
+            loss = tf.reduce_sum(losses) / self._batch_size
+            if model.losses:
+                loss += tf.add_n(model.losses) / replicas
+        gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+        self._state.optimizer.apply(gradients, model.trainable_variables)
+        return {"loss": loss, "correct": tf.reduce_sum(_correct(batch["label"], logits))}
+
+
+def _python_clock() -> tf.Tensor:
+    return tf.ensure_shape(tf.numpy_function(time.perf_counter, [], tf.float64), ())
+
+
+def _correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """1 where the largest logit is the label's, else 0; float32, shape (n,)."""
+    return tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == tf.cast(labels, tf.int32), tf.float32)
+
+
+class Score(NamedTuple):
+    """Mean cross-entropy in nats, and the share of the examples whose first guess is right."""
+
+    loss: float
+    accuracy: float
+
+
+class ScoringSteps:
+    """Scores a model on padded batches: each example counts once, the padding not at all."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
+        self._strategy, self._model = strategy, model
+        self._one = tf.function(self._sums, autograph=False)
+
+    def score(self, batches: tf.data.Dataset, news: Callable[[int], bool]) -> Score | None:
+        """Goes over all batches.
+
+        Args:
+            batches: of ``image``, ``label`` and ``mask`` (float32, 1 for an example and 0 for padding).
+            news: told of the number of batches done; the scoring is given up when it answers False.
+
+        Returns:
+            The score, or None if it was given up.
+        """
+        sums = np.zeros(3)
+        for number, batch in enumerate(batches, start=1):
+            sums += [float(value) for value in self._one(batch)]
+            if not news(number):
+                return None
+        loss, correct, examples = sums
+        return Score(loss / examples, correct / examples)
+
+    def _sums(self, batch: Any) -> tuple[tf.Tensor, ...]:
+        values = self._strategy.run(self._step, args=(batch,))
+        return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
+
+    def _step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
+        mask, labels = batch["mask"], batch["label"]
+        logits = self._model(batch["image"], training=False)
+        losses = cross_entropy(labels, logits)
+        return tf.reduce_sum(losses * mask), tf.reduce_sum(_correct(labels, logits) * mask), tf.reduce_sum(mask)

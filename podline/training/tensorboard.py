@@ -1,0 +1,60 @@
+"""TensorBoard's view of ``metrics.jsonl``: an event file, which is a TFRecord file of Event messages.
+
+The event file holds nothing of its own: a run that goes on writes it again from the lines that are left, with their own
+times, so it has no gap and no repeat either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow.core.framework.summary_pb2 import Summary
+from tensorflow.core.util.event_pb2 import Event
+
+from podline.storage import explained
+from podline.training.metrics_log import EvaluationLine, StepsLine
+
+# TensorBoard takes any file with "tfevents" in its name; one file for the whole run, whatever broke it off.
+_FILE = "events.out.tfevents.0.podline"
+_TRAINING = ("loss", "accuracy", "learning_rate", "examples_per_second", "waiting")
+_EVALUATION = ("loss", "accuracy")
+
+
+class EventFile:
+    """An event file while a run writes it."""
+
+    def __init__(self, folder: Path, lines: Iterable[StepsLine | EvaluationLine]) -> None:
+        """Begins the file with the lines that there are.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        with explained("write", folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._writer = tf.io.TFRecordWriter(str(folder / _FILE))
+        # What TensorBoard looks for at the start of a file of this version of the format.
+        self._writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
+        for line in lines:
+            self._write(line)
+        self._writer.flush()
+
+    def write(self, line: StepsLine | EvaluationLine) -> None:
+        """Appends a line's figures."""
+        self._write(line)
+        self._writer.flush()
+
+    def _write(self, line: StepsLine | EvaluationLine) -> None:
+        if isinstance(line, StepsLine):
+            values = {f"train/{name}": getattr(line, name) for name in _TRAINING}
+        else:
+            values = {f"{line.split}/{name}": getattr(line, name) for name in _EVALUATION}
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        self._writer.write(Event(wall_time=line.time, step=line.step, summary=summary).SerializeToString())
+
+    def __enter__(self) -> EventFile:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._writer.close()
