@@ -6,7 +6,6 @@ runner and however many its workers. A run that is killed leaves whole shards; t
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import threading
 import time
@@ -15,12 +14,13 @@ from pathlib import Path
 
 import apache_beam as beam
 
-from beam_jobs.publishing import Draft, draft_of, publish
 from beam_jobs.runners import open_pipeline, run
-from beam_jobs.shards import REUSED, Job, ShardTask, finished, shard_tasks, write_or_find
+from beam_jobs.steps import REUSED, Job, finished, publish, write_or_find
+from podline.data.draft import Draft, draft_of
 from podline.data.fingerprint import source_cache
 from podline.data.manifest import MANIFEST, Quarantined, read_manifest
 from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
+from podline.data.shards import ShardTask, shard_tasks
 from podline.data.sources.duplicates import quarantine_shared
 from podline.data.sources.opening import open_source
 from podline.data.tfds import tfds_names
@@ -100,12 +100,12 @@ def _finish(store: Store, spec: ConvertSpec, draft: Draft, seconds: float, reuse
 
 
 def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) -> None:
-    """One warning for each reason, with the first record that it holds for."""
-    groups = collections.defaultdict(list)
-    for record in quarantined:
-        groups[record.split, record.reason].append(record.record)
-    for (split, reason), records in groups.items():
-        reporter.warn(f"{len(records)} {split} record(s) left out: {reason}; the first is {records[0]}")
+    for split in dict.fromkeys(record.split for record in quarantined):
+        left_out = [record for record in quarantined if record.split == split]
+        reporter.warn(
+            f"{len(left_out)} records of the {split} split are left out; the manifest lists them, the first is "
+            f"{left_out[0].record}: {left_out[0].reason}"
+        )
 
 
 @contextlib.contextmanager

@@ -1,23 +1,28 @@
-"""Writing one shard: chunks of frames go to a file and into its checksum while the next chunk is made.
+"""Writing shards: what one is made of, and how its file is written.
 
-Memory is two chunks, whatever the shard's size.
+Chunks of frames go to the file and into its checksum while the next chunk is made, so memory is two chunks, whatever
+the shard's size.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from podline.data.manifest import ShardInfo
 from podline.data.pixels import PixelSums, add_up, pixel_sums
-from podline.data.planning import ShardPlan
+from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
+from podline.data.sources.source import Source, SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.frozen import Frozen
 from podline.storage import explained
@@ -26,12 +31,46 @@ from podline.storage import explained
 CHUNK_BYTES = 4_000_000
 
 
+@dataclass(frozen=True)
+class ShardTask:
+    """One shard to be written.
+
+    Attributes:
+        plan: which.
+        images: its split's images, without labels.
+        places: positions of its records among all images of the split, int64.
+        labels: feature name → uint8, the labels of its records.
+    """
+
+    plan: ShardPlan
+    images: SourceSplit
+    places: npt.NDArray[np.int64]
+    labels: dict[str, npt.NDArray[np.uint8]]
+
+    def read(self, start: int, stop: int) -> Mapping[str, np.ndarray]:
+        """The values of the shard's records start … stop-1."""
+        labels = {name: values[start:stop].astype(np.int64) for name, values in self.labels.items()}
+        return {**self.images.read(self.places[start:stop]), **labels}
+
+
 class WrittenShard(Frozen):
     """A shard's facts: what the manifest says of it, and its part of its split's statistics."""
 
     split: str
     info: ShardInfo
     pixels: PixelSums
+
+
+def shard_tasks(source: Source, plans: tuple[ShardPlan, ...], seed: int) -> Iterator[ShardTask]:
+    """Each plan with the places and labels of its records."""
+    splits = {split.name: split for split in source.splits}
+    orders = {name: shard_order(seed, name, len(split)) for name, split in splits.items()}
+    for plan in plans:
+        split = splits[plan.split]
+        chosen = orders[plan.split][plan.first : plan.first + plan.records]
+        places = chosen if split.kept is None else split.kept[chosen]
+        labels = {name: values[places] for name, values in split.labels.items()}
+        yield ShardTask(plan, dataclasses.replace(split, labels={}, kept=None), places, labels)
 
 
 def write_shard(

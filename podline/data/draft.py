@@ -1,11 +1,10 @@
-"""The last step of a conversion: what the shards say of themselves becomes the manifest."""
+"""A data set in the making: what is known before its shards are, and the manifest that they complete."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from beam_jobs.runners import crossing_borders
 from podline.data.fingerprint import converter_settings, fingerprint
 from podline.data.manifest import MANIFEST, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
 from podline.data.pixels import add_up
@@ -14,7 +13,6 @@ from podline.data.shards import WrittenShard
 from podline.data.sources.source import Source
 from podline.data.tfds import tfds_files
 from podline.stages import ConvertSpec
-from podline.storage import open_store
 
 
 @dataclass(frozen=True)
@@ -84,19 +82,6 @@ def draft_of(spec: ConvertSpec, source: Source) -> Draft:
         read=sum(block.count for split in source.splits for block in split.blocks),
         quarantined=source.quarantined,
     )
-
-
-@crossing_borders
-def publish(shards: Sequence[WrittenShard], root: str, draft: Draft) -> str:
-    """Publishes what lies beside the shards, the manifest last.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    store = open_store(root)
-    for name, content in draft.documents(shards).items():
-        store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)
-    return f"{draft.folder}/{MANIFEST}"
 
 
 def _split(name: str, shards: Sequence[WrittenShard]) -> SplitInfo:

@@ -1,52 +1,27 @@
-"""The steps of a conversion that a Beam worker runs: write a shard, or find that it is there.
+"""The steps of a conversion that Beam workers run: write each shard, or find that it is there, then the manifest.
 
-What travels to a worker is a :class:`ShardTask`: places in raw files and one byte a label, a few hundred kilobytes for
-a shard of 100 MB. What travels back is a :class:`~podline.data.shards.WrittenShard`, a few hundred bytes. Pixels go
-from the raw file to the shard and nowhere else.
+What travels to a worker is a :class:`~podline.data.shards.ShardTask`: places in raw files and one byte a label, a few
+hundred kilobytes for a shard of 100 MB. What travels back is a :class:`~podline.data.shards.WrittenShard`, a few
+hundred bytes. Pixels go from the raw file to the shard and nowhere else.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from beam_jobs.runners import crossing_borders
 from podline import digests
-from podline.data.planning import ShardPlan, shard_order
+from podline.data.draft import Draft
+from podline.data.manifest import MANIFEST
+from podline.data.planning import ShardPlan
 from podline.data.records import RecordLayout
-from podline.data.shards import WrittenShard, write_shard
-from podline.data.sources.source import Source, SourceSplit
+from podline.data.shards import ShardTask, WrittenShard, write_shard
 from podline.errors import ArtifactError
 from podline.storage import Store, explained, open_store
 
 WRITTEN, REUSED = ".written", ".reused"  # a finished shard's mark is its file's name with one of these
-
-
-@dataclass(frozen=True)
-class ShardTask:
-    """One shard to be written.
-
-    Attributes:
-        plan: which.
-        images: its split's images, without labels.
-        places: positions of its records among all images of the split, int64.
-        labels: feature name → uint8, the labels of its records.
-    """
-
-    plan: ShardPlan
-    images: SourceSplit
-    places: npt.NDArray[np.int64]
-    labels: dict[str, npt.NDArray[np.uint8]]
-
-    def read(self, start: int, stop: int) -> Mapping[str, np.ndarray]:
-        """The values of the shard's records start … stop-1."""
-        labels = {name: values[start:stop].astype(np.int64) for name, values in self.labels.items()}
-        return {**self.images.read(self.places[start:stop]), **labels}
 
 
 @dataclass(frozen=True)
@@ -66,18 +41,6 @@ class Job:
     layout: RecordLayout
     classes: int
     done: str
-
-
-def shard_tasks(source: Source, plans: tuple[ShardPlan, ...], seed: int) -> Iterator[ShardTask]:
-    """Each plan with the places and labels of its records."""
-    splits = {split.name: split for split in source.splits}
-    orders = {name: shard_order(seed, name, len(split)) for name, split in splits.items()}
-    for plan in plans:
-        split = splits[plan.split]
-        chosen = orders[plan.split][plan.first : plan.first + plan.records]
-        places = chosen if split.kept is None else split.kept[chosen]
-        labels = {name: values[places] for name, values in split.labels.items()}
-        yield ShardTask(plan, dataclasses.replace(split, labels={}, kept=None), places, labels)
 
 
 @crossing_borders
@@ -103,6 +66,19 @@ def write_or_find(task: ShardTask, job: Job) -> WrittenShard:
     store.publish_json(record, written.model_dump(mode="json"), replace=True)
     _mark(job, task.plan, WRITTEN)
     return written
+
+
+@crossing_borders
+def publish(shards: Sequence[WrittenShard], root: str, draft: Draft) -> str:
+    """Publishes what lies beside the shards, the manifest last.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    store = open_store(root)
+    for name, content in draft.documents(shards).items():
+        store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)
+    return f"{draft.folder}/{MANIFEST}"
 
 
 def finished(done: Path) -> dict[str, str]:
