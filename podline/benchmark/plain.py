@@ -6,8 +6,9 @@ everywhere, a batch is parsed as a batch), so that a ratio says something about 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,28 +59,28 @@ def convert(files: Iterable[Path], target: Path) -> int:
     return written
 
 
-def shuffled_batches(
-    files: Iterable[Path], image_shape: tuple[int, int, int], batch_size: int
-) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]:
-    """One shuffled pass over TFRecord files, as NumPy batches.
+def shuffled_batches(files: Iterable[Path], image_shape: tuple[int, int, int], batch_size: int) -> tf.data.Dataset:
+    """One shuffled pass over TFRecord files.
 
     Args:
         files: files of records of ``image`` (raw bytes) and ``label``.
         image_shape: (height, width, channels).
         batch_size: examples in a batch; an incomplete last one is left out.
+
+    Returns:
+        Batches of (image uint8, label int64).
     """
     features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
 
-    def parse(records: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def parse(records: tf.Tensor) -> tuple[Any, Any]:
         parsed = tf.io.parse_example(records, features)
         pixels = tf.io.decode_raw(parsed["image"], tf.uint8)
         return tf.reshape(pixels, (batch_size, *image_shape)), parsed["label"]
 
-    dataset = (
+    return (
         tf.data.TFRecordDataset([str(file) for file in files], num_parallel_reads=tf.data.AUTOTUNE)
         .shuffle(SHUFFLE_BUFFER)
         .batch(batch_size, drop_remainder=True)
         .map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         .prefetch(tf.data.AUTOTUNE)
     )
-    return dataset.as_numpy_iterator()

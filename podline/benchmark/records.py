@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +51,7 @@ def write_shard(work: str, examples: int, repetitions: int) -> dict[str, list[fl
     return seconds._asdict()
 
 
-def labels(work: str, examples: int, repetitions: int) -> dict[str, list[float]]:
+def labels(work: str, examples: int, repetitions: int) -> dict[str, Any]:
     """A label stored as a scalar and made one-hot on the device, against one stored as a float32 one-hot vector.
 
     Returns:
@@ -76,7 +77,7 @@ def labels(work: str, examples: int, repetitions: int) -> dict[str, list[float]]
     }
 
 
-def pixels(work: str, examples: int, repetitions: int) -> dict[str, list[float]]:
+def pixels(work: str, examples: int, repetitions: int) -> dict[str, Any]:
     """Pixels stored as uint8 and normalised on the device, against pixels stored as normalised float32.
 
     Returns:

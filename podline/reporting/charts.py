@@ -36,8 +36,10 @@ _ROLES = {
 }
 INK, MUTED, RULE, ACCENT, SECOND, PAPER, WASH = _ROLES.values()
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
+    # A class may be called anything, "$x$" included.
+    "text.parse_math": False,
     "font.size": 9.5,
     "axes.edgecolor": RULE,
     "axes.labelcolor": MUTED,
@@ -83,7 +85,8 @@ class _Drawing:
 def _drawing(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[_Drawing]:
     """A drawing of a size in inches (72 units of the page each); ``alt`` is what a screen reader says."""
     # The salt makes the ids within a chart the same every time and different from another chart's.
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
+    style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
+    with mpl.rc_context(style):
         drawing = _Drawing(name, width, height)
         yield drawing
         buffer = io.StringIO()
@@ -99,8 +102,9 @@ def _for_page(svg: str, alt: str) -> str:
         svg = svg.replace(colour, f"var(--{role})")
     svg = re.sub(r" font-family: [^;\"]*;", "", svg)
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
-    # Groups are named figure_1, axes_1, … in every chart; an id must be unique in the page.
-    svg = re.sub(r"<g id=\"[a-zA-Z_.0-9]+\">", "<g>", svg)
+    # Artists are named line2d_1, axes_1, … in every chart, and an id must be unique in the page; what something refers
+    # to has a hash for an id.
+    svg = re.sub(r" id=\"[a-zA-Z.0-9]+_\d+\"", "", svg)
     svg = svg.replace("xlink:href", "href")
     width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]
     opening = (
@@ -207,11 +211,10 @@ def confusion(evaluation: Evaluation) -> str:
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     classes = len(counts)
     names = evaluation.class_names
-    label, prediction = np.unravel_index(np.argmax(counts - np.diag(np.diag(counts))), counts.shape)
-    alt = (
-        f"Confusion matrix of {classes} classes. Most frequent confusion: {names[label]} taken for "
-        f"{names[prediction]}, {counts[label, prediction]} times."
-    )
+    mistakes = counts - np.diag(np.diag(counts))
+    label, prediction = np.unravel_index(np.argmax(mistakes), counts.shape)
+    worst = f"Most frequent confusion: {names[label]} taken for {names[prediction]}, {mistakes.max()} times."
+    alt = f"Confusion matrix of {classes} classes. {worst if mistakes.any() else 'No confusion at all.'}"
     with _drawing("confusion", alt, height=4.6) as drawing:
         (axes,) = drawing.axes()
         (_cells if classes <= MANY_CLASSES else _pixels)(axes, counts, shares)

@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +159,8 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: Evaluation) -> npt.NDArray[np.uint8]:
-    reader = SplitReader(store, spec.dataset_folder, manifest, evaluation.split)
-    gathered: dict[str, Any] = reader.gather(np.array([mistake.record for mistake in evaluation.mistakes], np.int64))
-    return gathered["image"]
+    if not evaluation.mistakes:
+        return np.empty((0, *manifest.image_shape), np.uint8)
+    reader = SplitReader(store.path(spec.dataset_folder), manifest, evaluation.split)
+    records = np.array([mistake.record for mistake in evaluation.mistakes], np.int64)
+    return reader.gather(records, ["image"])["image"]

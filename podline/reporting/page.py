@@ -52,6 +52,7 @@ def _content(facts: Facts) -> dict[str, Any]:
         "many_classes": len(evaluation.class_names) > charts.MANY_CLASSES,
         "metrics": tables.metrics(evaluation),
         "per_class": tables.per_class(evaluation),
+        "weakest": tables.weakest(evaluation),
         "confusion": tables.confusion(evaluation),
         "confusions": tables.confusions(evaluation),
         "calibration": tables.calibration(evaluation),

@@ -23,5 +23,5 @@ def data_uri(image: npt.NDArray[np.uint8]) -> str:
     enlarged = image.repeat(factor, axis=0).repeat(factor, axis=1)
     colours = np.broadcast_to(enlarged, (*enlarged.shape[:2], 3))
     buffer = io.BytesIO()
-    matplotlib.image.imsave(buffer, np.ascontiguousarray(colours), format="png", metadata={"Software": None})
+    matplotlib.image.imsave(buffer, np.ascontiguousarray(colours), format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

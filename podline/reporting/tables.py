@@ -10,7 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from podline.data.manifest import Manifest
-from podline.evaluation.document import Evaluation
+from podline.evaluation.document import ClassFigures, Evaluation
 from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import figures
@@ -18,6 +18,8 @@ from podline.training.metrics_log import EventLine
 
 # Pairs of classes that are listed as the most frequent confusions.
 _CONFUSIONS = 10
+# Classes that are listed as the weakest, where there are too many to look at each.
+_WEAKEST = 10
 # Records that are named for each reason of quarantine.
 _NAMED_RECORDS = 5
 
@@ -84,17 +86,29 @@ def metrics(evaluation: Evaluation) -> Table:
 
 def per_class(evaluation: Evaluation) -> Table:
     """Each class by label: how many examples, how many right, how often it was named, accuracy with interval."""
-    return _figures(
+    return _classes(enumerate(evaluation.per_class))
+
+
+def weakest(evaluation: Evaluation) -> Table:
+    """The classes with the lowest accuracy, as in :func:`per_class`, the lowest first."""
+    ranked = sorted(enumerate(evaluation.per_class), key=lambda entry: entry[1].accuracy.value)
+    return _classes(ranked[:_WEAKEST])
+
+
+def _classes(entries: Iterable[tuple[int, ClassFigures]]) -> Table:
+    rows = [
         {
             "class": scored.name,
+            "label": str(label),
             "examples": figures.count(scored.examples),
             "right": figures.count(scored.correct),
             "named": figures.count(scored.predicted),
             "accuracy": figures.percent(scored.accuracy.value),
             "95 % interval": figures.interval(scored.accuracy),
         }
-        for scored in evaluation.per_class
-    )
+        for label, scored in entries
+    ]
+    return _figures(rows)
 
 
 def confusion(evaluation: Evaluation) -> Table:
@@ -244,7 +258,7 @@ def model(description: ModelDescription) -> Table:
 
 def layers(description: ModelDescription) -> Table:
     """The model's layers."""
-    return _figures(
+    rows = [
         {
             "layer": layer.name,
             "kind": layer.kind,
@@ -254,11 +268,12 @@ def layers(description: ModelDescription) -> Table:
             "multiply-adds": figures.count(layer.multiply_adds),
         }
         for layer in description.layers
-    )
+    ]
+    return _figures(rows, words=2)
 
 
 def recipe(settings: Recipe) -> Table:
-    """Every setting that the recipe has, nested ones by their path; what is off or not given is left out."""
+    """Every setting of the recipe, nested ones by their path, but those that are not given."""
     return _facts((name, text) for name, text in _flat("", settings.model_dump(mode="json")))
 
 

@@ -70,7 +70,9 @@ def finished_run(
 
 
 def _recipe() -> Recipe:
-    return Recipe(name="cifar10", dataset="cifar10", model=ModelSettings(kind="resnet"), augmentation={"pad": 4, "flip": True})
+    return Recipe(
+        name="cifar10", dataset="cifar10", model=ModelSettings(kind="resnet"), augmentation={"pad": 4, "flip": True}
+    )
 
 
 def _data_set(
