@@ -25,13 +25,6 @@ class _Arithmetic:
 _PYTHON = _Arithmetic(real=float, minimum=min, maximum=max, cos=math.cos, exp=math.exp)
 
 
-def _tensors() -> _Arithmetic:
-    """TensorFlow's arithmetic, imported only where a graph is made: a schedule can be drawn without it."""
-    import tensorflow as tf  # noqa: PLC0415
-
-    return _Arithmetic(lambda value: tf.cast(value, tf.float32), tf.minimum, tf.maximum, tf.cos, tf.exp)
-
-
 @dataclass(frozen=True)
 class Schedule:
     """A learning rate for every step, counted from 0; every duration is in steps.
@@ -65,7 +58,11 @@ class Schedule:
         Args:
             step: a scalar tensor or variable of integers.
         """
-        return self._rate(step, _tensors())
+        import tensorflow as tf  # noqa: PLC0415 (a schedule can be drawn without it)
+
+        tensors = _Arithmetic(lambda value: tf.cast(value, tf.float32), tf.minimum, tf.maximum, tf.cos, tf.exp)
+        # The kind is chosen in Python, once; AutoGraph cannot read a match statement and would say so at length.
+        return tf.autograph.experimental.do_not_convert(self._rate)(step, tensors)
 
     def _rate(self, step: Any, maths: _Arithmetic) -> Any:
         rise = maths.real(maths.minimum(step, self.warmup)) / self.warmup if self.warmup else maths.real(1)
