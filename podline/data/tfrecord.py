@@ -81,9 +81,11 @@ def map_frames(path: Path, record_length: int, records: int) -> Bytes:
         uint8, (records, 16 + record_length), not writable.
 
     Raises:
-        ArtifactError: the file has another size.
+        ArtifactError: the file is gone or has another size.
         StoreError: it cannot be read.
     """
+    if not path.exists():
+        raise ArtifactError(f"{path} is gone; convert the data again")
     with explained("read", path), path.open("rb") as stream:
         frame = FRAME_BYTES + record_length
         size = path.stat().st_size

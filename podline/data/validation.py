@@ -6,7 +6,6 @@ file, at which byte.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline import digests
 from podline.data.content import image_crcs, same_images
 from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.data.pixels import PixelSums, add_up, pixel_sums
@@ -112,19 +112,17 @@ def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout, classes: int
         StoreError: the file cannot be read.
     """
     frames = map_frames(path, layout.record_length, shard.records)
-    step = max(1, CHUNK_BYTES // layout.frame_length)
-    digest, parts = hashlib.sha256(), []
+    step, parts = max(1, CHUNK_BYTES // layout.frame_length), []
     with ThreadPoolExecutor(1) as background:
-        hashed = [background.submit(digest.update, frames[i : i + step].data) for i in range(0, len(frames), step)]
+        hashing = background.submit(digests.of_bytes, frames.data)
         for start in range(0, len(frames), step):
             chunk = frames[start : start + step]
             _check_frames(path, chunk, start, layout, classes)
             parts.append(_findings(chunk, layout, classes))
-        for done in hashed:
-            done.result()
-    if digest.hexdigest() != shard.sha256:
+    digest = hashing.result()
+    if digest != shard.sha256:
         raise ArtifactError(
-            f"{path} has sha256 {digest.hexdigest()} vs {shard.sha256} in the manifest, though each of its records is "
+            f"{path} has sha256 {digest} vs {shard.sha256} in the manifest, though each of its records is "
             f"sound: they are other ones; {_REMEDY}"
         )
     findings = _together(parts)

@@ -1,0 +1,56 @@
+"""Exact sums over pixels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podline.data.pixels import add_up, pixel_sums
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (7, 32, 32, 3), (300, 28, 28, 1), (700, 2, 3, 4), (2, 300, 300, 3)])
+def test_sums_are_exact(shape: tuple[int, ...]) -> None:
+    images = noise(*shape)
+    sums = pixel_sums(images)
+    wide = images.astype(np.int64).reshape(-1, shape[-1])
+    assert sums.count == len(wide)
+    assert sums.sums == tuple(wide.sum(axis=0).tolist())
+    assert sums.squares == tuple((wide * wide).sum(axis=0).tolist())
+
+
+def test_the_brightest_images_do_not_round() -> None:
+    # 256 rows of 255² come as near to float32's limit for whole numbers as a block may.
+    images = np.full((1000, 8, 8, 3), 255, np.uint8)
+    assert pixel_sums(images).squares == (1000 * 64 * 255 * 255,) * 3
+
+
+def test_rows_of_a_larger_array_count_as_well() -> None:
+    block = noise(40, 100)
+    images = block[:, 10:58].reshape(40, 4, 4, 3)
+    assert pixel_sums(images) == pixel_sums(images.copy())
+
+
+def test_mean_and_deviation_are_numpy_s() -> None:
+    images = noise(50, 8, 8, 3)
+    sums = pixel_sums(images)
+    # float64 over 3,200 pixels: NumPy's own rounding is below 1e-12 of the value
+    np.testing.assert_allclose(sums.mean, images.mean(axis=(0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(sums.std, images.std(axis=(0, 1, 2)), rtol=1e-12)
+    assert pixel_sums(np.full((3, 2, 2, 1), 7, np.uint8)).std == (0.0,)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
+    images = noise(sum(sizes), 3, 3, 3)
+    edges = np.cumsum([0, *sizes])
+    parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise(edges)]
+    shuffler.shuffle(parts)
+    assert add_up(parts) == pixel_sums(images)

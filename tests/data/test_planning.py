@@ -1,0 +1,113 @@
+"""Shard plans: tables for the rule, properties for the rest."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podline.data.planning import plan_shards, refuse_shared_records, shard_count, shard_order
+from podline.data.sources.source import RowBlock, SourceSplit
+from podline.errors import SettingsError, SourceError
+
+CIFAR, MNIST = 3126, 838  # bytes of a record in a file
+
+
+@pytest.mark.parametrize(
+    ("records", "frame", "shard_bytes", "min_shards", "shards"),
+    [
+        (50_000, CIFAR, 100_000_000, 10, 10),  # 156 MB: two would do, ten keep 15 MB each
+        (10_000, CIFAR, 100_000_000, 10, 10),  # 31 MB
+        (8_068, CIFAR, 100_000_000, 10, 10),
+        (1_017, CIFAR, 100_000_000, 10, 3),  # 3.2 MB: three of 1 MB
+        (319, CIFAR, 100_000_000, 10, 1),  # less than 1 MB
+        (320, CIFAR, 100_000_000, 10, 1),
+        (640, CIFAR, 100_000_000, 10, 2),  # twice 320 · 3126 B = 1.0003 MB
+        (639, CIFAR, 100_000_000, 10, 1),
+        (1, CIFAR, 100_000_000, 10, 1),
+        (500_000, CIFAR, 100_000_000, 10, 16),  # 1.56 GB
+        (60_000, MNIST, 100_000_000, 10, 10),
+        (100, CIFAR, CIFAR, 10, 100),  # a record a shard
+        (100, CIFAR, 20 * CIFAR, 1, 5),
+        (101, CIFAR, 20 * CIFAR, 1, 6),
+    ],
+)
+def test_number_of_shards(records: int, frame: int, shard_bytes: int, min_shards: int, shards: int) -> None:
+    assert shard_count(records, frame, shard_bytes, min_shards) == shards
+
+
+def test_a_record_that_fits_no_shard_is_a_setting_to_change() -> None:
+    with pytest.raises(SettingsError, match=r"shard_bytes=3125 vs 3126 bytes of one record; raise --shard-bytes"):
+        shard_count(10, CIFAR, CIFAR - 1, 1)
+
+
+def test_names_and_order() -> None:
+    plans = plan_shards("mnist", {"train": 11, "test": 4}, 100, shard_bytes=400, min_shards=1)
+    assert [(plan.file, plan.first, plan.records) for plan in plans] == [
+        ("mnist-train.tfrecord-00000-of-00003", 0, 3),
+        ("mnist-train.tfrecord-00001-of-00003", 3, 4),
+        ("mnist-train.tfrecord-00002-of-00003", 7, 4),
+        ("mnist-test.tfrecord-00000-of-00001", 0, 4),
+    ]
+
+
+@given(
+    records=st.integers(1, 100_000),
+    frame=st.integers(17, 200_000),
+    shard_bytes=st.integers(200_000, 100_000_000),
+    min_shards=st.integers(1, 64),
+)
+def test_shards_cover_a_split_once_and_keep_every_limit(
+    records: int, frame: int, shard_bytes: int, min_shards: int
+) -> None:
+    plans = plan_shards("x", {"train": records}, frame, shard_bytes=shard_bytes, min_shards=min_shards)
+    sizes = [plan.records for plan in plans]
+    assert [plan.first for plan in plans] == np.cumsum([0, *sizes[:-1]]).tolist()
+    assert sum(sizes) == records
+    assert 1 <= min(sizes) <= max(sizes) <= min(sizes) + 1
+    assert max(sizes) * frame <= shard_bytes
+    if len(plans) < min_shards:  # one more would leave one below 1 MB
+        assert records // (len(plans) + 1) * frame < 1_000_000
+
+
+def test_an_empty_split_is_an_error() -> None:
+    with pytest.raises(SourceError, match="the split 'test' has no records"):
+        plan_shards("x", {"train": 10, "test": 0}, 100, shard_bytes=1000, min_shards=1)
+
+
+def test_the_order_is_a_permutation_of_seed_and_split() -> None:
+    order = shard_order(0, "train", 1000)
+    assert sorted(order.tolist()) == list(range(1000))
+    assert (order == shard_order(0, "train", 1000)).all()
+    assert (order != shard_order(1, "train", 1000)).mean() > 0.9
+    assert (order != shard_order(0, "test", 1000)).mean() > 0.9
+
+
+def split(name: str, *blocks: tuple[str, int, int], kept: list[int] | None = None) -> SourceSplit:
+    """A split of blocks (path, offset, count) of 10-byte rows."""
+    rows = tuple(RowBlock(path, path, offset, 10, count, "hwc") for path, offset, count in blocks)
+    return SourceSplit(name, (1, 1, 9), rows, {}, None if kept is None else np.array(kept))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "refused"),
+    [
+        (split("train", ("a", 0, 5)), split("test", ("b", 0, 5)), None),
+        (split("train", ("a", 0, 5)), split("test", ("a", 50, 5)), None),
+        (split("train", ("a", 0, 5)), split("test", ("a", 40, 5)), "byte 40 of a .* splits 'train' and 'test'"),
+        (split("train", ("a", 0, 5), kept=[0, 1, 2, 3]), split("test", ("a", 40, 5)), None),
+        (split("train", ("a", 0, 5), ("b", 3, 2)), split("test", ("b", 13, 1)), "byte 13 of b"),
+        (split("train", ("a", 0, 5), ("a", 0, 5)), split("test", ("b", 0, 5)), "splits 'train' and 'train'"),
+        (split("train", ("a", 0, 3), ("b", 0, 3), kept=[1, 4, 4]), split("test", ("c", 0, 1)), "byte 10 of b"),
+    ],
+)
+def test_a_record_belongs_to_one_split_once(train: SourceSplit, test: SourceSplit, refused: str | None) -> None:
+    if refused is None:
+        refuse_shared_records([train, test])
+        return
+    with pytest.raises(SourceError) as error:
+        refuse_shared_records([train, test])
+    assert re.search(refused, str(error.value))

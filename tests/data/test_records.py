@@ -1,0 +1,137 @@
+"""The record layout against TensorFlow's own encoding and parsing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podline.data.records import layout_of, layout_of_fields, place_of
+from podline.data.sources.source import Feature
+from podline.data.tfrecord import payloads
+from podline.errors import SourceError
+
+LABEL, COARSE = Feature("label", "int64", ()), Feature("coarse_label", "int64", ())
+
+LAYOUTS = {
+    "cifar10": [Feature("image", "uint8", (32, 32, 3)), LABEL],
+    "cifar100": [Feature("image", "uint8", (32, 32, 3)), LABEL, COARSE],
+    "mnist": [Feature("image", "uint8", (28, 28, 1)), LABEL],
+    "one pixel": [Feature("image", "uint8", (1, 1, 1)), LABEL],
+    "sizes around a varint's second byte": [
+        Feature(f"x{size:03}", "uint8", (size,)) for size in (1, 118, 119, 120, 127, 128)
+    ],
+    "floats and wide integers": [
+        Feature("keypoints", "float32", (4, 17, 3)),
+        Feature("areas", "float64", (4,)),
+        Feature("ids", "int64", (2,)),
+        Feature("person", "int16", ()),
+    ],
+}
+
+
+def drawn(features: Iterable[Feature], count: int) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {
+        feature.name: random.integers(0, 120, (count, *feature.shape)).astype(feature.dtype) for feature in features
+    }
+
+
+def is_varint(feature: Feature) -> bool:
+    return feature.dtype == "int64" and feature.shape == ()
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_bytes_are_those_of_tensorflow(tmp_path: Path, name: str) -> None:
+    import tensorflow as tf  # noqa: PLC0415  (ten seconds that only these tests need)
+
+    def encoded(feature: Feature, value: np.ndarray) -> tf.train.Feature:
+        if is_varint(feature):
+            return tf.train.Feature(int64_list=tf.train.Int64List(value=[int(value)]))
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.tobytes()]))
+
+    features, count = LAYOUTS[name], 5
+    columns = drawn(features, count)
+    with tf.io.TFRecordWriter(str(tmp_path / "plain")) as writer:
+        for index in range(count):
+            values = {feature.name: encoded(feature, columns[feature.name][index]) for feature in features}
+            example = tf.train.Example(features=tf.train.Features(feature=values))
+            writer.write(example.SerializeToString(deterministic=True))
+    assert layout_of(features).encode(columns).tobytes() == (tmp_path / "plain").read_bytes()
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_values_come_back(name: str) -> None:
+    layout, columns = layout_of(LAYOUTS[name]), drawn(LAYOUTS[name], 7)
+    frames = layout.encode(columns)
+    assert frames.shape == (7, layout.frame_length)
+    for field in layout.fields:
+        values = layout.values(frames, field.name)
+        assert values.shape == columns[field.name].shape
+        assert (values == columns[field.name]).all()
+
+
+def test_images_and_labels_are_views() -> None:
+    layout = layout_of(LAYOUTS["cifar100"])
+    frames = layout.encode(drawn(LAYOUTS["cifar100"], 3))
+    for name in ("image", "label", "coarse_label"):
+        assert np.shares_memory(layout.values(frames, name), frames)
+
+
+def test_planes_give_the_same_bytes_as_pixels() -> None:
+    layout, columns = layout_of(LAYOUTS["cifar10"]), drawn(LAYOUTS["cifar10"], 9)
+    planes = np.ascontiguousarray(columns["image"].transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    assert not planes.flags.c_contiguous
+    assert layout.encode({**columns, "image": planes}).tobytes() == layout.encode(columns).tobytes()
+
+
+def test_frames_can_be_filled_again() -> None:
+    layout, columns = layout_of(LAYOUTS["cifar10"]), drawn(LAYOUTS["cifar10"], 4)
+    frames = layout.encode({name: values[::-1] for name, values in columns.items()})
+    layout.fill(frames, columns)
+    assert frames.tobytes() == layout.encode(columns).tobytes()
+
+
+@given(st.lists(st.integers(min_value=-3, max_value=300), min_size=1, max_size=5))
+def test_a_label_that_is_no_single_byte_is_refused(labels: list[int]) -> None:
+    layout, features = layout_of(LAYOUTS["one pixel"]), LAYOUTS["one pixel"]
+    columns = {**drawn(features, len(labels)), "label": np.array(labels)}
+    if min(labels) >= 0 and max(labels) < 128:
+        assert layout.values(layout.encode(columns), "label").tolist() == labels
+    else:
+        with pytest.raises(SourceError, match=f"from {min(labels)} to {max(labels)}; a record holds 0 to 127"):
+            layout.encode(columns)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_constant_parts_and_values_make_up_the_payload(name: str) -> None:
+    layout = layout_of(LAYOUTS[name])
+    frames = layout.encode(drawn(LAYOUTS[name], 2))
+    covered = np.zeros(layout.record_length, int)
+    for part, expected in layout.constant_parts:
+        assert payloads(frames)[1, part].tobytes() == expected
+        covered[part] += 1
+    for field in layout.fields:
+        place = place_of(field)
+        covered[place.start - 12 : place.stop - 12] += 1
+    assert (covered == 1).all()
+
+
+def test_a_manifest_s_fields_give_the_layout_back() -> None:
+    layout = layout_of(LAYOUTS["cifar100"])
+    assert [field.name for field in layout.fields] == ["coarse_label", "image", "label"]
+    assert layout_of_fields(layout.fields) == layout
+
+
+def test_no_tensorflow_is_needed() -> None:
+    code = (
+        "import sys, podline.data.reader, podline.data.validation, podline.data.fingerprint, podline.data.draft\n"
+        "assert not {'tensorflow', 'apache_beam', 'prefect'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
