@@ -15,6 +15,7 @@ at step k asks for batch k, without replaying those before.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -32,6 +33,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
 
 MASK = "mask"
+_ALIGNMENT = 64
 _PREFETCHED = 4
 # Gathering and augmenting leave Python's lock for most of their time; more calls than this only add memory.
 _PARALLEL_CALLS = 2
@@ -44,9 +46,17 @@ class Reader(Protocol):
         """How many records there are."""
         ...
 
-    def gather(self, indices: npt.NDArray[np.int64], fields: tuple[str, ...]) -> Arrays:
-        """The fields of some records, each an array with the records in the order of the indices."""
+    def gather(self, indices: npt.NDArray[np.int64], fields: tuple[str, ...], out: Arrays) -> Arrays:
+        """The fields of some records, in the order of the indices, written into arrays that are given."""
         ...
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An empty array that starts where TensorFlow wants its tensors to: it takes such a one over without copying."""
+    size = math.prod(shape) * dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,11 @@ class _Batches:
             if self.failures:
                 raise self.failures[0] from error
             raise
+
+    def _gather(self, ids: npt.NDArray[np.int64]) -> Arrays:
+        infos = [self.manifest.field(name) for name in self.fields]
+        out = {info.name: _aligned((len(ids), *info.shape), np.dtype(info.dtype)) for info in infos}
+        return self.reader.gather(ids, self.fields, out)
 
     def _spec(self, batch_size: int) -> dict[str, tf.TensorSpec]:
         infos = [self.manifest.field(name) for name in self.fields]
@@ -114,7 +129,7 @@ class TrainingInput(_Batches):
     def read(self, step: int) -> tuple[int, npt.NDArray[np.int64], Arrays]:
         """The epoch, the ids and the records of a batch, as they are stored."""
         epoch, ids = self.order.batch(step)
-        return epoch, ids, self.reader.gather(ids, self.fields)
+        return epoch, ids, self._gather(ids)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """What chance makes of a batch; a hole is filled with the training split's mean colour."""
@@ -161,7 +176,7 @@ class EvaluationInput(_Batches):
     def batch(self, number: int) -> Arrays:
         """Batch ``number`` (from 0): the fields, and ``mask``, float32: 1 for an example, 0 for padding."""
         positions = np.arange(number * self.batch_size, (number + 1) * self.batch_size)
-        arrays = self.reader.gather(np.minimum(positions, self.count - 1), self.fields)
+        arrays = self._gather(np.minimum(positions, self.count - 1))
         return arrays | {MASK: (positions < self.count).astype(np.float32)}
 
     def dataset(self, parallel_calls: int = _PARALLEL_CALLS) -> tf.data.Dataset:

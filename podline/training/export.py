@@ -77,7 +77,10 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
         model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"{store.path(name)} describes no model ({error}); train the run again") from error
-    set_weights(model, read_arrays(store, f"{run_folder}/{WEIGHTS}", weights_sha256))
+    try:
+        set_weights(model, read_arrays(store, f"{run_folder}/{WEIGHTS}", weights_sha256))
+    except ArtifactError as error:
+        raise ArtifactError(f"{error}; train the run again") from error
     return model
 
 

@@ -292,7 +292,9 @@ def _finish(run: _Run, events: EventLog, clock: RunClock) -> TrainResult:
         loss=last.loss,
         examples_per_second=examples / took.training,
         waiting_for_input=took.waiting / took.training,
-        resumed_from=tuple(event.step for event in events.read() if event.event == "restored"),
+        resumed_from=tuple(
+            event.step for event in events.read() if event.event == "restored" and event.step < plan.total_steps
+        ),
         devices=devices.describe(devices.choose_strategy()),
     )
     events.write("finished", plan.total_steps, f"{spec.run}: {plan.total_steps} steps in {took.wall:.0f} s")
