@@ -27,7 +27,7 @@ def write_raw_cifar(folder: Path, *, train: int = 100, test: int = 20, seed: int
     return folder
 
 
-def convert_spec(root: Path, source: Path, **settings: object) -> ConvertSpec:
+def convert_spec(root: Path, source: Path, /, **settings: object) -> ConvertSpec:
     """A conversion into shards of at most 20 records, so that even a tiny data set has several."""
     return ConvertSpec.model_validate(
         {"root": str(root), "dataset": "cifar10", "source": str(source), "shard_bytes": 65_000, **settings}

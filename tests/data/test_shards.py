@@ -1,0 +1,100 @@
+"""Writing one shard."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from raw_cifar import write_raw_cifar
+
+from podline import digests
+from podline.data import shards
+from podline.data.pixels import pixel_sums
+from podline.data.planning import ShardPlan, plan_shards, shard_order
+from podline.data.records import RecordLayout, layout_of
+from podline.data.shards import shard_tasks, write_shard
+from podline.data.sources.opening import open_source
+from podline.data.sources.source import Feature, Source
+from podline.errors import SourceError, StoreError
+
+LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
+PLAN = ShardPlan("train", "shard", 0, 50)
+
+
+def columns(count: int = 50) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(0)
+    return {"image": random.integers(0, 256, (count, 32, 32, 3), np.uint8), "label": random.integers(0, 10, count)}
+
+
+def write(path: Path, layout: RecordLayout = LAYOUT) -> shards.WrittenShard:
+    values = columns()
+    return write_shard(path, PLAN, layout, 10, lambda start, stop: {name: v[start:stop] for name, v in values.items()})
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7 * LAYOUT.frame_length, 10**9])
+def test_the_file_is_the_same_whatever_the_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+) -> None:
+    monkeypatch.setattr(shards, "CHUNK_BYTES", chunk_bytes)
+    written, values = write(tmp_path / "shard"), columns()
+    assert (tmp_path / "shard").read_bytes() == LAYOUT.encode(values).tobytes()
+    assert written.info.bytes == (tmp_path / "shard").stat().st_size
+    assert written.info.sha256 == digests.of_file(tmp_path / "shard")
+    assert written.info.class_counts == tuple(np.bincount(values["label"], minlength=10).tolist())
+    assert written.pixels == pixel_sums(values["image"])
+
+
+def test_what_is_known_of_a_shard_survives_json(tmp_path: Path) -> None:
+    written = write(tmp_path / "shard")
+    assert shards.WrittenShard.model_validate_json(written.model_dump_json()) == written
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shards, "_append", full)
+    with pytest.raises(StoreError, match=r"cannot write .*shard: no space left on the device; free some"):
+        write(tmp_path / "shard")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    return open_source("cifar10", str(write_raw_cifar(tmp_path / "raw")), tmp_path / "cache")
+
+
+def raw_rows(folder: Path) -> np.ndarray:
+    files = [folder / f"data_batch_{number}.bin" for number in range(1, 6)]
+    return np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
+
+
+def test_tasks_read_the_records_of_the_order(tmp_path: Path, source: Source) -> None:
+    rows, order = raw_rows(tmp_path / "raw"), shard_order(3, "train", 100)
+    plans = plan_shards("cifar10", {"train": 100, "test": 20}, 3126, shard_bytes=50_000, min_shards=1)
+    seen = 0
+    for task in shard_tasks(source, plans, seed=3):
+        if task.plan.split == "train":
+            values = pickle.loads(pickle.dumps(task)).read(0, task.plan.records)
+            expected = rows[order[seen : seen + task.plan.records]]
+            assert (values["label"] == expected[:, 0]).all()
+            planes = expected[:, 1:].reshape(-1, 3, 32, 32)
+            assert (values["image"] == planes.transpose(0, 2, 3, 1)).all()
+            seen += task.plan.records
+    assert seen == 100
+
+
+def test_what_travels_is_small(source: Source) -> None:
+    (task, *_) = shard_tasks(source, plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1), 0)
+    # 8 bytes of place and one of label for each record of 3,072 pixels, and the blocks' paths
+    assert len(pickle.dumps(task)) < 100 * 9 + 2_500
+
+
+def test_a_raw_file_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
+    (task, *_) = shard_tasks(source, plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1), 0)
+    os.truncate(tmp_path / "raw" / "data_batch_3.bin", 3073)
+    with pytest.raises(SourceError, match=r"data_batch_3\.bin"):
+        task.read(0, 100)

@@ -1,0 +1,73 @@
+"""TensorFlow Datasets opens our folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podline.data.draft import Draft
+from podline.data.manifest import Manifest
+from podline.data.planning import plan_shards
+from podline.data.reader import SplitReader
+from podline.data.records import layout_of
+from podline.data.shards import write_shard
+from podline.data.sources.source import Feature
+from podline.data.tfds import tfds_files, tfds_names
+
+NAMES = {"label": ("maple tree", "orchid", "été"), "coarse_label": ("plants", "animals")}
+SIZES = {"train": 23, "test": 7}
+
+
+def publish(folder: Path) -> Manifest:
+    """A tiny data set with two labels, one of them with a name beyond ASCII, as a conversion would leave it."""
+    layout = layout_of(
+        [Feature("image", "uint8", (6, 5, 3)), *(Feature(name, "int64", ()) for name in NAMES)],
+    )
+    draft = Draft("cifar100", "0" * 16, layout, NAMES, (), {}, tuple(SIZES), 30, ())
+    random, written = np.random.default_rng(0), []
+    for plan in plan_shards("cifar100", SIZES, layout.frame_length, shard_bytes=10 * layout.frame_length, min_shards=1):
+        columns = {
+            "image": random.integers(0, 256, (plan.records, 6, 5, 3), np.uint8),
+            **{name: random.integers(0, len(names), plan.records) for name, names in NAMES.items()},
+        }
+        read = lambda start, stop, columns=columns: {name: v[start:stop] for name, v in columns.items()}  # noqa: E731
+        written.append(write_shard(folder / plan.file, plan, layout, len(NAMES["label"]), read))
+    for name, content in draft.documents(written).items():
+        (folder / name).write_bytes(content)
+    return draft.manifest(written)
+
+
+# TFDS 4.9 asks protobuf 6 for a field's label, as protobuf 7 will no longer allow.
+@pytest.mark.filterwarnings("ignore:label\\(\\) is deprecated:DeprecationWarning:tensorflow_datasets")
+def test_every_split_opens_with_the_right_examples(tmp_path: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    folder = tmp_path / "datasets" / "cifar100" / ("0" * 16)
+    folder.mkdir(parents=True)
+    manifest = publish(folder)
+    builder = tfds.builder_from_directory(str(folder))
+    assert builder.info.name == "cifar100"
+    assert builder.info.features["image"].shape == (6, 5, 3)
+    for label, names in NAMES.items():
+        assert builder.info.features[label].names == list(names)
+    assert set(builder.info.splits) == set(SIZES)
+    for split, size in SIZES.items():
+        info = builder.info.splits[split]
+        assert (info.num_examples, info.shard_lengths) == (size, [s.records for s in manifest.split(split).shards])
+        ours = SplitReader(folder, manifest, split).gather(np.arange(size))
+        theirs = list(builder.as_dataset(split=split, shuffle_files=False).as_numpy_iterator())
+        assert len(theirs) == size
+        for index, example in enumerate(theirs):
+            assert example["image"].dtype == np.uint8
+            assert set(example) == set(ours)
+            for name, value in example.items():
+                assert (value == ours[name][index]).all()
+
+
+def test_names_are_those_of_the_files(tmp_path: Path) -> None:
+    manifest = publish(tmp_path)
+    files = tfds_files(manifest, NAMES)
+    assert list(files) == tfds_names(NAMES)
+    assert json.loads(files["dataset_info.json"])["splits"][0]["shardLengths"] == ["7", "8", "8"]
