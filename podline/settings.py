@@ -121,28 +121,33 @@ def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
     return {**quieter, **os.environ, **({STAGE_MARK: mark} if mark else {})}
 
 
-def embedded_prefect(home: Path, api_url: str) -> dict[str, str]:
-    """The environment of an embedded Prefect run: all that it keeps lies under ``home``, and it tells nobody.
+def use_embedded_prefect(home: Path, api_url: str) -> None:
+    """Makes this process's environment that of an embedded Prefect run; to be called before Prefect is imported.
+
+    All that Prefect keeps lies under ``home``, it tells nobody, and nothing that the user has set for another Prefect
+    counts.
 
     Args:
         home: Prefect's own folder under the root.
         api_url: where the server that this run starts will listen.
     """
-    return {
-        "PREFECT_HOME": str(home),
-        # A profile or .env file of the user's own must not redirect an embedded run.
-        "PREFECT_PROFILES_PATH": str(home / "profiles.toml"),
-        "PREFECT_API_URL": api_url,
-        "PREFECT_API_KEY": "",
-        "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home / 'prefect.db'}",
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_UI_ENABLED": "false",
-        # The types of blocks are only needed to save blocks, and an embedded run saves none; saves 3 s of 13.
-        "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-        "PREFECT_CLI_WRAP_LINES": "false",
-        "DO_NOT_TRACK": "1",
-    }
+    for variable in [name for name in os.environ if name.startswith("PREFECT_")]:
+        del os.environ[variable]
+    export(
+        {
+            "PREFECT_HOME": str(home),
+            "PREFECT_API_URL": api_url,
+            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            "PREFECT_SERVER_UI_ENABLED": "false",
+            # Types of blocks are needed to save blocks, and an embedded run saves none; registering them costs 3 s.
+            "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+            # Its log is on the run, in the database; the terminal shows the stages' progress instead.
+            "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+            "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL",
+        }
+    )
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -47,7 +47,9 @@ def _words(splits: dict[str, int]) -> str:
 def _list(as_json: bool, **options: Any) -> None:
     """Every data set of a store, the newest first.
 
-    podline data list --root podline-root
+      podline data list --root podline-root
+
+    Next: `podline data show NAME`, or `podline train NAME`.
     """
     store = open_store(load_settings(options).root)
     found = [(dataset, manifest_of(store, dataset)) for dataset in datasets(store)]
@@ -102,7 +104,7 @@ def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> 
         [
             f"{dataset.name} {dataset.fingerprint}, {size(_bytes(manifest))}, published {moment(dataset.published)}",
             f"{store.path(dataset.folder)}",
-            f"read {number(manifest.read)} = written {number(manifest.written)} + quarantined {len(manifest.quarantined)}",
+            f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
             "",
             *(
                 f"split {split.name}: {number(split.records)} examples in {len(split.shards)} shards, "
@@ -165,7 +167,9 @@ def _verify(name: str, fingerprint: str | None, as_json: bool, **options: Any) -
 def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **options: Any) -> None:
     """How many examples a data set has: a look at its manifest, or with --verify at every record.
 
-    podline data count cifar10 --root podline-root
+      podline data count cifar10 --root podline-root
+
+    The manifest is written last and counts every record, so a look at it is enough; --verify takes nobody's word.
     """
     with display.shown() as listener:
         store, dataset = _open(name, fingerprint, listener, options)

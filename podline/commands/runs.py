@@ -25,7 +25,9 @@ def runs_group() -> None:
 def list_runs(as_json: bool, **options: Any) -> None:
     """Every run of a store, the last touched first.
 
-    podline runs list --root podline-root
+      podline runs list --root podline-root
+
+    Next: `podline runs show RUN`.
     """
     store = open_store(load_settings(options).root)
     found = runs(store)
@@ -45,7 +47,9 @@ def list_runs(as_json: bool, **options: Any) -> None:
 def show_run(name: str, as_json: bool, **options: Any) -> None:
     """One run: its stages, its figures, its report.
 
-    podline runs show sample-0123456789ab --root podline-root
+      podline runs show sample-0123456789ab --root podline-root
+
+    The page opens in any browser and needs no other file.
     """
     store = open_store(load_settings(options).root)
     run = run_of(store, name)

@@ -1,0 +1,73 @@
+"""``podline run``: the whole chain as a Prefect flow, embedded."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline.commands import display, pages
+from podline.commands.options import (
+    absolute,
+    conversion_options,
+    json_option,
+    load_settings,
+    recipe_of,
+    recipe_options,
+    say,
+    say_json,
+    store_options,
+)
+from podline.reporting.figures import metric_text
+from podline.stages import Metric
+
+# By name, since the library does not import what is above it.
+_FLOW = ("tasks.embedded", "run_cifar_training")
+
+
+@click.command("run", cls=pages.Command)
+@click.argument("recipe", metavar="RECIPE")
+@click.option("--source", help="A folder with the raw data, or an official .tar.gz; the sample needs none.")
+@store_options
+@recipe_options
+@conversion_options
+@json_option
+def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
+    """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
+
+    RECIPE is cifar10, cifar100, mnist or sample.
+
+      podline run sample
+      podline run cifar10 --source cifar-10-batches-py --root podline-root
+      podline run mnist --source mnist --epochs 2 --json > result.json
+
+    The same command again finds what is done and whole and uses it again; what was broken off goes on where it was.
+    Everything lies under the root, Prefect's own database too. Next: open the report that the last line names.
+    """
+    recipe_of(recipe)
+    machine = load_settings(options)
+    machine = machine.model_copy(update={"root": str(Path(machine.root).expanduser().absolute())})
+    given = {name: value for name, value in options.items() if value is not None}
+    given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers}
+    if source is not None:
+        given["source"] = absolute(source)
+    module, name = _FLOW
+    with display.shown() as listener:
+        answer = getattr(importlib.import_module(module), name)(given, machine, listener)
+    if as_json:
+        say_json(answer)
+    else:
+        say(_page(answer))
+
+
+def _page(answer: dict[str, Any]) -> list[str]:
+    accuracy = Metric.model_validate(answer["metrics"]["top1"])
+    reused = [name for name, stage in answer["stages"].items() if stage["reused"]]
+    return [
+        f"accuracy  {metric_text('top1', accuracy)}",
+        f"run       {answer['run']}",
+        f"re-used   {', '.join(reused) or 'nothing'}",
+        f"report    {answer['report']}",
+    ]

@@ -1,0 +1,73 @@
+"""What a flow run leaves for people and for programs: times, a summary, artifacts in Prefect's UI."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar
+
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+
+from podline.reporting.figures import count, duration, metric_text
+from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
+from podline.storage import open_store
+from tasks.stage_task import StageTask
+
+S = TypeVar("S", bound=Spec)
+R = TypeVar("R", bound=Result)
+
+
+class TimeSheet:
+    """Runs stages and notes, for each, how long it took this time, how long when it was made, whether it was found."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, dict[str, Any]] = {}
+
+    def run(self, stage: StageTask[S, R], spec: S) -> R:
+        """A stage's result."""
+        started = time.monotonic()
+        result = stage(spec)
+        self.stages[stage.stage.name] = {
+            "seconds": round(time.monotonic() - started, 3),
+            "reused": result.reused,
+            "seconds_when_made": round(result.seconds, 3),
+        }
+        return result
+
+
+def summary(root: str, times: TimeSheet, evaluated: EvaluateResult, reported: ReportResult) -> dict[str, Any]:
+    """A run in JSON: its name, metrics with intervals, where the report lies, each stage's seconds."""
+    store = open_store(root)
+    return {
+        "run": evaluated.run,
+        "root": store.uri,
+        "metrics": {name: metric.model_dump() for name, metric in evaluated.metrics.items()},
+        "untrained_top1": evaluated.untrained_top1,
+        "report": str(store.path(reported.html)),
+        "report_markdown": str(store.path(reported.markdown)),
+        "stages": times.stages,
+    }
+
+
+def publish_artifacts(
+    root: str,
+    times: TimeSheet,
+    converted: ConvertResult,
+    trained: TrainResult,
+    evaluated: EvaluateResult,
+    reported: ReportResult,
+) -> None:
+    """Puts the report and a table of the key figures on the flow run."""
+    store = open_store(root)
+    create_markdown_artifact(
+        store.read_bytes(reported.markdown).decode(), key="report", description=f"Report of {evaluated.run}"
+    )
+    rows = {name.replace("_", " "): metric_text(name, metric) for name, metric in evaluated.metrics.items()}
+    rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
+    rows["training"] = f"{count(trained.steps)} steps in {duration(trained.seconds)} on {trained.devices}"
+    rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"
+    rows["report"] = str(store.path(reported.html))
+    create_table_artifact(
+        [{"figure": name, "value": value} for name, value in rows.items()],
+        key="key-figures",
+        description=f"Key figures of {evaluated.run}",
+    )

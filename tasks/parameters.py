@@ -1,0 +1,158 @@
+"""What a person fills in to run a flow: one flat model, because it becomes the form in Prefect's UI.
+
+Flat, and without unions, which the form shows badly: a zero or "as the recipe says" leaves a value as it is. The text
+of each field is the help that stands beside it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from podline.errors import SettingsError
+from podline.recipes import registry
+from podline.recipes.choices import Choices
+from podline.recipes.settings import Recipe
+
+_AS_WRITTEN = "as the recipe says"
+
+
+def _place(position: int) -> dict[str, Any]:
+    return {"position": position}
+
+
+class CifarParameters(BaseModel):
+    """The flow cifar_training: from raw archive to report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="Train on CIFAR or MNIST")
+
+    recipe: Literal["cifar10", "cifar100", "mnist", "sample"] = Field(
+        default="sample",
+        title="Recipe",
+        description="What to train, and on which data set. The sample is drawn, so it needs no source.",
+        json_schema_extra=_place(0),
+    )
+    source: str = Field(
+        default="",
+        title="Source",
+        description="A folder with the raw data, or an official .tar.gz, as the worker sees it. "
+        "Empty for the sample: it is then drawn into the store.",
+        json_schema_extra=_place(1),
+    )
+    root: str = Field(
+        default="",
+        title="Store",
+        description="The folder where data sets, runs and reports go. Empty: the worker's setting root.",
+        json_schema_extra=_place(2),
+    )
+    epochs: float = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        title="Epochs",
+        description="Passes over the data; 0: as the recipe says. Give one of epochs, steps, examples.",
+        json_schema_extra=_place(3),
+    )
+    steps: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000_000,
+        title="Steps",
+        description="Batches to train on; 0: as the recipe says.",
+        json_schema_extra=_place(4),
+    )
+    examples: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000_000_000,
+        title="Examples",
+        description="Examples to train on; 0: as the recipe says.",
+        json_schema_extra=_place(5),
+    )
+    batch_size: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        title="Batch size",
+        description="Examples in a step, over all devices; 0: as the recipe says.",
+        json_schema_extra=_place(6),
+    )
+    learning_rate: float = Field(
+        default=0,
+        ge=0,
+        le=1_000,
+        title="Learning rate",
+        description="The peak of the schedule; 0: as the recipe says.",
+        json_schema_extra=_place(7),
+    )
+    model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
+        default=_AS_WRITTEN,
+        title="Model",
+        description="The kind of network.",
+        json_schema_extra=_place(8),
+    )
+    seed: int = Field(
+        default=-1,
+        ge=-1,
+        title="Seed",
+        description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
+        json_schema_extra=_place(9),
+    )
+    assignments: tuple[str, ...] = Field(
+        default=(),
+        title="Other values of the recipe",
+        description="Each as path=value, like augmentation.cutout=8.",
+        json_schema_extra=_place(10),
+    )
+    workers: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        title="Conversion workers",
+        description="Processes that write shards; 0: the worker's setting. The bytes are the same for any number.",
+        json_schema_extra=_place(11),
+    )
+    beam_options: tuple[str, ...] = Field(
+        default=(),
+        title="Beam options",
+        description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
+        json_schema_extra=_place(12),
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> CifarParameters:
+        """What is refused in the form is refused here: a value that the recipe cannot have, a source that is not named.
+
+        Raises:
+            SettingsError: so that the command line says it in its own way too.
+        """
+        self.training_recipe()
+        if not self.source and self.recipe != "sample":
+            raise SettingsError(f"the recipe {self.recipe} needs a source: give the folder with its raw data")
+        return self
+
+    @property
+    def choices(self) -> Choices:
+        """What is to be changed in the recipe."""
+        return Choices(
+            epochs=self.epochs or None,
+            steps=self.steps or None,
+            examples=self.examples or None,
+            batch_size=self.batch_size or None,
+            learning_rate=self.learning_rate or None,
+            seed=None if self.seed < 0 else self.seed,
+            model=None if self.model == _AS_WRITTEN else self.model,
+            assignments=self.assignments,
+        )
+
+    def training_recipe(self) -> Recipe:
+        """The recipe with these changes."""
+        return self.choices.apply(registry.get(self.recipe))
+
+    def command(self, root: str) -> str:
+        """What to type to do the same on the command line."""
+        source = f" --source {shlex.quote(self.source)}" if self.source else ""
+        return f"podline run {self.recipe}{source} --root {shlex.quote(str(Path(root)))}{self.choices.as_options()}"

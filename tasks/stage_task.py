@@ -1,0 +1,116 @@
+"""A stage as a Prefect task: found where it is done, run in a child where it is not, tried again where that may help.
+
+Prefect's cache remembers *that* a stage was done, under a key that says with what; whether it still *is* done is asked
+of the store each time. So a task run shows as Cached exactly when its artifacts are there and whole, and a damaged one
+makes its stage run again, and through the checksums in their specs those that depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from prefect import Task
+from prefect.client.schemas.objects import State, TaskRun
+
+from podline import settings
+from podline.data.fingerprint import fingerprint, source_cache
+from podline.data.sources.opening import open_source
+from podline.errors import TransientError
+from podline.progress import Reporter
+from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, stage_of
+from podline.storage import open_store
+from podline.supervisor import run_stage
+from tasks.listening import terminal
+from tasks.run_log import everyone
+
+S = TypeVar("S", bound=Spec)
+R = TypeVar("R", bound=Result)
+
+RETRIES = 3
+_JITTER = 0.3
+
+
+@dataclass(frozen=True)
+class StageTask(Generic[S, R]):
+    """Calls a stage as a task of the flow that is running.
+
+    Attributes:
+        stage: the stage.
+        description: what Prefect's UI says of the task.
+    """
+
+    stage: Stage[S, R]
+    description: str
+    task: Task[[Spec], dict[str, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        made = Task(
+            run_in_child,
+            name=self.stage.name,
+            task_run_name=self.stage.name,
+            description=self.description,
+            persist_result=True,
+            result_serializer="json",
+            retries=RETRIES,
+            retry_jitter_factor=_JITTER,
+            retry_condition_fn=try_again,
+        )
+        object.__setattr__(self, "task", made)
+
+    def __call__(self, spec: S) -> R:
+        """The stage's result.
+
+        Raises:
+            PodlineError: what the stage raised, the last time that it was tried.
+        """
+        name, listener = self.stage.name, terminal()
+        listener({"event": "start", "stage": name})
+        found = self.stage.find(spec, Reporter(name, listener))
+        key = cache_key(name, spec, found)
+        answer = self.task.with_options(
+            cache_key_fn=lambda _context, _inputs: key,
+            refresh_cache=found is None,
+            result_storage=result_folder(spec),
+        )(spec)
+        if found is None:
+            return self.stage.result.model_validate(answer)
+        listener({"event": "result", "stage": name, "result": found.model_dump(mode="json")})
+        return found
+
+
+def run_in_child(spec: Spec) -> dict[str, Any]:
+    """The body of every stage's task; returns the result as JSON."""
+    limits, name = settings.load(), stage_of(spec).name
+    result = run_stage(spec, everyone(name), timeout=limits.timeout(name), silence=limits.silence, grace=limits.grace)
+    return result.model_dump(mode="json")
+
+
+def try_again(failed: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+    """Whether, and after which delays, a task is tried again: its error's class says both."""
+    error = state.data
+    if not isinstance(error, TransientError):
+        return False
+    # Prefect reads the delays after it asked; the task is the copy that with_options made for this one call.
+    failed.retry_delay_seconds = list(error.retry_delays)
+    return True
+
+
+def cache_key(stage: str, spec: Spec, found: Result | None) -> str:
+    """The name of a result in Prefect's storage; it depends on all that the result depends on."""
+    if isinstance(spec, ConvertSpec):
+        # Where the source lies is no part of the spec's digest, and what lies there may change.
+        known = found.fingerprint if isinstance(found, ConvertResult) else _source_fingerprint(spec)
+        return f"{stage}-{known}"
+    return f"{stage}-{spec.digest()}"
+
+
+def result_folder(spec: Spec) -> Path:
+    """Where Prefect keeps the results of stages on a store: in it."""
+    return open_store(spec.root).path(".podline/prefect/results")
+
+
+def _source_fingerprint(spec: ConvertSpec) -> str:
+    source = open_source(spec.dataset, spec.source, source_cache(open_store(spec.root)))
+    return fingerprint(spec, source.files)

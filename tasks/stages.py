@@ -1,0 +1,12 @@
+"""The five stages as Prefect tasks."""
+
+from __future__ import annotations
+
+from podline.stages import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE
+from tasks.stage_task import StageTask
+
+convert = StageTask(CONVERT, "Raw archives become sharded TFRecords.")
+validate = StageTask(VALIDATE, "Every byte of the data set is checked against its manifest.")
+train = StageTask(TRAIN, "The recipe is trained; a run that was broken off goes on from its last checkpoint.")
+evaluate = StageTask(EVALUATE, "The trained model is judged, every example once.")
+report = StageTask(REPORT, "One HTML page about the run, and the same in Markdown.")
