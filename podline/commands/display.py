@@ -87,12 +87,9 @@ class Lines:
                 self._say(stage, "  ".join(part for part in (_amount(event), _metrics(event["metrics"]), left) if part))
         elif kind == "log":
             self._say(stage, ("warning: " if event["level"] == "warning" else "") + event["message"])
-        elif kind == "result":
-            seconds = self._clock() - self._started.pop(stage, self._clock())
-            self._say(stage, f"✓ {outcome(event['result'], seconds)}")
-        elif kind == "error":
-            self._started.pop(stage, None)
-            self._say(stage, "✗ failed")
+        elif kind in ("result", "error") and stage in self._started:
+            seconds = self._clock() - self._started.pop(stage)
+            self._say(stage, f"✓ {outcome(event['result'], seconds)}" if kind == "result" else "✗ failed")
 
     def _is_news(self, share: float) -> bool:
         (last_share, last_time), now = self._last, self._clock()

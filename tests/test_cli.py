@@ -1,0 +1,276 @@
+"""The command line: its help, its exit codes, one line for an error, one document for --json."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podline import cli
+from podline.commands import display
+from podline.data.counting import count_records
+from podline.data.sources.sample import write_sample
+from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
+from podline.stages import STAGES
+
+PROJECT = Path(__file__).parent.parent
+
+
+class Answer:
+    """What a command line printed, and its exit code."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def podline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Runs a command line in this process."""
+    for variable in [name for name in os.environ if name.startswith("PODLINE_")]:
+        monkeypatch.delenv(variable)
+
+    def run(*arguments: str | Path) -> Answer:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return Answer(ended.value.code, printed.out, printed.err)
+
+    yield run
+    # What --settings says holds for the process, as it should for a command line; a test is not one.
+    os.environ.pop("PODLINE_SETTINGS", None)
+
+
+def test_every_command_has_a_page_with_an_example(podline) -> None:
+    for section in cli.SECTIONS.values():
+        for name in section:
+            page = podline(name, "--help")
+            assert page.code == 0
+            assert f"podline {name}" in page.out
+    for group, commands in {"data": ("list", "show", "verify", "count", "download"), "runs": ("list", "show")}.items():
+        for command in commands:
+            assert f"\n    podline {group} {command}" in podline(group, command, "--help").out
+
+
+def test_the_first_page_lists_the_exit_codes(podline) -> None:
+    page = podline("--help").out
+    for code in (0, 1, 2, 3, 4, 5, 6, 7, 75, 130, 143):
+        assert f" {code}  " in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rn"], "No such command 'rn'. (see `podline --help`)"),
+        (["train", "--epoch", "3"], "No such option '--epoch'"),
+        (["train", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
+        (["train"], "which recipe? give one of cifar10"),
+        (["model", "describe", "mnist", "--set", "depth"], "'depth' is no assignment"),
+        (["model", "describe", "mnist", "--epochs", "1", "--steps", "2"], "epochs=1 and steps=2: give one of"),
+        (["model", "describe", "mnist", "--learning-rate", "-1"], "schedule.learning_rate = -1.0: Input should be"),
+        (["convert", "mnist"], "where is the raw data? give --source DIR"),
+        (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str], message: str) -> None:
+    answer = podline(*arguments)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert answer.err.startswith("podline: error: ")
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_settings_file_with_an_unknown_key_is_refused_by_name(podline, tmp_path: Path) -> None:
+    file = tmp_path / "machine.toml"
+    file.write_text("worker = 2\n")
+    answer = podline("data", "list", "--settings", file)
+    assert (answer.code, answer.err) == (
+        2,
+        f"podline: error: settings file {file}: there is no setting 'worker'; did you mean 'workers'?\n",
+    )
+
+
+def test_an_empty_folder_as_a_source_is_exit_code_3_and_leaves_nothing(podline, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    answer = podline("convert", "cifar10", "--source", tmp_path / "empty", "--root", tmp_path / "root")
+    assert answer.code == 3
+    assert "is empty" in answer.err.splitlines()[-1]
+    assert not (tmp_path / "root" / "datasets").exists()
+
+
+def test_a_stage_before_its_turn_says_what_to_run_first(podline, tmp_path: Path) -> None:
+    answer = podline("train", "mnist", "--root", tmp_path)
+    assert answer.code == 5
+    assert "make one with `podline convert mnist" in answer.err
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(podline, tmp_path: Path) -> None:
+    for arguments in (["--debug", "train", "mnist"], ["train", "mnist", "--debug"]):
+        answer = podline(*arguments, "--root", tmp_path)
+        assert "Traceback" in answer.err
+        assert answer.err.splitlines()[-1].startswith("podline: error: ")
+
+
+def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None:
+    assert json.loads(podline("data", "list", "--root", tmp_path, "--json").out) == []
+    assert json.loads(podline("runs", "list", "--root", tmp_path, "--json").out) == []
+    answer = podline("data", "show", "mnist", "--root", tmp_path, "--json")
+    error = json.loads(answer.out)["error"]
+    assert (error["type"], error["exit_code"], answer.code) == ("StoreError", 5, 5)
+
+
+def test_an_unforeseen_error_is_a_bug_and_says_so(podline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podline.commands.runs.runs", lambda _store: 1 / 0)
+    answer = podline("runs", "list")
+    assert answer.code == 1
+    assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+
+
+def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None:
+    shown = podline("convert", "sample", "--source", "drawn", "--root", tmp_path, "--workers", "3", "--show-spec")
+    spec = tmp_path / "spec.json"
+    spec.write_text(shown.out)
+    again = podline("convert", "--spec", spec, "--show-spec")
+    assert again.out == shown.out
+    assert json.loads(shown.out)["workers"] == 3
+
+    spec.write_text(shown.out.replace('"seed"', '"sed"'))
+    answer = podline("convert", "--spec", spec)
+    assert (answer.code, "is no spec of convert: sed" in answer.err) == (2, True)
+
+
+def _draw(folder: Path) -> Path:
+    return write_sample(folder, train=50, test=20)
+
+
+def test_the_data_commands_on_a_converted_sample(podline, tmp_path: Path) -> None:
+    source, root = _draw(tmp_path / "drawn"), tmp_path / "root"
+    first = podline("convert", "sample", "--source", source, "--root", root, "--json")
+    assert first.code == 0, first.err
+    converted = json.loads(first.out)
+    assert (converted["written"], converted["reused"]) == (70, False)
+    again = json.loads(podline("convert", "sample", "--source", source, "--root", root, "--json").out)
+    assert again == {**converted, "reused": True}
+
+    (listed,) = json.loads(podline("data", "list", "--root", root, "--json").out)
+    assert (listed["name"], listed["splits"]) == ("sample", {"train": 50, "test": 20})
+    for options, read in ([], False), (["--verify"], True):
+        counted = json.loads(podline("data", "count", "sample", "--root", root, "--json", *options).out)
+        assert (counted["total"], counted["read"]) == (70, read)
+    assert "50 train, 20 test" in podline("data", "list", "--root", root).out
+    assert "split train: 50 examples" in podline("data", "show", "sample", "--root", root).out
+    assert podline("data", "verify", "sample", "--root", root).code == 0
+
+    shard = next(Path(listed["folder"]).glob("*-test.tfrecord-*"))
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    for command in (["verify"], ["count", "--verify"]):
+        answer = podline("data", command[0], "sample", *command[1:], "--root", root)
+        assert answer.code == 4
+        assert shard.name in answer.err.splitlines()[-1]
+
+
+def test_a_cut_off_record_is_named_by_its_number(podline, tmp_path: Path) -> None:
+    source, root = _draw(tmp_path / "drawn"), tmp_path / "root"
+    assert podline("convert", "sample", "--source", source, "--root", root).code == 0
+    shard = next(root.glob("datasets/sample/*/*-test.tfrecord-*"))
+    whole = shard.read_bytes()
+    assert count_records(shard) == 20
+    shard.write_bytes(whole[:-1])
+    with pytest.raises(ArtifactError, match=f"{shard.name}: record 19, at byte {len(whole) * 19 // 20}, is damaged"):
+        count_records(shard)
+
+
+# What is shown of progress -------------------------------------------------------------------------------------------
+
+
+def _shown(events: list[tuple[float, dict]]) -> list[str]:
+    """The lines that events at some seconds become."""
+    lines: list[str] = []
+    now = [0.0]
+    shown = display.Lines(lines.append, clock=lambda: now[0])
+    for seconds, event in events:
+        now[0] = seconds
+        shown.listen({"stage": "train", **event})
+    return lines
+
+
+def _progress(done: int, total: int = 100) -> dict:
+    return {"event": "progress", "done": done, "total": total, "unit": "steps", "metrics": {"loss": 0.51234}}
+
+
+def test_plain_lines_come_every_tenth_but_not_too_often() -> None:
+    events = [(0.0, {"event": "start"}), *((second / 2, _progress(second)) for second in range(101))]
+    lines = _shown([*events, (51.0, {"event": "result", "result": {"seconds": 50.0, "reused": False}})])
+    assert lines[0] == "train    10/100 steps  loss 0.5123  45 s left"
+    assert len(lines) == 10
+    assert lines[-1] == "train    ✓ 51 s"
+
+
+def test_plain_lines_come_every_minute_at_least() -> None:
+    events = [(0.0, {"event": "start"}), *((second * 10.0, _progress(second, 10_000)) for second in range(31))]
+    assert len(_shown(events)) == 5
+
+
+def test_what_was_done_before_does_not_make_the_rest_look_fast() -> None:
+    lines = _shown([(0.0, {"event": "start"}), (1.0, _progress(500, 1000)), (101.0, _progress(600, 1000))])
+    assert lines == ["train    600/1,000 steps  loss 0.5123  6 min 40 s left"]
+
+
+def test_a_stage_that_was_found_says_so_once() -> None:
+    result = {"event": "result", "result": {"seconds": 90.0, "reused": True}}
+    lines = _shown([(0.0, {"event": "start"}), (0.1, {"event": "start"}), (0.4, result), (0.5, result)])
+    assert lines == ["train    ✓ re-used: found and verified in 0.4 s, made in 1 min 30 s"]
+
+
+def test_bars_on_a_terminal_end_as_lines(tmp_path: Path) -> None:
+    """On a real pseudo-terminal: bars move on standard error, and a line is left for each stage."""
+    source = _draw(tmp_path / "drawn")
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "podline.cli", "convert", "sample", "--source", str(source)]
+    process = subprocess.Popen(
+        [*command, "--root", str(tmp_path / "root"), "--json"], stdout=subprocess.PIPE, stderr=terminal, cwd=PROJECT
+    )
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            block = os.read(controller, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not block:
+            break
+        seen += block
+    os.close(controller)
+    out, _ = process.communicate()
+    assert json.loads(out)["written"] == 70
+    assert "✓ " in seen.decode()
+    assert "shards" in seen.decode() or "starting" in seen.decode()
+
+
+def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (PodlineError("x"), SourceError("x"), StageTimeoutError("x"), KeyboardInterrupt()):
+
+        def fail(*_arguments: object, error: BaseException = error) -> None:
+            raise error
+
+        monkeypatch.setattr("podline.commands.runs.runs", fail)
+        assert podline("runs", "list").code == getattr(error, "exit_code", 130)
+
+
+def test_the_model_command_needs_no_tensorflow_and_counts(podline) -> None:
+    described = json.loads(podline("model", "describe", "cifar100", "--json").out)
+    assert described["parameters"] == int(np.sum([layer["parameters"] for layer in described["layers"]]))
+    assert described["micronet"]["score"] > 0
+
+
+def test_stages_and_commands_have_the_same_names() -> None:
+    commands = {name for section in cli.SECTIONS.values() for name in section}
+    assert {name for name in STAGES if name != "act"} <= commands

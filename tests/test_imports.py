@@ -1,0 +1,63 @@
+"""What may be imported without TensorFlow, Prefect and Beam: an interpreter is started and asked what it has loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from podline.cli import SECTIONS
+from podline.stages import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE
+
+PROJECT = Path(__file__).parent.parent
+HEAVY = ("tensorflow", "keras", "prefect", "apache_beam", "pandas", "matplotlib")
+
+
+def modules_of(package: str) -> list[str]:
+    """A package and every module below it, by name."""
+    top = PROJECT / package.replace(".", "/")
+    if top.with_suffix(".py").is_file():
+        return [package]
+    parts = (path.relative_to(PROJECT).with_suffix("").parts for path in sorted(top.rglob("*.py")))
+    return [".".join(part[:-1] if part[-1] == "__init__" else part) for part in parts]
+
+
+def loaded_by(modules: list[str]) -> set[str]:
+    """Which heavy packages an interpreter has loaded after importing some modules."""
+    code = f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
+    code += f"print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PROJECT)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("packages", "allowed"),
+    [
+        (["podline.data", "podline.storage", "podline.stages", "podline.supervisor", "podline.child"], set()),
+        (["podline.cli", "podline.commands", "podline.catalogue", "podline.settings", "podline.recipes"], set()),
+        (["beam_jobs"], {"apache_beam", "pandas", "matplotlib"}),
+        (["tasks", "flows"], {"prefect", "pandas"}),
+    ],
+)
+def test_a_layer_loads_nothing_heavier_than_it_may(packages: list[str], allowed: set[str]) -> None:
+    modules = [module for package in packages for module in modules_of(package)]
+    assert len(modules) >= len(packages)
+    assert loaded_by(modules) <= allowed
+
+
+def test_the_check_sees_what_is_loaded() -> None:
+    assert loaded_by(["pandas"]) == {"pandas"}
+
+
+def test_every_stage_and_command_is_where_its_entry_point_says() -> None:
+    entry_points = [entry.at for section in SECTIONS.values() for entry in section.values()]
+    entry_points += [stage.run_at for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)]
+    for entry_point in entry_points:
+        module, _, name = entry_point.partition(":")
+        spec = importlib.util.find_spec(module)
+        assert spec is not None, f"there is no module {module}"
+        assert spec.origin is not None
+        assert name in Path(spec.origin).read_text(), f"{module} has no {name}"
