@@ -2,7 +2,7 @@
 
 The parent calls :func:`measure`. The child is this module run as a program: it calls the function that it is told to,
 with keyword arguments from JSON, and answers with JSON. What libraries print goes to standard error, never into the
-answer.
+answer. The child's standard input is its lifeline: its end means that the parent is gone.
 """
 
 from __future__ import annotations
@@ -13,45 +13,53 @@ import os
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
+from podline import processes
 from podline.errors import PodlineError
+from podline.settings import child_environment
 
-_MESSAGE_LINES = 15
-# Only errors: what a failed child wrote last is shown to a person.
-_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+_SHOWN_LINES = 15
 
 
-def measure(entry_point: str, **arguments: Any) -> Any:
+def measure(work: Path, entry_point: str, **arguments: Any) -> Any:
     """Calls ``module:function`` in a fresh process.
 
     Args:
+        work: a folder where libraries may keep their caches.
         entry_point: the function; it takes and returns what JSON can hold.
         **arguments: its keyword arguments.
 
     Raises:
         PodlineError: the process failed; the message ends with the last lines that it wrote.
     """
-    with tempfile.TemporaryFile("w+") as errors:
-        command = [sys.executable, "-m", __name__, entry_point, json.dumps(arguments)]
-        done = subprocess.run(  # noqa: S603 (our own module, in our own interpreter)
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | _ENVIRONMENT, check=False
-        )
-        if done.returncode:
+    command = [sys.executable, "-m", __name__, entry_point, json.dumps(arguments)]
+    environment = child_environment(work / "caches")
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
+        ) as process:
+            try:
+                answer = process.stdout.read() if process.stdout else b""
+                code = process.wait()
+            except BaseException:
+                process.kill()
+                raise
+        if code:
             errors.seek(0)
-            last = "".join(errors.readlines()[-_MESSAGE_LINES:])
-            raise PodlineError(f"the measurement {entry_point} ended with {done.returncode}:\n{last}")
-    return json.loads(done.stdout)
+            last = b"".join(errors.readlines()[-_SHOWN_LINES:]).decode(errors="replace")
+            raise PodlineError(f"the measurement {entry_point} ended with {code}:\n{last}")
+    return json.loads(answer)
 
 
 def main(entry_point: str, arguments: str) -> None:
     """Calls a function and writes what it returns to the real standard output, as JSON."""
-    answer = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    module, _, function = entry_point.partition(":")
-    result = getattr(importlib.import_module(module), function)(**json.loads(arguments))
-    with answer:
-        json.dump(result, answer)
+    processes.when_parent_goes(sys.stdin.fileno(), lambda: os._exit(1))
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answer:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        module, _, function = entry_point.partition(":")
+        json.dump(getattr(importlib.import_module(module), function)(**json.loads(arguments)), answer)
 
 
 if __name__ == "__main__":

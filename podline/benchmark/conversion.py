@@ -35,11 +35,16 @@ def make_raw_files(source: str, examples: int) -> None:
                 stream.write(rows.data)
 
 
-def convert_ours(source: str, target: str, workers: int) -> dict[str, float]:
+def convert_ours(source: str, target: str) -> dict[str, float]:
     """The conversion stage, with all that it does: checks, order, statistics, checksums, manifest."""
     importlib.import_module(CONVERT.run_at.partition(":")[0])
-    spec = ConvertSpec(root=target, dataset="cifar10", source=source, workers=workers)
+    spec = ConvertSpec(root=target, dataset="cifar10", source=source)
     return _measured(source, target, lambda: CONVERT.run(spec, silent()))
+
+
+def make_data_set(source: str, root: str) -> str:
+    """Converts raw files for a benchmark that reads them; returns the data set's folder in the store."""
+    return CONVERT.run(ConvertSpec(root=root, dataset="cifar10", source=source), silent()).folder
 
 
 def convert_plain(source: str, target: str) -> dict[str, float]:

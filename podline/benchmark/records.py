@@ -38,10 +38,10 @@ def cifar_layout() -> RecordLayout:
     return layout_of([Feature("image", "uint8", IMAGE_SHAPE), Feature("label", "int64", ())])
 
 
-def write_shard(work: str, examples: int, repetitions: int) -> dict[str, list[float]]:
+def write_shard(folder: str, examples: int, repetitions: int) -> dict[str, list[float]]:
     """Seconds to write one TFRecord file: a block of frames against a loop over ``tf.train.Example``."""
     columns, layout = drawn(examples), cifar_layout()
-    path = Path(work) / "shard.tfrecord"
+    path = Path(folder) / "shard.tfrecord"
     seconds = in_turns(
         lambda: path.write_bytes(layout.encode(columns).data),
         lambda: plain.write_shard(path, columns["image"], columns["label"]),
@@ -51,7 +51,7 @@ def write_shard(work: str, examples: int, repetitions: int) -> dict[str, list[fl
     return seconds._asdict()
 
 
-def labels(work: str, examples: int, repetitions: int) -> dict[str, Any]:
+def labels(folder: str, examples: int, repetitions: int) -> dict[str, Any]:
     """A label stored as a scalar and made one-hot on the device, against one stored as a float32 one-hot vector.
 
     Returns:
@@ -69,15 +69,15 @@ def labels(work: str, examples: int, repetitions: int) -> dict[str, Any]:
 
     image, scalar = Feature("image", "uint8", IMAGE_SHAPE), cifar_layout()
     vector, vector_100 = (layout_of([image, Feature("label", "float32", (n,))]) for n in (CLASSES, 100))
-    ours = _pass(Path(work) / "scalar.tfrecord", scalar, columns, from_scalar)
-    other = _pass(Path(work) / "vector.tfrecord", vector, one_hot, from_vector)
+    ours = _pass(Path(folder) / "scalar.tfrecord", scalar, columns, from_scalar)
+    other = _pass(Path(folder) / "vector.tfrecord", vector, one_hot, from_vector)
     return in_turns(ours, other, repetitions)._asdict() | {
         "bytes": [scalar.frame_length, vector.frame_length],
         "bytes_100": [scalar.frame_length, vector_100.frame_length],
     }
 
 
-def pixels(work: str, examples: int, repetitions: int) -> dict[str, Any]:
+def pixels(folder: str, examples: int, repetitions: int) -> dict[str, Any]:
     """Pixels stored as uint8 and normalised on the device, against pixels stored as normalised float32.
 
     Returns:
@@ -95,8 +95,8 @@ def pixels(work: str, examples: int, repetitions: int) -> dict[str, Any]:
     integers = cifar_layout()
     floats = layout_of([Feature("image", "float32", IMAGE_SHAPE), Feature("label", "int64", ())])
     normalised = columns | {"image": (columns["image"].astype(np.float32) - mean) / std}
-    ours = _pass(Path(work) / "uint8.tfrecord", integers, columns, from_integers)
-    other = _pass(Path(work) / "float32.tfrecord", floats, normalised, from_floats)
+    ours = _pass(Path(folder) / "uint8.tfrecord", integers, columns, from_integers)
+    other = _pass(Path(folder) / "float32.tfrecord", floats, normalised, from_floats)
     return in_turns(ours, other, repetitions)._asdict() | {"bytes": [integers.frame_length, floats.frame_length]}
 
 

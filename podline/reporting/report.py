@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
-from podline import settings
 from podline.progress import Reporter
+from podline.reporting import page
 from podline.reporting.facts import gather
 from podline.stages import ReportResult, ReportSpec, complete
-from podline.storage import Store, open_store
+from podline.storage import open_store
 
 HTML = "report.html"
 MARKDOWN = "report.md"
@@ -28,9 +27,6 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     """
     started = time.perf_counter()
     store = open_store(spec.root)
-    _keep_caches_in(store)
-    from podline.reporting import page  # noqa: PLC0415 (matplotlib reads where its cache is when it is imported)
-
     reporter.progress(0, 2, "files")
     facts = gather(store, spec)
     names = {HTML: page.html, MARKDOWN: page.markdown}
@@ -44,9 +40,3 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     )
     complete(store, spec.folder, spec, result, (result.html, result.markdown))
     return result
-
-
-def _keep_caches_in(store: Store) -> None:
-    """Matplotlib's list of fonts goes under the root, not into the user's home."""
-    if "matplotlib" not in sys.modules:
-        settings.export({"MPLCONFIGDIR": str(store.path(".podline/matplotlib"))})

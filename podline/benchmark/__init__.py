@@ -1,0 +1,11 @@
+"""Our way beside the plain way, measured here and now: ``podline benchmark``.
+
+Every benchmark gives both sides the same input, takes turns between them within one run, and compares medians. Nothing
+here imports TensorFlow: measurements happen in child processes.
+"""
+
+from podline.benchmark.catalogue import BENCHMARKS, Benchmark
+from podline.benchmark.row import Row
+from podline.benchmark.running import run
+
+__all__ = ["BENCHMARKS", "Benchmark", "Row", "run"]

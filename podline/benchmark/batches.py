@@ -1,0 +1,59 @@
+"""Measured in a child process: shuffled batches as host tensors, from the same TFRecord files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from podline.benchmark import plain
+from podline.benchmark.timing import in_turns
+from podline.data.manifest import read_manifest
+from podline.data.order import TrainingOrder
+from podline.data.reader import SplitReader
+from podline.input.pipeline import TrainingInput
+from podline.recipes.settings import AugmentationSettings
+from podline.storage import open_store
+
+_SPLIT = "train"
+
+
+def shuffled_batches(root: str, folder: str, batch_size: int, repetitions: int) -> dict[str, Any]:
+    """Seconds for one shuffled pass over a data set's training split.
+
+    The clock runs from opening the files to the last batch, so every repetition is a first pass; only TensorFlow itself
+    has been started before.
+
+    Args:
+        root: the store.
+        folder: the data set's folder in it.
+        batch_size: examples in a batch; an incomplete last one is left out.
+        repetitions: how often each side is timed.
+
+    Returns:
+        ``ours`` and ``other``: the seconds; ``examples``: how many a pass delivers.
+    """
+    store = open_store(root)
+    manifest = read_manifest(store, folder)
+    split = manifest.split(_SPLIT)
+    files = [store.path(f"{folder}/{shard.file}") for shard in split.shards]
+    height, width, channels = manifest.image_shape
+    batches = split.records // batch_size
+
+    def ours() -> None:
+        reader = SplitReader(store.path(folder), manifest, _SPLIT)
+        order = TrainingOrder(len(reader), batch_size, seed=0)
+        fields = ("image", "label")
+        batches = TrainingInput(reader, manifest, fields, order=order, augmentation=AugmentationSettings())
+        _exhaust(batches.dataset(0, order.steps_per_epoch))
+
+    def other() -> None:
+        _exhaust(plain.shuffled_batches(files, (height, width, channels), batch_size))
+
+    def _exhaust(dataset: tf.data.Dataset) -> None:
+        delivered = sum(1 for _ in dataset)
+        if delivered != batches:
+            raise AssertionError(f"{delivered} batches vs {batches}")
+
+    _exhaust(tf.data.Dataset.range(batches))
+    return in_turns(ours, other, repetitions)._asdict() | {"examples": batches * batch_size}

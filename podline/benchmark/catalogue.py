@@ -1,0 +1,216 @@
+"""The benchmarks by name: each asks child processes for seconds and bytes, and makes rows of them.
+
+Nothing here imports TensorFlow or Beam; the modules that measure do, in processes of :mod:`podline.benchmark.child`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podline.benchmark.child import measure
+from podline.benchmark.row import Row, cost_row, rate_row
+from podline.frozen import Frozen
+
+
+class Sizes(Frozen):
+    """How much each benchmark works on.
+
+    Attributes:
+        examples: CIFAR-sized images of the whole conversion job.
+        shard_examples: in one shard; 32,000 are the default shard of 100 MB.
+        pass_examples: in a pass of shuffled batches.
+        batch_size: of these.
+        train_batch_size: of a training step.
+        steps: training steps in a stretch.
+        repetitions: of each side of what takes a second or so.
+        long_repetitions: of each side of what takes a process of its own.
+    """
+
+    examples: int = 500_000
+    shard_examples: int = 32_000
+    pass_examples: int = 50_000
+    batch_size: int = 1_024
+    train_batch_size: int = 128
+    steps: int = 10
+    repetitions: int = 7
+    long_repetitions: int = 3
+
+
+# Enough to see that everything works, too little for the figures to mean anything.
+QUICK = Sizes(
+    examples=3_000,
+    shard_examples=256,
+    pass_examples=512,
+    batch_size=64,
+    train_batch_size=4,
+    steps=1,
+    repetitions=1,
+    long_repetitions=1,
+)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A comparison.
+
+    Attributes:
+        name: what the command line calls it.
+        about: the comparison in one line.
+        rows: measures it; its files go to the folder that it is given.
+    """
+
+    name: str
+    about: str
+    rows: Callable[[Sizes, Path], list[Row]]
+
+
+def _write_shard(sizes: Sizes, work: Path) -> list[Row]:
+    took = _records("write_shard", work, sizes.shard_examples, sizes.repetitions)
+    count = sizes.shard_examples
+    note = f"one TFRecord file of {count:,} CIFAR-10 records; a loop of tf.train.Example and TFRecordWriter"
+    return [rate_row("write-shard", count=count, ours=took["ours"], other=took["other"], unit="images/s", note=note)]
+
+
+def _convert_job(sizes: Sizes, work: Path) -> list[Row]:
+    source = str(work / "raw")
+    measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=sizes.examples)
+    ours, other = _alternately(
+        lambda: measure(work, f"{_CONVERSION}:convert_ours", source=source, target=str(work / "ours")),
+        lambda: measure(work, f"{_CONVERSION}:convert_plain", source=source, target=str(work / "plain")),
+        sizes.long_repetitions,
+    )
+    images = f"{sizes.examples:,} CIFAR-10 images in .bin files"
+    return [
+        rate_row(
+            "convert-job",
+            count=sizes.examples,
+            ours=[side["seconds"] for side in ours],
+            other=[side["seconds"] for side in other],
+            unit="images/s",
+            note=f"{images}: the whole Beam job, with checksums, statistics and manifest; the plain loop",
+        ),
+        cost_row(
+            "convert-job-memory",
+            ours=[side["peak_bytes"] / 1e6 for side in ours],
+            other=[side["peak_bytes"] / 1e6 for side in other],
+            unit="MB",
+            note="peak resident memory of the same processes, libraries included",
+        ),
+    ]
+
+
+def _shuffled_batches(sizes: Sizes, work: Path) -> list[Row]:
+    took = measure(
+        work,
+        "podline.benchmark.batches:shuffled_batches",
+        **_data_set(work, sizes.pass_examples),
+        batch_size=sizes.batch_size,
+        repetitions=sizes.repetitions,
+    )
+    count = took["examples"]
+    note = (
+        f"first pass over {count:,} CIFAR-10 images in batches of {sizes.batch_size:,} host tensors; "
+        "TFRecordDataset, shuffle, batch, parse_example, decode_raw"
+    )
+    return [
+        rate_row("shuffled-batches", count=count, ours=took["ours"], other=took["other"], unit="images/s", note=note)
+    ]
+
+
+def _train_step(sizes: Sizes, work: Path) -> list[Row]:
+    batch, steps = sizes.train_batch_size, sizes.steps
+    place = _data_set(work, 10 * batch)
+    took = measure(
+        work, f"{_TRAINING}:train_step", **place, batch_size=batch, steps=steps, repetitions=sizes.repetitions
+    )
+    ours, other = ([1000 * seconds / steps for seconds in took[side]] for side in ("ours", "other"))
+    note = f"a step of the cifar10 recipe's network, batch {batch}, both warm; keras.Model.fit"
+    return [cost_row("train-step", ours=ours, other=other, unit="ms", note=note)]
+
+
+def _first_step(sizes: Sizes, work: Path) -> list[Row]:
+    batch = sizes.train_batch_size
+    place = _data_set(work, 10 * batch)
+    ours, other = _alternately(
+        lambda: measure(work, f"{_TRAINING}:first_step_ours", **place, batch_size=batch),
+        lambda: measure(work, f"{_TRAINING}:first_step_fit", **place, batch_size=batch),
+        sizes.long_repetitions,
+    )
+    note = f"from imported libraries to the first loss of the same network, batch {batch}; keras.Model.fit"
+    return [cost_row("first-step", ours=ours, other=other, unit="s", note=note)]
+
+
+def _labels(sizes: Sizes, work: Path) -> list[Row]:
+    found = _records("labels", work, sizes.shard_examples, sizes.repetitions)
+    wide = found["bytes_100"][1]
+    return [
+        _bytes_row(
+            "labels-bytes", found, f"a record with a scalar label; with a one-hot one, {wide:,} for 100 classes"
+        ),
+        _pass_row("labels-time", found, sizes, "one-hot made on the device; read from the file"),
+    ]
+
+
+def _pixels(sizes: Sizes, work: Path) -> list[Row]:
+    found = _records("pixels", work, sizes.shard_examples, sizes.repetitions)
+    return [
+        _bytes_row("pixels-bytes", found, "a record with uint8 pixels; with normalised float32 ones"),
+        _pass_row("pixels-time", found, sizes, "uint8 normalised on the device; float32 read from the file"),
+    ]
+
+
+_CONVERSION = "podline.benchmark.conversion"
+_TRAINING = "podline.benchmark.training"
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        Benchmark("write-shard", "writing one shard against a loop of tf.train.Example", _write_shard),
+        Benchmark("convert-job", "the whole Beam job against the plain loop, time and memory", _convert_job),
+        Benchmark(
+            "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches
+        ),
+        Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
+        Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
+        Benchmark("labels", "scalar labels against one-hot ones, bytes and time", _labels),
+        Benchmark("pixels", "uint8 pixels against float32 ones, bytes and time", _pixels),
+    )
+}
+
+
+def _records(function: str, work: Path, examples: int, repetitions: int) -> dict[str, Any]:
+    return measure(
+        work, f"podline.benchmark.records:{function}", folder=str(work), examples=examples, repetitions=repetitions
+    )
+
+
+def _bytes_row(name: str, found: dict[str, Any], note: str) -> Row:
+    ours, other = found["bytes"]
+    return cost_row(name, ours=[ours], other=[other], unit="bytes", note=note)
+
+
+def _pass_row(name: str, found: dict[str, Any], sizes: Sizes, note: str) -> Row:
+    ours, other = ([1000 * seconds for seconds in found[side]] for side in ("ours", "other"))
+    return cost_row(
+        name, ours=ours, other=other, unit="ms", note=f"a shuffled pass over {sizes.shard_examples:,} records: {note}"
+    )
+
+
+def _alternately(ours: Callable[[], Any], other: Callable[[], Any], repetitions: int) -> tuple[list[Any], list[Any]]:
+    """What each side found in fresh processes; who goes first alternates."""
+    found: tuple[list[Any], list[Any]] = ([], [])
+    for repetition in range(repetitions):
+        turns = [(ours, found[0]), (other, found[1])]
+        for side, record in turns if repetition % 2 == 0 else turns[::-1]:
+            record.append(side())
+    return found
+
+
+def _data_set(work: Path, examples: int) -> dict[str, str]:
+    """Makes a data set with so many training examples; returns the arguments ``root`` and ``folder``."""
+    source, root = str(work / "raw"), str(work / "root")
+    measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=examples * 6 // 5)
+    return {"root": root, "folder": measure(work, f"{_CONVERSION}:make_data_set", source=source, root=root)}

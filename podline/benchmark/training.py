@@ -1,0 +1,145 @@
+"""Measured in child processes: a training step, and the first one, of our loop and of ``keras.Model.fit``.
+
+Both sides have the same recipe: the same network from :mod:`podline.models`, optimizer, batch and input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from podline.data.manifest import Manifest, read_manifest
+from podline.data.order import TrainingOrder
+from podline.data.reader import SplitReader
+from podline.input.pipeline import TrainingInput
+from podline.recipes import registry
+from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
+from podline.storage import open_store
+from podline.training.devices import choose_strategy
+from podline.training.optimizers import build_optimizer
+from podline.training.plan import FIELDS, TRAINING_SPLIT
+from podline.training.schedules import build_schedule
+from podline.training.state import TrainingState
+from podline.training.steps import TrainingSteps
+from podline.training.train import initial_model
+
+_LEARNING_RATE = 0.05
+# More than either side is ever asked for.
+_MANY_STEPS = 1_000_000
+
+
+def train_step(root: str, folder: str, batch_size: int, steps: int, repetitions: int) -> dict[str, list[float]]:
+    """Seconds for a stretch of training steps, each side warm.
+
+    The two sides take turns within one call of ``fit``: its epochs are the plain side's stretches, and ours come
+    between them, so what ``fit`` does once a call is not counted.
+
+    Args:
+        root: the store.
+        folder: the data set's folder in it.
+        batch_size: examples in a step.
+        steps: in a stretch.
+        repetitions: stretches of each side.
+    """
+    recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
+    ours = _our_steps(recipe, manifest, root, folder)
+    turns = _Turns(lambda: ours.advance(steps))
+    ours.advance(steps)
+    _fit(recipe, manifest, root, folder, steps, epochs=repetitions + 1, callback=turns)
+    # The first epoch of fit holds its compiling.
+    return {"ours": turns.ours[1:], "other": turns.other[1:]}
+
+
+def first_step_ours(root: str, folder: str, batch_size: int) -> float:
+    """Seconds from an imported library to the first step's loss, with our loop; call it in a fresh process."""
+    started = time.perf_counter()
+    recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
+    _our_steps(recipe, manifest, root, folder).advance(1)
+    return time.perf_counter() - started
+
+
+def first_step_fit(root: str, folder: str, batch_size: int) -> float:
+    """The same with ``fit``."""
+    started = time.perf_counter()
+    recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
+    ended = _FirstBatch()
+    _fit(recipe, manifest, root, folder, steps=1, epochs=1, callback=ended)
+    return ended.time - started
+
+
+class _Turns(keras.callbacks.Callback):
+    """Times the epochs of ``fit``, and before each of them a stretch of ours."""
+
+    def __init__(self, stretch: Callable[[], object]) -> None:
+        super().__init__()
+        self.ours: list[float] = []
+        self.other: list[float] = []
+        self._stretch, self._started = stretch, 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's interface)
+        started = time.perf_counter()
+        self._stretch()
+        self._started = time.perf_counter()
+        self.ours.append(self._started - started)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's interface)
+        self.other.append(time.perf_counter() - self._started)
+
+
+class _FirstBatch(keras.callbacks.Callback):
+    """Notes when the first step's loss is known."""
+
+    time = 0.0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's interface)
+        self.time = time.perf_counter()
+
+
+def _recipe(batch_size: int) -> Recipe:
+    """The default recipe of CIFAR-10, less what only one of the sides would do."""
+    changes = {
+        "batch_size": batch_size,
+        "augmentation": AugmentationSettings(),
+        "ema_decay": 0.0,
+        "label_smoothing": 0.0,
+        "schedule": ScheduleSettings(kind="constant", learning_rate=_LEARNING_RATE),
+    }
+    return registry.get("cifar10").model_copy(update=changes)
+
+
+def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.data.Dataset:
+    reader = SplitReader(open_store(root).path(folder), manifest, TRAINING_SPLIT)
+    order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
+    batches = TrainingInput(reader, manifest, FIELDS, order=order, augmentation=recipe.augmentation)
+    return batches.dataset(0, _MANY_STEPS)
+
+
+def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> TrainingSteps:
+    state = TrainingState(initial_model(recipe, manifest), build_optimizer(recipe.optimizer), recipe.ema_decay)
+    schedule = build_schedule(recipe.schedule, _MANY_STEPS, _MANY_STEPS, recipe.batch_size)
+    return TrainingSteps(choose_strategy(), state, schedule, recipe, _input(recipe, manifest, root, folder))
+
+
+def _fit(
+    recipe: Recipe,
+    manifest: Manifest,
+    root: str,
+    folder: str,
+    steps: int,
+    *,
+    epochs: int,
+    callback: keras.callbacks.Callback,
+) -> None:
+    model = initial_model(recipe, manifest)
+    model.compile(
+        optimizer=build_optimizer(recipe.optimizer, _LEARNING_RATE),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    pairs = _input(recipe, manifest, root, folder).map(lambda batch: (batch["image"], batch["label"]))
+    quietly: dict[str, Any] = {"verbose": 0}  # Keras's annotation allows "auto" alone
+    model.fit(pairs, steps_per_epoch=steps, epochs=epochs, callbacks=[callback], **quietly)
