@@ -12,7 +12,6 @@ import tensorflow as tf
 from podline.errors import SettingsError
 from podline.models.network import (
     Add,
-    AveragePool,
     BatchNorm,
     Convolution,
     Dense,
@@ -20,9 +19,12 @@ from podline.models.network import (
     Dropout,
     Flatten,
     GlobalAveragePool,
+    GlobalMaxPool,
     Layer,
+    MaxPool,
     Normalise,
     Relu,
+    Scale,
 )
 from podline.models.networks import network_for
 from podline.models.normalisation import FusedBatchNormalization
@@ -160,10 +162,14 @@ class _LayerMaker:
                 return keras.layers.ReLU(layer.limit, name=name)
             case Add():
                 return keras.layers.Add(name=name)
-            case AveragePool():
-                return keras.layers.AveragePooling2D(layer.size, padding="same", data_format=data_format, name=name)
+            case MaxPool():
+                return keras.layers.MaxPooling2D(layer.size, padding="same", data_format=data_format, name=name)
             case GlobalAveragePool():
                 return keras.layers.GlobalAveragePooling2D(data_format=data_format, name=name)
+            case GlobalMaxPool():
+                return keras.layers.GlobalMaxPooling2D(data_format=data_format, name=name)
+            case Scale():
+                return keras.layers.Rescaling(layer.factor, name=name)
             case Flatten():
                 return keras.layers.Flatten(data_format="channels_last", name=name)
             case Dropout():

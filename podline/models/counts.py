@@ -11,13 +11,14 @@ import math
 from podline.frozen import Frozen
 from podline.models.network import (
     Add,
-    AveragePool,
     BatchNorm,
     Convolution,
     Dense,
     DepthwiseConvolution,
     GlobalAveragePool,
+    GlobalMaxPool,
     Layer,
+    MaxPool,
     Network,
     Normalise,
     Relu,
@@ -150,18 +151,20 @@ def micronet_score(network: Network) -> MicroNetScore:
     Counted, as the organisers' own script does (google-research/micronet_challenge/counting.py):
 
     - Storage: every number that inference needs, 32 bits as 1: kernels, biases, the mean and deviation of the input.
-      A batch norm is folded into the convolution before it, whose kernel takes the scale in; one offset a channel is
-      left.
+      A batch norm right after a convolution is folded into it: the kernel takes the scale in, one offset a channel is
+      left. One elsewhere keeps both. A constant scale of the logits is folded into the classifier.
     - Operations: multiplications and additions each as one. A sum of n products is n multiplications and n - 1
       additions; an offset is one addition, a ReLU one operation, an average of n values n - 1 additions and one
-      multiplication, a residual addition one; normalising a pixel is one of each.
+      multiplication, the largest of n values n - 1 operations, a residual addition one; normalising a pixel is one of
+      each, and so is a batch norm that is not folded.
 
     Not used: the challenge's "freebie", by which a model that is not quantised may be counted as if it had 16 bits
     (storage and multiplications halved). Nothing here is sparse or quantised.
     """
     layers = list(network.shaped())
-    storage = sum(_inference_values(layer, shape) for layer, shape in layers)
-    operations = sum(_operations(layer, shape) for layer, shape in layers)
+    folded = _folded_norms(network)
+    storage = sum(_inference_values(layer, shape, folded) for layer, shape in layers)
+    operations = sum(_operations(layer, shape, folded) for layer, shape in layers)
     storage_share, operations_share = storage / WIDE_RESNET_STORAGE, operations / WIDE_RESNET_OPERATIONS
     return MicroNetScore(
         storage=storage,
@@ -172,18 +175,30 @@ def micronet_score(network: Network) -> MicroNetScore:
     )
 
 
-def _inference_values(layer: Layer, shape: Shape) -> int:
+def _folded_norms(network: Network) -> frozenset[str]:
+    """The batch norms that read a convolution, and so vanish into it."""
+    convolutions = {
+        layer.name for layer in network.layers if isinstance(layer, Convolution | DepthwiseConvolution | Dense)
+    }
+    return frozenset(
+        layer.name
+        for layer, inputs in network.wired()
+        if isinstance(layer, BatchNorm) and convolutions.issuperset(inputs)
+    )
+
+
+def _inference_values(layer: Layer, shape: Shape, folded: frozenset[str]) -> int:
     """Numbers that must be stored for inference."""
     match layer:
         case Normalise():
             return 2 * shape[-1]
         case BatchNorm():
-            return shape[-1]
+            return shape[-1] * (1 if layer.name in folded else 2)
         case _:
             return layer.trainable_parameters(shape)
 
 
-def _operations(layer: Layer, shape: Shape) -> int:
+def _operations(layer: Layer, shape: Shape, folded: frozenset[str]) -> int:
     """Multiplications and additions for one example."""
     outputs = math.prod(layer.output_shape(shape))
     match layer:
@@ -191,12 +206,16 @@ def _operations(layer: Layer, shape: Shape) -> int:
             return 2 * layer.multiply_adds(shape) - outputs
         case Dense():
             return 2 * layer.multiply_adds(shape)  # the bias is the addition that a sum of n products saves
+        case BatchNorm() if layer.name not in folded:
+            return 2 * outputs
         case BatchNorm() | Relu() | Add():
             return outputs
         case Normalise():
             return 2 * outputs
-        case AveragePool():
-            return outputs * layer.size**2
+        case MaxPool():
+            return outputs * (layer.size**2 - 1)
+        case GlobalMaxPool():
+            return math.prod(shape) - outputs
         case GlobalAveragePool():
             return math.prod(shape)
         case _:

@@ -139,8 +139,8 @@ class Add(Layer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AveragePool(Layer):
-    """The mean of squares of ``size`` × ``size`` pixels that do not overlap; at an odd border, of what is there."""
+class MaxPool(Layer):
+    """The largest of squares of ``size`` × ``size`` pixels that do not overlap; at an odd border, of what is there."""
 
     size: int
 
@@ -156,6 +156,22 @@ class GlobalAveragePool(Layer):
     def output_shape(self, shape: Shape) -> Shape:
         """(channels,)."""
         return shape[-1:]
+
+
+@dataclass(frozen=True)
+class GlobalMaxPool(Layer):
+    """The largest value over all pixels."""
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """(channels,)."""
+        return shape[-1:]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale(Layer):
+    """All values times a constant."""
+
+    factor: float
 
 
 @dataclass(frozen=True)

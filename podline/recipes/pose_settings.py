@@ -1,0 +1,46 @@
+"""What a pose recipe is made of, besides what every recipe has: targets, augmentation, network, decoding."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from podline.frozen import Frozen
+
+
+class PoseTargetSettings(Frozen):
+    """Heatmaps and part affinity fields (PAFs).
+
+    Attributes:
+        stride: pixels of the network's input to a cell of the maps.
+        joint_sigma: standard deviation of a joint's Gaussian, in pixels of the network's input.
+        limb_sigma: standard deviation of a limb's Gaussian cross-section, and of its soft ends, likewise.
+    """
+
+    stride: int = Field(default=8, ge=1, le=32)
+    joint_sigma: float = Field(default=7.0, gt=0)
+    limb_sigma: float = Field(default=7.0, gt=0)
+
+
+class DecodingSettings(Frozen):
+    """From maps to people.
+
+    Attributes:
+        peak_threshold: a joint's peak in its heatmap is at least so high.
+        peaks_per_joint: only so many of the highest peaks of a joint are looked at; bounds the time on noisy maps.
+        samples: points along a limb where its PAF is read.
+        limb_threshold: the field along a limb is, on average, at least so strong in the limb's direction …
+        sample_threshold: … and at each of ``sample_share`` of the points at least so strong.
+        sample_share: see ``sample_threshold``.
+        min_joints: so many joints, linked by limbs, make a person; fewer are a fragment.
+        reach: a fragment goes to the nearest person that lacks its joints, if no farther away than this share of the
+            person's diagonal; otherwise it is left out.
+    """
+
+    peak_threshold: float = Field(default=0.1, gt=0, lt=1)
+    peaks_per_joint: int = Field(default=30, ge=1)
+    samples: int = Field(default=10, ge=2)
+    limb_threshold: float = Field(default=0.15, ge=0, lt=1)
+    sample_threshold: float = Field(default=0.05, ge=0, lt=1)
+    sample_share: float = Field(default=0.7, ge=0, le=1)
+    min_joints: int = Field(default=3, ge=1)
+    reach: float = Field(default=0.5, ge=0)
