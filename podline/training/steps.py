@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from podline.recipes.settings import Recipe
 from podline.training.loop import Part
@@ -42,8 +43,8 @@ class TrainingSteps:
         self._strategy, self._state, self._schedule = strategy, state, schedule
         self._batch_size, self._smoothing = recipe.batch_size, recipe.label_smoothing
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
-        self._now = _python_clock if recipe.deterministic else tf.timestamp
-        self._iterator: Any = iter(batches)
+        self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
+        self._iterator: Any = iter(strategy.experimental_distribute_dataset(batches))
         self._many = tf.function(self._take, autograph=False)
         before = time.perf_counter()
         self._many.get_concrete_function(self._iterator, tf.TensorSpec((), tf.int32))
@@ -150,7 +151,7 @@ class ScoringSteps:
             The score, or None if it was given up.
         """
         sums = np.zeros(3)
-        for number, batch in enumerate(batches, start=1):
+        for number, batch in enumerate(self._strategy.experimental_distribute_dataset(batches), start=1):
             sums += [float(value) for value in self._one(batch)]
             if not news(number):
                 return None

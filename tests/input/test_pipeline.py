@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_dataset import drawn, publish_dataset
+
+from podline.data.manifest import Manifest
+from podline.data.order import TrainingOrder
+from podline.data.reader import SplitReader
+from podline.errors import SettingsError
+from podline.input.augmentation import augment
+from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.recipes.settings import AugmentationSettings
+
+FIELDS = ("image", "label")
+TRAIN, TEST = 50, 9
+NO_CHANCE = AugmentationSettings()
+CHANCE = AugmentationSettings(pad=1, flip=True, cutout=3)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("root")
+
+
+@pytest.fixture(scope="module")
+def manifest(root: Path) -> Manifest:
+    return publish_dataset(root, train=TRAIN, test=TEST)
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, manifest: Manifest) -> Path:
+    return root / "datasets" / "sample" / manifest.fingerprint
+
+
+def training(folder: Path, manifest: Manifest, augmentation=NO_CHANCE, fields=FIELDS) -> TrainingInput:
+    reader = SplitReader(folder, manifest, "train")
+    return TrainingInput(reader, manifest, fields, order=TrainingOrder(TRAIN, 8, seed=3), augmentation=augmentation)
+
+
+def evaluation(folder: Path, manifest: Manifest, batch_size: int, examples: int = -1) -> EvaluationInput:
+    reader = SplitReader(folder, manifest, "test")
+    return EvaluationInput(reader, manifest, FIELDS, batch_size=batch_size, examples=examples)
+
+
+def arrays(dataset: tf.data.Dataset) -> list[dict[str, np.ndarray]]:
+    return list(dataset.as_numpy_iterator())
+
+
+def same(left: list[dict[str, np.ndarray]], right: list[dict[str, np.ndarray]]) -> bool:
+    return len(left) == len(right) and all(
+        one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+def test_a_batch_is_the_examples_that_the_order_says_as_they_were_converted(folder, manifest):
+    source, order = drawn(TRAIN, 0), TrainingOrder(TRAIN, 8, seed=3)
+    batches = arrays(training(folder, manifest).dataset(0, 13))
+    assert len(batches) == 13
+    for step, batch in enumerate(batches):
+        _, ids = order.batch(step)
+        assert np.array_equal(batch["image"], source["image"][ids])
+        assert np.array_equal(batch["label"], source["label"][ids])
+
+
+def test_plain_tensorflow_reads_the_same_examples_from_the_same_files(folder, manifest):
+    files = [str(folder / shard.file) for shard in manifest.split("train").shards]
+    features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
+    plain = [tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(files)]
+    reader = SplitReader(folder, manifest, "train")
+    ours = reader.gather(np.arange(TRAIN), FIELDS)
+    assert len(files) > 1
+    assert [example["image"].numpy() for example in plain] == [image.tobytes() for image in ours["image"]]
+    assert [int(example["label"]) for example in plain] == ours["label"].tolist()
+
+
+def test_pixels_stay_uint8_and_every_shape_is_static(folder, manifest):
+    assert training(folder, manifest, CHANCE).dataset(0, 1).element_spec == {
+        "image": tf.TensorSpec((8, 8, 8, 3), tf.uint8),
+        "label": tf.TensorSpec((8,), tf.int64),
+    }
+    assert evaluation(folder, manifest, 4).dataset().element_spec["mask"] == tf.TensorSpec((4,), tf.float32)
+
+
+def test_only_the_fields_that_are_needed_are_read(folder, manifest):
+    [batch] = arrays(training(folder, manifest, fields=("label",)).dataset(0, 1))
+    assert list(batch) == ["label"]
+
+
+@pytest.mark.parametrize("parallel_calls", [1, 2, 5])
+def test_any_number_of_parallel_calls_gives_the_same_batches_across_epochs(folder, manifest, parallel_calls):
+    source = training(folder, manifest, CHANCE)
+    expected = [source.batch(step) for step in range(20)]
+    assert same(arrays(source.dataset(0, 20, parallel_calls)), expected)
+
+
+def test_a_run_that_goes_on_at_any_step_gets_the_batches_that_it_would_have_had(folder, manifest):
+    whole = arrays(training(folder, manifest, CHANCE).dataset(0, 13))
+    for step in (1, 6, 7, 12):
+        assert same(arrays(training(folder, manifest, CHANCE).dataset(step, 13)), whole[step:])
+
+
+def test_augmentation_is_drawn_for_each_example_by_epoch_and_id(folder, manifest):
+    source = training(folder, manifest, CHANCE)
+    fill = np.rint(manifest.split("train").mean).astype(np.uint8)
+    for step in (0, 6):
+        epoch, ids, stored = source.read(step)
+        [batch] = arrays(source.dataset(step, step + 1))
+        assert np.array_equal(batch["image"], augment(stored["image"], ids, CHANCE, 3, epoch, fill))
+        assert not np.array_equal(batch["image"], stored["image"])
+        assert np.array_equal(batch["label"], stored["label"])
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 9, 20])
+def test_evaluation_has_every_example_once_and_masks_the_padding(folder, manifest, batch_size):
+    source, expected = evaluation(folder, manifest, batch_size), drawn(TEST, 1)
+    batches = arrays(source.dataset())
+    assert len(batches) == source.batches
+    assert all(len(batch["label"]) == batch_size for batch in batches)
+    mask = np.concatenate([batch["mask"] for batch in batches])
+    assert mask.tolist() == [1.0] * TEST + [0.0] * (len(mask) - TEST)
+    for name in FIELDS:
+        values = np.concatenate([batch[name] for batch in batches])
+        assert np.array_equal(values[mask == 1], expected[name])
+
+
+def test_evaluation_of_a_part_takes_the_first_examples(folder, manifest):
+    part = evaluation(folder, manifest, 4, examples=6)
+    batches = arrays(part.dataset())
+    assert (part.count, len(batches)) == (6, 2)
+    assert sum(batch["mask"].sum() for batch in batches) == 6
+    assert evaluation(folder, manifest, 4, examples=100).count == TEST
+
+
+def test_an_error_in_a_stage_comes_out_as_itself(folder, manifest):
+    source = training(folder, manifest, AugmentationSettings(cutout=9))
+    with pytest.raises(SettingsError, match="cutout=9 vs images of 8 × 8"), source.explained():
+        arrays(source.dataset(0, 1))
+    with pytest.raises(tf.errors.OutOfRangeError), training(folder, manifest).explained():
+        raise tf.errors.OutOfRangeError(None, None, "TensorFlow's own")

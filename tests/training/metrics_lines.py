@@ -1,0 +1,23 @@
+"""Lines of metrics for tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podline.training.metrics_log import StepsLine
+
+
+def steps_line(step: int, *losses: float) -> StepsLine:
+    """A stretch that ends with ``step``."""
+    return StepsLine(
+        step=step,
+        epoch=step / 10,
+        loss=float(np.mean(losses)),
+        accuracy=0.5,
+        learning_rate=0.1,
+        examples_per_second=100.0,
+        waiting=0.01,
+        seconds=1.5,
+        time=1_700_000_000.0,
+        losses=losses,
+    )

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from metrics_lines import steps_line
+
+from podline.errors import ArtifactError, StoreError
+from podline.storage import Store, open_store
+from podline.training.checkpoints import (
+    KEPT,
+    Checkpoint,
+    CheckpointFolder,
+    Clock,
+    read_arrays,
+    restore_newest,
+    write_arrays,
+)
+from podline.training.metrics_log import MetricsLog
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(tmp_path)
+
+
+@pytest.fixture
+def log(tmp_path: Path):
+    with MetricsLog(tmp_path / "runs" / "r" / "metrics.jsonl") as log:
+        yield log
+
+
+@pytest.fixture
+def folder(store: Store) -> CheckpointFolder:
+    return CheckpointFolder(store, "runs/r", "a" * 64)
+
+
+def state(step: int) -> dict[str, np.ndarray]:
+    return {"model/kernel": np.full((2, 3), step, np.float32), "optimizer/iteration": np.array(step, np.int64)}
+
+
+def save(folder: CheckpointFolder, log: MetricsLog, *steps: int) -> None:
+    for step in steps:
+        log.write(steps_line(step, float(step)))
+        folder.save(step, state(step), log.mark(), Clock(wall=step, training=step / 2))
+
+
+def restore(folder: CheckpointFolder, log: MetricsLog, check=lambda arrays: None):
+    """What was restored, and what was passed over."""
+    restored: list[dict[str, np.ndarray]] = []
+
+    def take(arrays) -> None:
+        check(arrays)
+        restored.append(dict(arrays))
+
+    passed: list[tuple[int, str]] = []
+    checkpoint = restore_newest(folder, log, take, lambda step, why: passed.append((step, why)))
+    return checkpoint, restored, passed
+
+
+def names(folder: CheckpointFolder, store: Store) -> list[str]:
+    return [name.removeprefix(f"{folder.folder}/") for name in store.list(folder.folder)]
+
+
+def step_files(*steps: int) -> list[str]:
+    return sorted(f"step-{step:08d}.{kind}" for step in steps for kind in ("json", "npz"))
+
+
+def test_arrays_come_back_bit_for_bit_and_their_file_depends_on_nothing_else(store: Store):
+    arrays = {
+        "model/a/kernel": np.array([[0.1, -0.0], [np.nan, np.inf]], np.float32),
+        "model/seed": np.array([7, 9], np.uint32),
+        "scalar": np.array(3, np.int64),
+    }
+    size, sha256 = write_arrays(store, "x.npz", arrays)
+    found = read_arrays(store, "x.npz", sha256)
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        assert found[name].tobytes() == array.tobytes()
+    assert write_arrays(store, "again.npz", arrays) == (size, sha256)
+    assert store.path("x.npz").stat().st_size == size
+
+
+def test_arrays_with_another_checksum_are_refused(store: Store):
+    write_arrays(store, "x.npz", state(1))
+    with pytest.raises(ArtifactError, match=r"x\.npz has sha256 .* vs 0000"):
+        read_arrays(store, "x.npz", "0" * 64)
+
+
+def test_the_newest_checkpoint_is_restored_and_the_log_cut_back_to_it(folder, log, store):
+    save(folder, log, 10, 20)
+    log.write(steps_line(30, 30.0))
+    checkpoint, [arrays], passed = restore(folder, log)
+    assert checkpoint is not None
+    assert (checkpoint.step, checkpoint.clock) == (20, Clock(wall=20, training=10))
+    assert arrays["model/kernel"].tolist() == state(20)["model/kernel"].tolist()
+    assert passed == []
+    assert log.path.read_bytes().count(b"\n") == 2
+
+
+def test_only_the_latest_few_are_kept(folder, log, store):
+    save(folder, log, 10, 20, 30, 40, 50)
+    assert KEPT == 3
+    assert names(folder, store) == step_files(30, 40, 50)
+    folder.prune(1)
+    assert names(folder, store) == step_files(50)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "suffix", "reason"),
+    [
+        (truncate, "npz", r"step-00000020\.npz has \d+ bytes vs \d+ when it was written"),
+        (flip, "npz", r"step-00000020\.npz has sha256 .* vs .* when it was written"),
+        (Path.unlink, "npz", r"cannot read .*step-00000020\.npz"),
+        (lambda path: path.write_text("{"), "json", r"step-00000020\.json is not valid JSON"),
+        (lambda path: path.write_text("{}"), "json", r"step-00000020\.json does not describe a checkpoint"),
+    ],
+)
+def test_a_damaged_checkpoint_is_passed_over_by_name_and_gone(folder, log, store, damage, suffix, reason):
+    save(folder, log, 10, 20)
+    damage(store.path(f"{folder.folder}/step-00000020.{suffix}"))
+    checkpoint, [arrays], [(step, why)] = restore(folder, log)
+    assert checkpoint is not None
+    assert (checkpoint.step, step) == (10, 20)
+    assert re.search(reason, why)
+    assert arrays["optimizer/iteration"] == 10
+    assert names(folder, store) == step_files(10)
+    assert log.path.read_bytes().count(b"\n") == 1
+
+
+def test_a_checkpoint_of_another_model_is_passed_over(folder, log):
+    save(folder, log, 10, 20)
+
+    def check(arrays) -> None:
+        if arrays["optimizer/iteration"] == 20:
+            raise ArtifactError("its model/kernel is float32 (2, 3) vs float32 (2, 4) in this model")
+
+    checkpoint, _, passed = restore(folder, log, check)
+    assert checkpoint is not None
+    assert checkpoint.step == 10
+    assert passed == [(20, "its model/kernel is float32 (2, 3) vs float32 (2, 4) in this model")]
+
+
+def test_a_checkpoint_of_another_spec_is_passed_over(folder, log, store):
+    save(folder, log, 10)
+    checkpoint, restored, [(_, why)] = restore(CheckpointFolder(store, "runs/r", "b" * 64), log)
+    assert (checkpoint, restored) == (None, [])
+    assert "is of spec aaaaaaaaaaaa vs bbbbbbbbbbbb here" in why
+
+
+def test_without_the_metrics_that_it_goes_with_a_checkpoint_is_of_no_use(folder, log, store):
+    save(folder, log, 10)
+    log.path.write_bytes(b"")
+    checkpoint, restored, [(_, why)] = restore(folder, log)
+    assert (checkpoint, restored) == (None, [])
+    assert "metrics.jsonl no longer begins with" in why
+
+
+def test_with_none_that_is_whole_the_run_begins_again_with_empty_logs(folder, log, store):
+    save(folder, log, 10, 20)
+    for name in store.list(folder.folder):
+        if name.endswith("npz"):
+            truncate(store.path(name))
+    checkpoint, restored, passed = restore(folder, log)
+    assert (checkpoint, restored, [step for step, _ in passed]) == (None, [], [20, 10])
+    assert names(folder, store) == []
+    assert log.path.read_bytes() == b""
+
+
+def test_a_save_that_was_broken_off_is_not_seen_and_cleared_away(folder, log, store):
+    save(folder, log, 10)
+    write_arrays(store, f"{folder.folder}/step-00000020.npz", state(20))  # killed before the JSON was published
+    checkpoint, _, passed = restore(folder, log)
+    assert checkpoint is not None
+    assert (checkpoint.step, passed) == (10, [])
+    assert names(folder, store) == step_files(10)
+
+
+def test_saving_a_step_again_never_leaves_new_arrays_under_the_old_description(folder, log, store, monkeypatch):
+    save(folder, log, 10)
+
+    def killed(*_args, **_keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "publish_json", killed)
+    with pytest.raises(KeyboardInterrupt):
+        folder.save(10, state(11), log.mark(), Clock())
+    assert folder.steps() == []
+
+
+def test_a_description_tells_of_its_file(folder, log, store):
+    save(folder, log, 10)
+    described = Checkpoint.model_validate(store.read_json(f"{folder.folder}/step-00000010.json"))
+    assert described == folder.describe(10)
+    assert described.bytes == store.path(f"{folder.folder}/step-00000010.npz").stat().st_size
+    with pytest.raises(StoreError):
+        folder.describe(11)

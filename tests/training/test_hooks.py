@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from small_dataset import publish_dataset
+
+from podline.errors import DivergenceError
+from podline.recipes.settings import Duration, Recipe
+from podline.training import hooks
+from podline.training.checkpoints import Clock
+from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
+from podline.training.loop import Stretch
+from podline.training.metrics_log import LogMark
+from podline.training.plan import Plan, plan_training
+
+MARK = LogMark(bytes=0, sha256="")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory) -> Plan:
+    """Three epochs of six steps of eight; evaluated every four steps."""
+    manifest = publish_dataset(tmp_path_factory.mktemp("root"), train=50, test=9)
+    recipe = Recipe(
+        name="t", dataset="sample", batch_size=8, duration=Duration(epochs=3), evaluate_every=Duration(steps=4)
+    )
+    return plan_training(recipe, manifest)
+
+
+def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
+    series = {"loss": np.array(losses, np.float32), "correct": np.full(len(losses), 2, np.float32)}
+    return Stretch(series, seconds=0.5 * len(losses), waiting=0.1 * len(losses), step=step, last=last)
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
+def test_a_loss_that_is_no_number_ends_the_run_and_names_step_batch_and_examples(plan, loss):
+    hook = StopOnDivergence(plan.order)
+    hook.after(stretch(9, 1.0, 2.0))
+    with pytest.raises(DivergenceError) as caught:
+        hook.after(stretch(12, 1.0, loss, loss))
+    epoch, ids = plan.order.batch(10)
+    first = ", ".join(map(str, ids))
+    assert epoch == 1
+    assert f"the loss is {np.float32(loss)} at step 11: batch 5 of 6 in epoch 2" in str(caught.value)
+    assert f"8 examples of the training split, the first of them {first};" in str(caught.value)
+
+
+def test_a_line_of_metrics_says_what_the_stretch_was(plan):
+    lines = []
+    clock = RunClock(Clock(wall=100.0, training=10.0, waiting=1.0), time.monotonic())
+    hook = WriteMetrics(lines.append, plan, every=5, clock=clock)
+    for member in (clock, hook):
+        member.after(stretch(9, 1.0, 2.0, 6.0))
+    [line] = lines
+    assert (line.step, line.epoch, line.losses, line.loss) == (9, 1.5, (1.0, 2.0, 6.0), 3.0)
+    assert line.accuracy == 6 / 24
+    assert line.learning_rate == plan.schedule.at(8), "the rate that the last step was taken with"
+    assert line.examples_per_second == pytest.approx(24 / 1.5)
+    assert line.waiting == pytest.approx(0.2)
+    assert line.seconds == pytest.approx(11.5)
+    assert clock.read().waiting == pytest.approx(1.3)
+    assert 100 <= clock.read().wall < 110
+    assert [hook.next_stop(step) for step in (0, 4, 5)] == [5, 5, 10]
+
+
+def test_evaluations_come_when_they_are_due_and_at_the_end(plan):
+    seen = []
+    hook = Evaluate(seen.append, lambda line: None, plan)
+    for step in (2, 4, 6, 8, 17, 18):
+        hook.after(stretch(step, 1.0))
+    hook.at(0)
+    assert seen == [4, 8, 18]
+    assert hook.next_stop(4) == 8
+
+
+class Folder:
+    def __init__(self) -> None:
+        self.saved = []
+
+    def save(self, step, arrays, metrics, clock) -> None:
+        self.saved.append(step)
+
+
+def saver(folder: Folder, arrays=dict, minutes: float = 1e6) -> SaveCheckpoints:
+    clock = RunClock(Clock(), time.monotonic())
+    return SaveCheckpoints(folder, arrays, lambda: MARK, every_steps=6, every_minutes=minutes, clock=clock)  # type: ignore[arg-type]
+
+
+def test_checkpoints_come_every_so_many_steps_and_when_the_loop_ends():
+    folder = Folder()
+    hook = saver(folder)
+    for step in (4, 6, 8, 12, 14):
+        hook.after(stretch(step, 1.0, last=step == 14))
+    assert folder.saved == [6, 12, 14]
+    assert hook.next_stop(6) == 12
+
+
+def test_checkpoints_come_every_so_many_minutes(monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(hooks.time, "monotonic", lambda: now)
+    folder = Folder()
+    hook = saver(folder, minutes=2)
+    for step, now in ((1, 1060.0), (2, 1121.0), (3, 1200.0), (4, 1242.0)):  # noqa: B007 (read by the clock)
+        hook.after(stretch(step, 1.0))
+    assert folder.saved == [2, 4]
+
+
+def test_no_checkpoint_is_written_of_numbers_that_are_not_finite():
+    folder = Folder()
+    hook = saver(folder, lambda: {"seed": np.array([1]), "model/kernel": np.array([1.0, np.nan], np.float32)})
+    with pytest.raises(DivergenceError, match="model/kernel holds numbers that are not finite after step 6"):
+        hook.after(stretch(6, 1.0))
+    assert folder.saved == []

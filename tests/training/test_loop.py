@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from podline.errors import PreemptedError
+from podline.training.loop import Hook, Part, Stretch, next_multiple, run_loop, stop_on_sigterm
+
+
+class Device:
+    """Takes steps whose loss is their number; ``pace`` is what it says a step takes."""
+
+    def __init__(self, start: int = 0, pace: float = 0.01) -> None:
+        self.step, self.pace, self.counts = start, pace, []
+
+    def advance(self, count: int) -> Part:
+        losses = np.arange(self.step + 1, self.step + count + 1, dtype=np.float32)
+        self.step += count
+        self.counts.append(count)
+        return Part({"loss": losses}, seconds=count * self.pace, waiting=count * self.pace / 4)
+
+
+class Recorder(Hook):
+    def __init__(self, every: int | None = None) -> None:
+        self.every, self.seen = every, []
+
+    def next_stop(self, step: int) -> int:
+        return next_multiple(step, self.every) if self.every else super().next_stop(step)
+
+    def after(self, stretch: Stretch) -> None:
+        self.seen.append(stretch)
+
+
+def run(device: Device, total: int, hooks: list[Hook], asked=lambda: False, start: int = 0) -> list[int]:
+    news = []
+    run_loop(device.advance, start, total, hooks=hooks, news=lambda step, part: news.append(step), asked_to_stop=asked)
+    return news
+
+
+def test_the_loop_stops_where_any_hook_wants_and_all_hooks_see_every_stretch():
+    fours, sixes, never = Recorder(4), Recorder(6), Recorder()
+    run(Device(), 13, [fours, sixes, never])
+    assert [stretch.step for stretch in never.seen] == [4, 6, 8, 12, 13]
+    assert fours.seen == sixes.seen == never.seen
+    assert [stretch.first for stretch in never.seen] == [0, 4, 6, 8, 12]
+    assert [stretch.last for stretch in never.seen] == [False] * 4 + [True]
+    assert np.concatenate([stretch.series["loss"] for stretch in never.seen]).tolist() == list(range(1, 14))
+
+
+@pytest.mark.parametrize("start", [1, 5, 11])
+def test_a_run_that_goes_on_has_the_stops_that_it_would_have_had(start):
+    whole, rest = Recorder(4), Recorder(4)
+    run(Device(), 13, [whole])
+    run(Device(start), 13, [rest], start=start)
+    assert [stretch.step for stretch in rest.seen] == [s.step for s in whole.seen if s.step > start]
+
+
+def test_slow_steps_come_in_short_parts_and_add_up_to_the_same_stretches():
+    device, recorder = Device(pace=0.4), Recorder(10)
+    run(device, 10, [recorder])
+    assert max(device.counts) == 2, "a part is about a second"
+    [stretch] = recorder.seen
+    assert stretch.steps == 10
+    assert stretch.seconds == pytest.approx(4.0)
+    assert stretch.waiting == pytest.approx(1.0)
+
+
+def test_the_first_part_is_one_step_and_the_end_is_always_told():
+    device = Device(pace=0.001)
+    news = run(device, 500, [Recorder(100)])
+    assert device.counts[0] == 1
+    assert news[0] == 1
+    assert news[-1] == 500
+
+
+def test_a_run_that_is_asked_to_end_shows_its_hooks_the_steps_so_far_and_raises():
+    device, recorder = Device(pace=0.5), Recorder(10)
+    with pytest.raises(PreemptedError, match="at step 3 of 20"):
+        run(device, 20, [recorder], asked=lambda: device.step >= 3)
+    [stretch] = recorder.seen
+    assert (stretch.step, stretch.last) == (3, True)
+
+
+def test_a_run_that_is_asked_to_end_before_its_first_step_takes_none():
+    device, recorder = Device(), Recorder()
+    with pytest.raises(PreemptedError, match="at step 0 of 20"):
+        run(device, 20, [recorder], asked=lambda: True)
+    assert (device.counts, recorder.seen) == ([], [])
+
+
+def test_a_request_to_end_during_the_last_hooks_still_ends_it():
+    asked = threading.Event()
+
+    class Asking(Hook):
+        def after(self, stretch: Stretch) -> None:
+            asked.set()
+
+    with pytest.raises(PreemptedError, match="at step 5 of 5"):
+        run(Device(), 5, [Asking()], asked=asked.is_set)
+
+
+def test_sigterm_is_a_request_while_the_body_runs_and_what_it_was_afterwards():
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_sigterm() as asked:
+        assert not asked()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    before, answers = signal.getsignal(signal.SIGTERM), []
+
+    def body() -> None:
+        with stop_on_sigterm() as asked:
+            answers.append((asked(), signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert answers == [(False, before)]

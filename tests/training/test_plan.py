@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_dataset import publish_dataset
+
+from podline.data.manifest import Manifest
+from podline.errors import ArtifactError, SettingsError
+from podline.recipes.settings import Duration, Recipe, ScheduleSettings
+from podline.training.plan import plan_training
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Manifest:
+    return publish_dataset(tmp_path, train=50, test=9)
+
+
+def recipe(**values) -> Recipe:
+    return Recipe(name="t", dataset="sample", **({"batch_size": 8, "duration": Duration(epochs=3)} | values))
+
+
+def test_durations_become_steps_of_whole_batches(manifest):
+    plan = plan_training(recipe(evaluate_every=Duration(epochs=0.5)), manifest)
+    assert (plan.order.steps_per_epoch, plan.total_steps, plan.evaluation_steps) == (6, 18, 3)
+    assert (plan.order.count, plan.order.batch_size) == (50, 8)
+    assert plan.epoch(9) == 1.5
+    assert plan.schedule.total == 18
+
+
+def test_evaluation_may_be_left_to_the_end(manifest):
+    assert plan_training(recipe(evaluate_every=None), manifest).evaluation_steps is None
+    assert plan_training(recipe(evaluate_every=Duration(steps=0)), manifest).evaluation_steps is None
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_size": 51}, r"batch_size=51 vs 50 examples .*smaller batch_size"),
+        ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
+        ({"schedule": ScheduleSettings(warmup=Duration(steps=18))}, "warm-up of 18 steps vs 18 steps"),
+    ],
+)
+def test_a_recipe_that_does_not_fit_is_refused(manifest, values, message):
+    with pytest.raises(SettingsError, match=message):
+        plan_training(recipe(**values), manifest)
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_labels_beyond_the_classes_are_refused(manifest, split):
+    document = manifest.model_dump()
+    splits = [dict(info) for info in document["splits"]]
+    splits[split]["class_counts"] = (*splits[split]["class_counts"], 2)
+    wrong = Manifest.model_validate(document | {"splits": splits})
+    with pytest.raises(ArtifactError, match=rf"split {splits[split]['name']} .* label 3 vs 3 classes, labels 0 to 2"):
+        plan_training(recipe(), wrong)
