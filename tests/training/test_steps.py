@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import config as tf_config
+
+from podline.errors import ArtifactError
+from podline.models.build import build_model
+from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
+from podline.training import devices
+from podline.training.losses import cross_entropy
+from podline.training.optimizers import build_optimizer
+from podline.training.schedules import Schedule, build_schedule
+from podline.training.state import TrainingState, set_weights, weights
+from podline.training.steps import ScoringSteps, TrainingSteps
+
+BATCH, STEPS, CLASSES = 8, 6, 3
+
+
+@pytest.fixture(autouse=True)
+def _deterministic():
+    """The same bits every time, and back to normal afterwards."""
+    devices.prepare(0, deterministic=True)
+    yield
+    tf_config.disable_op_determinism()
+
+
+def batches() -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(0)
+    return [
+        {
+            "image": random.integers(0, 256, (BATCH, 8, 8, 3), np.uint8),
+            "label": random.integers(0, CLASSES, BATCH, np.int64),
+        }
+        for _ in range(STEPS)
+    ]
+
+
+def dataset(batches: list[dict[str, np.ndarray]]) -> tf.data.Dataset:
+    columns = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+    return tf.data.Dataset.from_tensor_slices(columns)
+
+
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    batch_size=BATCH,
+    model=ModelSettings(kind="linear", dropout=0.2, l2=1e-2, l2_layers=("classifier",)),
+    optimizer=OptimizerSettings(weight_decay=1e-3),
+    schedule=ScheduleSettings(kind="cosine", learning_rate=0.05, warmup=Part(steps=2)),
+    label_smoothing=0.1,
+    ema_decay=0.7,
+)
+
+
+def schedule() -> Schedule:
+    return build_schedule(RECIPE.schedule, STEPS, STEPS, BATCH)
+
+
+RESNET = RECIPE.model.model_copy(update={"kind": "resnet", "width": 0.25})
+
+
+def fresh_state(settings: ModelSettings = RECIPE.model, decay: float = RECIPE.ema_decay) -> TrainingState:
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    model = build_model(settings, (8, 8, 3), CLASSES, [120.0] * 3, [60.0] * 3)
+    return TrainingState(model, build_optimizer(RECIPE.optimizer), decay)
+
+
+def steps_of(state: TrainingState, first: int = 0) -> TrainingSteps:
+    return TrainingSteps(tf.distribute.get_strategy(), state, schedule(), RECIPE, dataset(batches()[first:]))
+
+
+def equal(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
+    return left.keys() == right.keys() and all(left[name].tobytes() == right[name].tobytes() for name in left)
+
+
+def test_the_inner_loop_does_what_single_steps_by_the_book_do():
+    state, book = fresh_state(RESNET), fresh_state(RESNET)
+    part = steps_of(state).advance(STEPS)
+    assert book.average is not None
+    losses, averages = [], {variable.path: variable.numpy() for variable in book.average.variables}
+    for number, batch in enumerate(batches()):
+        book.optimizer.learning_rate = schedule().at(number)
+        with tf.GradientTape() as tape:
+            logits = book.model(batch["image"], training=True)
+            targets = tf.one_hot(batch["label"], CLASSES) * 0.9 + 0.1 / CLASSES
+            loss = tf.reduce_mean(tf.keras.losses.categorical_crossentropy(targets, logits, from_logits=True))
+            kernel = book.model.get_layer("classifier").kernel
+            loss += 1e-2 * tf.reduce_sum(kernel**2)
+        book.optimizer.apply(tape.gradient(loss, book.model.trainable_variables), book.model.trainable_variables)
+        losses.append(float(loss))
+        rate = 1 - min(0.7, (2 + number) / (11 + number))
+        for variable in book.model.variables:
+            if variable.dtype == "float32":
+                averages[variable.path] += (variable.numpy() - averages[variable.path]) * rate
+    # Two orders of the same float32 operations; a forgotten term or a wrong rate is off by more than 1e-3.
+    np.testing.assert_allclose(part.series["loss"], losses, rtol=2e-5)
+    for ours, theirs in zip(state.model.variables, book.model.variables, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-3, atol=2e-5)
+    assert state.average is not None
+    for variable in state.average.variables:
+        if variable.dtype == "float32":
+            np.testing.assert_allclose(variable.numpy(), averages[variable.path], rtol=1e-3, atol=2e-5)
+    assert state.step == STEPS
+
+
+def test_however_steps_are_cut_into_calls_the_state_and_the_losses_are_the_same_bits():
+    one, many = fresh_state(), fresh_state()
+    whole = steps_of(one).advance(STEPS)
+    steps = steps_of(many)
+    parts = [steps.advance(count) for count in (1, 3, 2)]
+    assert whole.series["loss"].tobytes() == np.concatenate([part.series["loss"] for part in parts]).tobytes()
+    assert whole.series["correct"].sum() == sum(part.series["correct"].sum() for part in parts)
+    assert equal(one.snapshot(), many.snapshot())
+
+
+def test_a_restored_state_goes_on_with_the_same_bits_dropout_included():
+    one = fresh_state()
+    steps = steps_of(one)
+    steps.advance(2)
+    snapshot = one.snapshot()
+    rest = steps.advance(STEPS - 2)
+    other = fresh_state()
+    steps_of(other, first=4).advance(1)  # somewhere else altogether
+    other.restore(snapshot)
+    again = steps_of(other, first=2).advance(STEPS - 2)
+    assert rest.series["loss"].tobytes() == again.series["loss"].tobytes()
+    assert equal(one.snapshot(), other.snapshot())
+    assert any("seed" in name for name in snapshot), "the state of dropout's generator is part of it"
+
+
+def test_without_determinism_steps_work_and_waiting_is_a_part_of_the_time():
+    tf_config.disable_op_determinism()
+    part = steps_of(fresh_state()).advance(STEPS)
+    assert np.isfinite(part.series["loss"]).all()
+    assert 0 <= part.waiting < part.seconds
+
+
+@pytest.mark.parametrize("clock", ["python", "tensorflow"])
+def test_waiting_for_input_is_seen_by_either_clock(clock):
+    if clock == "tensorflow":
+        tf_config.disable_op_determinism()
+
+    def late(labels: np.ndarray) -> np.ndarray:
+        time.sleep(0.05)
+        return labels
+
+    def slowed(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return batch | {"label": tf.ensure_shape(tf.numpy_function(late, [batch["label"]], tf.int64), (BATCH,))}
+
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # or a batch would come while the last is worked on
+    source = dataset(batches()).map(slowed).with_options(options)
+    steps = TrainingSteps(tf.distribute.get_strategy(), fresh_state(), schedule(), RECIPE, source)
+    part = steps.advance(STEPS)
+    assert 0.05 * STEPS <= part.waiting < part.seconds
+
+
+def test_a_snapshot_of_something_else_is_refused_and_changes_nothing():
+    state = fresh_state()
+    snapshot = state.snapshot()
+    kernel = next(name for name in snapshot if name.endswith("kernel"))
+    with pytest.raises(ArtifactError, match=r"holds \d+ arrays vs \d+ variables .* first difference: average/"):
+        state.restore(fresh_state(decay=0.0).snapshot())
+    with pytest.raises(ArtifactError, match=rf"its {kernel} is .*float64.* vs .*float32.* in this model"):
+        state.restore(snapshot | {kernel: snapshot[kernel].astype(np.float64)})
+    assert equal(state.snapshot(), snapshot)
+
+
+def test_weights_move_from_model_to_model_and_do_not_fit_another():
+    state = fresh_state()
+    steps_of(state).advance(2)
+    other = fresh_state().model
+    taken = weights(state.model)
+    assert not any("seed" in name for name in taken)
+    set_weights(other, taken)
+    assert equal(weights(other), taken)
+    name = "classifier/bias"
+    with pytest.raises(ArtifactError, match=r"classifier/bias is \(4,\) vs \(3,\) in the model"):
+        set_weights(other, taken | {name: np.zeros(4, np.float32)})
+
+
+def test_smoothing_moves_a_share_of_the_target_to_all_classes():
+    logits, labels = tf.constant([[2.0, 0.0, -1.0], [0.0, 0.0, 0.0]]), tf.constant([0, 2])
+    log_probabilities = tf.nn.log_softmax(logits).numpy()
+    plain = -log_probabilities[[0, 1], [0, 2]]
+    np.testing.assert_allclose(cross_entropy(labels, logits), plain, rtol=1e-6)
+    smooth = 0.7 * plain - 0.3 * log_probabilities.mean(1)
+    np.testing.assert_allclose(cross_entropy(labels, logits, 0.3), smooth, rtol=1e-6)
+
+
+def test_scoring_counts_each_example_once_and_the_padding_not_at_all():
+    model = fresh_state().model
+    batch = {name: np.concatenate([values, values]) for name, values in batches()[0].items()}
+    mask = (np.arange(2 * BATCH) < 11).astype(np.float32)
+    padded = tf.data.Dataset.from_tensors(batch | {"mask": mask})
+    logits = model(batch["image"][:11], training=False)
+    scoring = ScoringSteps(tf.distribute.get_strategy(), model)
+    score = scoring.score(padded, lambda batches: True)
+    assert score is not None
+    assert score.accuracy == pytest.approx(np.mean(np.argmax(logits, 1) == batch["label"][:11]), abs=0)
+    assert score.loss == pytest.approx(float(np.mean(cross_entropy(batch["label"][:11], logits))), rel=1e-5)
+    assert scoring.score(padded, lambda batches: False) is None
