@@ -12,10 +12,13 @@ from podline.models.network import (
     Convolution,
     Dense,
     GlobalAveragePool,
+    GlobalMaxPool,
     Layer,
+    MaxPool,
     Network,
     Normalise,
     Relu,
+    Scale,
 )
 from podline.recipes.settings import ModelSettings
 
@@ -117,6 +120,25 @@ def test_the_score_by_hand() -> None:
     assert score.storage == 6 + 9 * 3 * 5 + 5 + (5 * 7 + 7)
     places = 2 * 2 * 5
     assert score.operations == 2 * 12 + places * (27 + 26) + places + places + 5 * 4 + 7 * (5 + 4 + 1)
+
+
+def test_the_score_of_pools_scales_and_a_norm_that_cannot_be_folded_by_hand() -> None:
+    network = Network(
+        (4, 4, 3),
+        (
+            Convolution("conv", filters=5, kernel=1),
+            MaxPool("halved", size=2),
+            BatchNorm("norm"),
+            Add("sum", ("norm", "halved")),
+            GlobalMaxPool("pool"),
+            Dense("classifier", units=7),
+            Scale("logits", factor=0.5),
+        ),
+    )
+    score = micronet_score(network)
+    assert score.storage == 3 * 5 + 2 * 5 + (5 * 7 + 7)
+    places = 2 * 2 * 5
+    assert score.operations == 4 * 4 * 5 * (3 + 2) + 3 * places + 2 * places + places + 5 * 3 + 7 * (5 + 4 + 1)
 
 
 def test_only_models_for_cifar100_have_a_score() -> None:
