@@ -12,6 +12,7 @@ from podline.recipes.settings import (
     AugmentationSettings,
     Duration,
     OptimizerSettings,
+    Part,
     Recipe,
     ScheduleSettings,
 )
@@ -22,7 +23,7 @@ RECIPE = Recipe(
     batch_size=128,
     duration=Duration(epochs=60),
     optimizer=OptimizerSettings(kind="sgd", momentum=0.9, nesterov=True, weight_decay=5e-3),
-    schedule=ScheduleSettings(kind="one_cycle", learning_rate=0.2, warmup=Duration(epochs=12)),
+    schedule=ScheduleSettings(kind="one_cycle", learning_rate=0.2, warmup=Part(share=0.2)),
     augmentation=AugmentationSettings(pad=4, flip=True, cutout=8),
     label_smoothing=0.1,
     evaluate_every=Duration(epochs=2),

@@ -12,6 +12,7 @@ from podline.recipes.settings import (
     Duration,
     ModelSettings,
     OptimizerSettings,
+    Part,
     Recipe,
     ScheduleSettings,
 )
@@ -23,7 +24,7 @@ RECIPE = Recipe(
     batch_size=128,
     duration=Duration(epochs=5),
     optimizer=OptimizerSettings(kind="sgd", momentum=0.9, nesterov=True, weight_decay=5e-3),
-    schedule=ScheduleSettings(kind="one_cycle", learning_rate=0.2, warmup=Duration(epochs=1)),
+    schedule=ScheduleSettings(kind="one_cycle", learning_rate=0.2, warmup=Part(share=0.2)),
     augmentation=AugmentationSettings(pad=2),
     label_smoothing=0.1,
 )

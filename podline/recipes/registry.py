@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from podline.errors import SettingsError
-from podline.recipes.settings import Duration, Recipe
+from podline.recipes.settings import Part, Recipe
 from podline.settings import nearest
 
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
@@ -60,7 +60,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         for branch in branches:
             place[branch] = place[branch] or {}
             place = place[branch]
-        if branches and leaf in Duration.model_fields and _is_duration(place):
+        if branches and leaf in Part.model_fields and _is_duration(place):
             place.clear()
         place[leaf] = value
     try:
@@ -72,7 +72,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
 
 
 def _is_duration(place: Mapping[str, Any]) -> bool:
-    return set(place) <= set(Duration.model_fields)
+    return set(place) <= set(Part.model_fields)
 
 
 def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:

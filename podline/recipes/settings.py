@@ -22,7 +22,7 @@ class Duration(Frozen):
     def _one(self) -> Duration:
         given = {name: value for name, value in self if value is not None}
         if len(given) != 1:
-            raise ValueError(f"give exactly one of steps, epochs, examples; given: {given or 'none'}")
+            raise ValueError(f"give exactly one of {', '.join(type(self).model_fields)}; given: {given or 'none'}")
         return self
 
     def in_steps(self, steps_per_epoch: int, batch_size: int) -> int:
@@ -33,6 +33,21 @@ class Duration(Frozen):
             return max(round(self.epochs * steps_per_epoch), 1 if self.epochs else 0)
         examples = self.examples or 0
         return max(examples // batch_size, 1 if examples else 0)
+
+
+class Part(Duration):
+    """A part of a training, given as exactly one of steps, epochs, examples or a share of the whole.
+
+    A share moves with the training's length: a recipe whose warm-up is a share can be run for 2 epochs or for 200.
+    """
+
+    share: float | None = Field(default=None, ge=0, lt=1)
+
+    def of(self, total_steps: int, steps_per_epoch: int, batch_size: int) -> int:
+        """This part of a training of ``total_steps``, in steps."""
+        if self.share is not None:
+            return round(self.share * total_steps)
+        return self.in_steps(steps_per_epoch, batch_size)
 
 
 class ModelSettings(Frozen):
@@ -88,10 +103,10 @@ class ScheduleSettings(Frozen):
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle"] = "cosine"
     learning_rate: float = Field(default=0.1, gt=0)
-    warmup: Duration = Duration(steps=0)
+    warmup: Part = Part(steps=0)
     final: float = Field(default=0.0, ge=0, le=1)
     decay: float = Field(default=0.97, gt=0, le=1)
-    decay_every: Duration = Duration(epochs=1)
+    decay_every: Part = Part(epochs=1)
 
 
 class AugmentationSettings(Frozen):

@@ -98,8 +98,8 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, steps_per_epoch
     Raises:
         SettingsError: the warm-up is not shorter than the training, or ``decay_every`` is nothing.
     """
-    warmup = settings.warmup.in_steps(steps_per_epoch, batch_size)
-    decay_every = settings.decay_every.in_steps(steps_per_epoch, batch_size)
+    warmup = settings.warmup.of(total_steps, steps_per_epoch, batch_size)
+    decay_every = settings.decay_every.of(total_steps, steps_per_epoch, batch_size)
     if warmup >= total_steps:
         raise SettingsError(f"warm-up of {warmup} steps vs {total_steps} steps of training: shorten it or train longer")
     if settings.kind == "exponential" and decay_every < 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podline.recipes.settings import Duration, ModelSettings, Recipe
+from podline.recipes.settings import Duration, ModelSettings, Part, Recipe
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,18 @@ def test_a_duration_in_steps(duration: Duration, steps: int) -> None:
 def test_a_duration_is_given_once(given: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="give exactly one of steps, epochs, examples"):
         Duration(**given)
+
+
+@pytest.mark.parametrize(
+    ("part", "steps"), [(Part(share=0.2), 40), (Part(share=0), 0), (Part(steps=3), 3), (Part(epochs=1), 63)]
+)
+def test_a_part_of_a_training_of_200_steps(part: Part, steps: int) -> None:
+    assert part.of(200, steps_per_epoch=63, batch_size=128) == steps
+
+
+def test_a_part_is_given_once() -> None:
+    with pytest.raises(ValueError, match="give exactly one of steps, epochs, examples, share"):
+        Part(steps=1, share=0.5)
 
 
 @pytest.mark.parametrize(

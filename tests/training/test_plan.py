@@ -7,7 +7,7 @@ from small_dataset import publish_dataset
 
 from podline.data.manifest import Manifest
 from podline.errors import ArtifactError, SettingsError
-from podline.recipes.settings import Duration, Recipe, ScheduleSettings
+from podline.recipes.settings import Duration, Part, Recipe, ScheduleSettings
 from podline.training.plan import plan_training
 
 
@@ -38,7 +38,7 @@ def test_evaluation_may_be_left_to_the_end(manifest):
     [
         ({"batch_size": 51}, r"batch_size=51 vs 50 examples .*smaller batch_size"),
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
-        ({"schedule": ScheduleSettings(warmup=Duration(steps=18))}, "warm-up of 18 steps vs 18 steps"),
+        ({"schedule": ScheduleSettings(warmup=Part(steps=18))}, "warm-up of 18 steps vs 18 steps"),
     ],
 )
 def test_a_recipe_that_does_not_fit_is_refused(manifest, values, message):

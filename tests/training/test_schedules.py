@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from podline.errors import SettingsError
-from podline.recipes.settings import Duration, ScheduleSettings
+from podline.recipes.settings import Part, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
 
 STEPS_PER_EPOCH, BATCH_SIZE = 50, 20
@@ -99,7 +99,7 @@ def test_a_warmup_as_long_as_the_training_is_refused() -> None:
 
 def test_a_decay_without_a_distance_is_refused() -> None:
     with pytest.raises(SettingsError, match="decay_every"):
-        schedule(kind="exponential", decay_every=Duration(steps=0))
+        schedule(kind="exponential", decay_every=Part(steps=0))
 
 
 def test_a_schedule_can_be_drawn_without_tensorflow() -> None:
