@@ -63,6 +63,24 @@ class SanityError(PermanentError):
     exit_code = 7
 
 
+class CredentialsError(PermanentError):
+    """Credentials for Google Cloud that are missing, expired or revoked; says nothing about what they would open."""
+
+    exit_code = 8
+
+
+class QuotaError(PermanentError):
+    """Google Cloud refuses to make a TPU because the project's quota is used up."""
+
+    exit_code = 9
+
+
+class TpuSetupError(PermanentError):
+    """A TPU, its project or its machine that is not set up for the run: only a person can change that."""
+
+    exit_code = 10
+
+
 class TransientError(PodlineError):
     """Trying again, after a delay, may well help. ``retry_delays`` are seconds before the first, second, … retry."""
 
@@ -97,6 +115,40 @@ class PreemptedError(TransientError):
 
     exit_code = 143  # 128 + SIGTERM
     retry_delays = (5.0, 60.0, 300.0)
+
+
+class TpuApiError(TransientError):
+    """The Cloud TPU API does not answer, or answers that it is overloaded."""
+
+
+class TpuUnhealthyError(TransientError):
+    """A TPU that is not READY and HEALTHY, and did not become so by the repairs that its budget allows."""
+
+    retry_delays = (300.0, 900.0, 1800.0)
+
+
+class TpuInUseError(TransientError):
+    """A TPU that a living process has."""
+
+    retry_delays = (300.0, 600.0, 1200.0)
+
+
+class TpuGoneError(TransientError):
+    """A TPU that was preempted or taken away; counted apart from failures, since nothing is wrong."""
+
+    retry_delays = (30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class TpuCapacityError(TransientError):
+    """Google Cloud has no TPU of the kind to give at this time, although the quota would allow it."""
+
+    retry_delays = (600.0, 1800.0, 3600.0)
+
+
+class UnexplainedError(TransientError):
+    """A failure of TensorFlow that no table knows: tried once more, in case it was chance, and then no more."""
+
+    retry_delays = (60.0,)
 
 
 def is_transient(error: BaseException | None) -> bool:

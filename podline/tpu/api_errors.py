@@ -1,0 +1,124 @@
+"""What a failed call to the Cloud TPU API means, in the classes of :mod:`podline.errors`.
+
+An expired credential must look neither like an absent TPU nor like an API that is down. gRPC reports a credential that
+could not be refreshed as UNAVAILABLE (grpc/grpc#19186), which is also what a lost connection is; only the text tells
+them apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import grpc
+from google.api_core import exceptions
+from google.auth import exceptions as auth_exceptions
+from google.rpc import code_pb2
+
+from podline.errors import (
+    CredentialsError,
+    PodlineError,
+    QuotaError,
+    TpuApiError,
+    TpuCapacityError,
+    TpuSetupError,
+    TpuUnhealthyError,
+)
+
+_LOG_IN = (
+    "log in again (`gcloud auth application-default login`), or give the machine a service account, or name a key file "
+    "in GOOGLE_APPLICATION_CREDENTIALS"
+)
+# What google.auth and Google's token servers say of a credential that no waiting makes good.
+_BAD_CREDENTIAL = re.compile(
+    r"invalid_grant|invalid_rapt|invalid_client|unauthorized_client|deleted_client|disabled_client|account_not_found|"
+    r"expired|revoked|reauthentication|refresh_token",
+    re.IGNORECASE,
+)
+_PLUGIN = "Getting metadata from plugin failed"
+# So many requests in a minute: a matter of seconds. All other quotas are a matter of a form to fill in.
+_RATE = re.compile(r"per minute|per second|rate limit|too many requests|qps", re.IGNORECASE)
+_QUOTA = re.compile(r"quota", re.IGNORECASE)
+
+_UNAVAILABLE = frozenset(
+    {code_pb2.UNAVAILABLE, code_pb2.DEADLINE_EXCEEDED, code_pb2.INTERNAL, code_pb2.UNKNOWN, code_pb2.CANCELLED}
+)
+_SETUP: dict[int, str] = {
+    code_pb2.PERMISSION_DENIED: "grant the account the role roles/tpu.admin, and enable the API tpu.googleapis.com",
+    code_pb2.INVALID_ARGUMENT: "correct the node's spec",
+    code_pb2.OUT_OF_RANGE: "correct the node's spec",
+    code_pb2.UNIMPLEMENTED: "check the endpoint; it does not speak the Cloud TPU API, version 2",
+    code_pb2.NOT_FOUND: "check the names of project, zone, network, accelerator and runtime version",
+}
+
+
+class NotFoundError(TpuSetupError):
+    """The API does not know what was asked for."""
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turns every failure of a call to the API into one of Podline's own.
+
+    Args:
+        what: was tried; begins the message.
+    """
+    try:
+        yield
+    except exceptions.GoogleAPICallError as error:
+        raise explain(what, _code(error), error.message or str(error)) from error
+    except exceptions.RetryError as error:
+        raise TpuApiError(f"{what}: {_line(str(error))}") from error
+    except auth_exceptions.DefaultCredentialsError as error:
+        raise CredentialsError(f"{what}: no credentials for Google Cloud; {_LOG_IN}") from error
+    except auth_exceptions.GoogleAuthError as error:
+        raise _auth(what, str(error), retryable=error.retryable) from error
+
+
+def explain(what: str, code: int, message: str) -> PodlineError:
+    """What a status code and its message mean, of a call or of an operation.
+
+    Args:
+        what: was tried; begins the message.
+        code: of ``google.rpc.Code``.
+        message: the server's, or gRPC's.
+    """
+    line = f"{what}: {_line(message)}"
+    if _PLUGIN in message:
+        return _auth(what, message, retryable=False)
+    if code == code_pb2.UNAUTHENTICATED:
+        return CredentialsError(f"{line}; {_LOG_IN}")
+    if code == code_pb2.RESOURCE_EXHAUSTED:
+        return _exhausted(line, message)
+    if code == code_pb2.NOT_FOUND:
+        return NotFoundError(f"{line}; {_SETUP[code]}")
+    if code in _SETUP:
+        return TpuSetupError(f"{line}; {_SETUP[code]}")
+    if code in _UNAVAILABLE:
+        return TpuApiError(line)
+    return TpuUnhealthyError(line)
+
+
+def _exhausted(line: str, message: str) -> PodlineError:
+    if _RATE.search(message):
+        return TpuApiError(line)
+    if _QUOTA.search(message):
+        return QuotaError(f"{line}; ask for more quota, delete nodes that nobody needs, or choose another zone or type")
+    return TpuCapacityError(line)
+
+
+def _auth(what: str, message: str, *, retryable: bool) -> PodlineError:
+    line = f"{what}: {_line(message)}"
+    if _BAD_CREDENTIAL.search(message) and not retryable:
+        return CredentialsError(f"{line}; the credentials are no longer good: {_LOG_IN}")
+    return TpuApiError(f"{line} (the credentials could not be refreshed)")
+
+
+def _code(error: exceptions.GoogleAPICallError) -> int:
+    status = error.grpc_status_code
+    return status.value[0] if isinstance(status, grpc.StatusCode) else code_pb2.UNKNOWN
+
+
+def _line(message: str) -> str:
+    return " ".join(message.split())[:400].rstrip(".")

@@ -1,0 +1,63 @@
+"""The clock that everything about TPUs asks, so that twenty minutes of waiting take no time in a test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Says the time and waits."""
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds."""
+        time.sleep(seconds)
+
+
+class TurnedClock:
+    """A clock that stands still until someone turns it; whoever sleeps on it turns it. Threads may share one."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+        self._lock = threading.Lock()
+
+    def now(self) -> float:
+        """Seconds since 1970, UTC, as far as this clock knows."""
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Turns the clock."""
+        self.turn(seconds)
+
+    def turn(self, seconds: float) -> None:
+        """Moves the time forward."""
+        with self._lock:
+            self._now += max(seconds, 0.0)
+
+
+def in_words(seconds: float) -> str:
+    """A stretch of time for people: ``45 s``, ``20 min``, ``1 h 5 min``."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ([f"{hours} h"] if hours else []) + ([f"{minutes} min"] if minutes else [])
+    return " ".join(parts)

@@ -1,0 +1,131 @@
+"""TPU nodes as the Cloud TPU API describes them, in plain frozen values that need no client library.
+
+The names of states, kinds of health and symptoms are those of ``google.cloud.tpu.v2``; one state is our own,
+:attr:`State.ABSENT`, for a node that the API does not know.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from podline.frozen import Frozen
+
+
+class State(StrEnum):
+    """Where a node is in its life."""
+
+    ABSENT = "ABSENT"
+    STATE_UNSPECIFIED = "STATE_UNSPECIFIED"
+    CREATING = "CREATING"
+    READY = "READY"
+    RESTARTING = "RESTARTING"
+    REIMAGING = "REIMAGING"
+    DELETING = "DELETING"
+    REPAIRING = "REPAIRING"
+    STOPPED = "STOPPED"
+    STOPPING = "STOPPING"
+    STARTING = "STARTING"
+    PREEMPTED = "PREEMPTED"
+    TERMINATED = "TERMINATED"
+    HIDING = "HIDING"
+    HIDDEN = "HIDDEN"
+    UNHIDING = "UNHIDING"
+    UNKNOWN = "UNKNOWN"
+
+
+class Health(StrEnum):
+    """What Google's health monitor says of a node."""
+
+    HEALTH_UNSPECIFIED = "HEALTH_UNSPECIFIED"
+    HEALTHY = "HEALTHY"
+    TIMEOUT = "TIMEOUT"
+    UNHEALTHY_TENSORFLOW = "UNHEALTHY_TENSORFLOW"
+    UNHEALTHY_MAINTENANCE = "UNHEALTHY_MAINTENANCE"
+
+
+class SymptomKind(StrEnum):
+    """What went wrong on a node at some time."""
+
+    SYMPTOM_TYPE_UNSPECIFIED = "SYMPTOM_TYPE_UNSPECIFIED"
+    LOW_MEMORY = "LOW_MEMORY"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    EXECUTE_TIMED_OUT = "EXECUTE_TIMED_OUT"
+    MESH_BUILD_FAIL = "MESH_BUILD_FAIL"
+    HBM_OUT_OF_MEMORY = "HBM_OUT_OF_MEMORY"
+    PROJECT_ABUSE = "PROJECT_ABUSE"
+
+
+class QueueState(StrEnum):
+    """Where a request for TPUs is in Google's queue."""
+
+    STATE_UNSPECIFIED = "STATE_UNSPECIFIED"
+    CREATING = "CREATING"
+    ACCEPTED = "ACCEPTED"
+    PROVISIONING = "PROVISIONING"
+    FAILED = "FAILED"
+    DELETING = "DELETING"
+    ACTIVE = "ACTIVE"
+    SUSPENDING = "SUSPENDING"
+    SUSPENDED = "SUSPENDED"
+    WAITING_FOR_RESOURCES = "WAITING_FOR_RESOURCES"
+
+
+IN_QUEUE = frozenset(
+    {QueueState.CREATING, QueueState.ACCEPTED, QueueState.PROVISIONING, QueueState.WAITING_FOR_RESOURCES}
+)
+"""States of a request that may yet be fulfilled."""
+
+
+class Symptom(Frozen):
+    """One symptom; ``at`` is in seconds since 1970."""
+
+    kind: SymptomKind
+    at: float
+    details: str = ""
+    worker: str = ""
+
+    def age(self, now: float) -> float:
+        """Seconds since the symptom; a symptom from the future, by a clock that is ahead of ours, is new."""
+        return max(now - self.at, 0.0)
+
+
+class Node(Frozen):
+    """A node; ``created`` is in seconds since 1970."""
+
+    name: str
+    state: State
+    health: Health = Health.HEALTH_UNSPECIFIED
+    health_description: str = ""
+    symptoms: tuple[Symptom, ...] = ()
+    accelerator_type: str = ""
+    runtime_version: str = ""
+    created: float = 0.0
+    spot: bool = False
+    queued_resource: str = ""
+    ours: bool = Field(default=False, description="Podline made it")
+
+
+class QueuedResource(Frozen):
+    """A request for nodes in Google's queue; ``problem`` says why one that is FAILED is."""
+
+    name: str
+    state: QueueState
+    nodes: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class NodeSpec(Frozen):
+    """How to make a node."""
+
+    accelerator_type: str = Field(min_length=1, description="for example v4-8")
+    runtime_version: str = Field(min_length=1, description="for example tpu-vm-tf-2.20.0-pjrt")
+    spot: bool = Field(default=False, description="cheaper, and preempted when Google needs it")
+    reserved: bool = Field(default=False, description="from a reservation of the project")
+    queued: bool = Field(default=False, description="through Google's queue instead of at once or not at all")
+    network: str = Field(default="", description="the project's default unless given")
+    subnetwork: str = Field(default="", description="the network's default unless given")
+    external_ip: bool = Field(default=True, description="without one, the subnetwork needs Private Google Access")
+    service_account: str = Field(default="", description="the project's default Compute account unless given")
+    startup_script: str = Field(default="", description="the script itself, run as root at every start")

@@ -1,0 +1,122 @@
+"""Getting a TPU back: stop and start, or delete and make again.
+
+Each function does one whole repair and returns when the node's operations are done; whether the node is well then is
+for the gate to see. An API that does not answer is waited for; whatever else goes wrong is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from podline.errors import QuotaError, TpuApiError, TpuCapacityError, TpuSetupError
+from podline.tpu.clock import Clock, in_words
+from podline.tpu.node import IN_QUEUE, NodeSpec, QueueState, State
+from podline.tpu.settings import TpuSettings
+from podline.tpu.story import Story
+
+if TYPE_CHECKING:
+    from podline.tpu.client import CloudTpu
+
+T = TypeVar("T")
+
+
+class Recovery:
+    """The repairs of one node.
+
+    Args:
+        settings: which node, how to make it, with what delays.
+        api: the Cloud TPU API.
+        clock: asked and slept on.
+        story: is told what takes time.
+    """
+
+    def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, story: Story) -> None:
+        self._settings, self._api, self._clock, self._story = settings, api, clock, story
+
+    def restart(self) -> None:
+        """Stops the node, unless it is stopped, and starts it."""
+        name = self._settings.node
+        node = self._insist(lambda: self._api.node(name))
+        if node is None or node.state is not State.STOPPED:
+            self._insist(lambda: self._api.stop_node(name))
+            self._clock.sleep(self._settings.limits.restart.pause)
+        self._insist(lambda: self._api.start_node(name))
+
+    def recreate(self) -> None:
+        """Deletes the node, if it is there, and makes it again; a request that is in the queue already is kept.
+
+        Raises:
+            TpuSetupError: the settings do not say how to make it; then nothing is deleted.
+        """
+        spec = self._settings.spec
+        if spec is None:
+            raise TpuSetupError(f"node {self._settings.node}: the settings have no spec to make a new one from")
+        limits, deleted = self._settings.limits, self._delete()
+        if deleted:
+            self._clock.sleep(limits.recreate.pause)
+        if spec.queued:
+            self._queue(spec)
+        else:
+            self._create(spec, limits.quota_release if deleted else 0.0)
+
+    def _delete(self) -> bool:
+        """Deletes the node and its request; whether there was anything to delete."""
+        name = self._settings.node
+        node = self._insist(lambda: self._api.node(name))
+        owner = node.queued_resource if node and node.queued_resource else name
+        request = self._insist(lambda: self._api.queued_resource(owner))
+        if request is not None and not (node is None and request.state in IN_QUEUE):
+            self._insist(lambda: self._api.delete_queued_resource(owner))
+            return True
+        if node is not None:
+            self._insist(lambda: self._api.delete_node(name))
+            return True
+        return False
+
+    def _create(self, spec: NodeSpec, quota_patience: float) -> None:
+        """Makes the node; the quota of one just deleted may be free only a while later."""
+        deadline = self._clock.now() + quota_patience
+        while True:
+            try:
+                return self._insist(lambda: self._api.create_node(self._settings.node, spec))
+            except QuotaError:
+                if self._clock.now() >= deadline:
+                    raise
+            self._wait("the quota of the deleted node is not free yet")
+
+    def _queue(self, spec: NodeSpec) -> None:
+        """Asks for the node through the queue, and waits for its turn."""
+        name, limits = self._settings.node, self._settings.limits
+        if self._insist(lambda: self._api.queued_resource(name)) is None:
+            self._insist(lambda: self._api.create_queued_resource(name, spec))
+        deadline = self._clock.now() + limits.queue
+        while True:
+            request = self._insist(lambda: self._api.queued_resource(name))
+            if request is None or request.state not in {*IN_QUEUE, QueueState.ACTIVE}:
+                state = f"{request.state} {request.problem}".strip() if request else "gone"
+                raise TpuCapacityError(f"queue for node {name}: the request is {state}")
+            if request.state is QueueState.ACTIVE:
+                return
+            if self._clock.now() >= deadline:
+                raise TpuCapacityError(
+                    f"queue for node {name}: still {request.state} after {in_words(limits.queue)}; the request keeps "
+                    "its place, and the next attempt goes on waiting"
+                )
+            self._wait(f"the request for a node is {request.state}")
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """Does a call again, within the patience, while the API does not answer."""
+        deadline = self._clock.now() + self._settings.limits.patience
+        while True:
+            try:
+                return call()
+            except TpuApiError as error:
+                if self._clock.now() >= deadline:
+                    raise
+                self._wait(str(error))
+
+    def _wait(self, why: str) -> None:
+        poll = self._settings.limits.poll
+        self._story.waited(self._clock.now(), why, poll)
+        self._clock.sleep(poll)

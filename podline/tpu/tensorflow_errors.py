@@ -1,0 +1,159 @@
+"""Which failures of TensorFlow on a TPU pass by themselves and which stay, told by their messages.
+
+The messages are those known from the field and from the sources: TensorFlow's and XLA's issue trackers, the error
+codes in XLA's documentation, libtpu's initialisation (``xla/stream_executor/tpu/tpu_initializer_helper.cc``), and what
+TensorFlow 2.21 raises on a CPU. First match wins, so what is sure comes before what is vague: "Unable to initialize
+backend 'tpu': ABORTED: The TPU is already in use" is a TPU in use.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from podline.errors import (
+    ArtifactError,
+    DivergenceError,
+    PermanentError,
+    PodlineError,
+    SettingsError,
+    TpuGoneError,
+    TpuInUseError,
+    TpuSetupError,
+    TpuUnhealthyError,
+    UnexplainedError,
+)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A kind of message: what it looks like, what it means, and what to do about it."""
+
+    pattern: str
+    error: type[PodlineError]
+    meaning: str
+
+    def matches(self, message: str) -> bool:
+        """Whether a message is of this kind."""
+        return re.search(self.pattern, message, re.IGNORECASE | re.DOTALL) is not None
+
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        r"already in use by|already in used by|(accel|vfio)\S*.{0,80}device or resource busy",
+        TpuInUseError,
+        "another process has the TPU",
+    ),
+    # Those that stay.
+    Known(
+        r"ran out of memory in memory space|exceeded hbm capacity|that was not possible\. there are|"
+        r"hbm_out_of_memory|allocation .{0,80}exceeds .{0,40}hbm",
+        SettingsError,
+        "the step does not fit into the TPU's memory; make batch_size smaller, or the model",
+    ),
+    Known(
+        r"oom when allocating tensor",
+        SettingsError,
+        "the step does not fit into this machine's memory; make batch_size smaller, or the model",
+    ),
+    Known(
+        r"unsupported operations when trying to compile|opkernel for xla_|unsupported (data )?type for tpu|"
+        r"not supported on tpu|op type not registered|could not find registered transfer manager",
+        SettingsError,
+        "the model does something that a TPU cannot do",
+    ),
+    Known(
+        r"must be a compile-time constant|dynamic (shape|dimension|size)s? .{0,80}not (supported|implemented)",
+        SettingsError,
+        "the model has shapes that are only known when it runs, which a TPU cannot do",
+    ),
+    Known(
+        r"opkernel was registered to support op 'configuredistributedtpu'|please provide a tpu name to connect to",
+        TpuSetupError,
+        "this machine has no TPU, or its TensorFlow is not the build for TPUs (install the extra `tpu`)",
+    ),
+    Known(
+        r"(accel|vfio)\S*.{0,80}permission denied|permission denied.{0,80}/dev/(accel|vfio)",
+        TpuSetupError,
+        "this user may not open the TPU's device",
+    ),
+    Known(
+        r"libtpu\S* .{0,40}(not found|no such file|cannot open)|pjrt.{0,60}version|libtpu.{0,60}version",
+        TpuSetupError,
+        "the libtpu of this machine does not go with its TensorFlow",
+    ),
+    Known(
+        r"received a label value of|label.{0,40}out of range|indices\[.{0,40}is not in \[0,",
+        ArtifactError,
+        "an example has a label that the model has no class for",
+    ),
+    Known(r"tensor had (nan|inf|-inf)", DivergenceError, "the loss is no longer a finite number"),
+    Known(
+        r"incompatible shapes|shapes must be equal|must be divisible|not divisible by|"
+        r"dimensions (must be equal|of inputs should match)",
+        SettingsError,
+        "sizes that do not go together",
+    ),
+    # Those that pass.
+    Known(
+        r"preempt|unexpected peer|incarnation|session \S+ is not found|shutting down|shut ?down barrier|sigterm",
+        TpuGoneError,
+        "the TPU's machine is going away, or came back as another one",
+    ),
+    Known(
+        r"socket closed|failed to connect to (all addresses|remote)|connection (reset|refused|timed out)|broken pipe|"
+        r"unable to (establish connection|find destination)|deadline ?exceeded|rpc failed|"
+        r"name resolution|transport (is )?clos|keepalive",
+        TpuUnhealthyError,
+        "the connection to the TPU was lost",
+    ),
+    Known(
+        r"unable to initialize backend|tpu initialization failed|failed to (get|build|find).{0,60}topology|mesh|"
+        r"slice health check|core halted|device halted|bad hardware status|tpu system has not been initialized|"
+        r"no tpu devices|tpus? not found|unhealthy|launch group",
+        TpuUnhealthyError,
+        "the TPU did not start, or stopped working",
+    ),
+)
+
+# What each class of tf.errors says by itself, where its message says nothing that is known.
+_PASSES = frozenset({"UnavailableError", "AbortedError", "DeadlineExceededError", "CancelledError"})
+_UNCLEAR = frozenset({"InternalError", "UnknownError", "DataLossError", "FailedPreconditionError", "OpError"})
+_STAYS = frozenset(
+    {
+        "AlreadyExistsError",
+        "InvalidArgumentError",
+        "NotFoundError",
+        "OutOfRangeError",
+        "PermissionDeniedError",
+        "ResourceExhaustedError",
+        "UnauthenticatedError",
+        "UnimplementedError",
+    }
+)
+_LENGTH = 500
+
+
+def explain(kind: str, message: str) -> PodlineError | None:
+    """What a failure means.
+
+    Args:
+        kind: the name of the exception's class.
+        message: what it says.
+
+    Returns:
+        The error to raise instead, with the message in it; None for a failure that is not TensorFlow's, by class or
+        message, and so a bug of ours or of Python's.
+    """
+    line = " ".join(message.split())
+    line = line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…"
+    for known in KNOWN:
+        if known.matches(message):
+            return known.error(f"{known.meaning} ({kind}: {line})")
+    if kind in _PASSES:
+        return TpuUnhealthyError(f"the TPU did not answer ({kind}: {line})")
+    if kind in _UNCLEAR:
+        return UnexplainedError(f"TensorFlow failed in a way that is not known; tried once more ({kind}: {line})")
+    if kind in _STAYS:
+        return PermanentError(f"TensorFlow refuses ({kind}: {line})")
+    return None

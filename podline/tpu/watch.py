@@ -1,0 +1,197 @@
+"""Looks after a TPU while a training runs on it: its health, what its machine announces, and the training's progress.
+
+The training itself does not need the API: an API that does not answer, or expired credentials, end nothing. That a
+training gives no sign of life although its TPU says HEALTHY is the supervisor's to see; the gate restarts the node
+then, before its next use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from podline.errors import PodlineError, TpuGoneError, TpuUnhealthyError
+from podline.frozen import Frozen
+from podline.tpu import notices
+from podline.tpu.clock import Clock, in_words
+from podline.tpu.node import Health, State
+from podline.tpu.settings import Limits, MachineSettings, TpuSettings
+
+if TYPE_CHECKING:
+    from podline.tpu.client import CloudTpu
+
+
+class Course(StrEnum):
+    """What becomes of the training."""
+
+    GO_ON = "go on"
+    SAVE_AND_END = "checkpoint and end"
+    END_NOW = "end now"
+
+
+class Sight(Frozen):
+    """What is seen at a time; times are in seconds.
+
+    Attributes:
+        state: the node's; None as long as the API does not say.
+        health: the node's.
+        unhealthy_for: how long it has not been healthy.
+        silent_for: how long the training has shown no progress.
+        end_announced: why the machine is about to be taken away; empty if it is not.
+    """
+
+    state: State | None = None
+    health: Health = Health.HEALTH_UNSPECIFIED
+    unhealthy_for: float = 0.0
+    silent_for: float = 0.0
+    end_announced: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What becomes of the training, why, and what is raised when it has ended."""
+
+    course: Course
+    why: str = ""
+    error: type[PodlineError] = TpuUnhealthyError
+
+
+GO_ON = Verdict(Course.GO_ON)
+
+_TAKEN = frozenset(
+    {
+        State.PREEMPTED,
+        State.TERMINATED,
+        State.ABSENT,
+        State.DELETING,
+        State.STOPPING,
+        State.STOPPED,
+    }
+)
+_CERTAIN = frozenset({State.READY, State.UNKNOWN, State.STATE_UNSPECIFIED})
+UNHEALTHY = frozenset({Health.TIMEOUT, Health.UNHEALTHY_TENSORFLOW, Health.UNHEALTHY_MAINTENANCE})
+"""Health that says that something is wrong; HEALTH_UNSPECIFIED says nothing."""
+
+
+def judge(sight: Sight, limits: Limits) -> Verdict:
+    """What becomes of a training, from the gravest case to none; first match wins.
+
+    ===================================================== ======================================
+    seen                                                  course
+    ===================================================== ======================================
+    taken away: preempted, deleted, stopped               end now
+    on its way to somewhere: repaired, restarted, hidden  end now
+    its end is announced                                  checkpoint and end
+    unhealthy, and no progress for ``limits.stall``       end now
+    under maintenance                                     checkpoint and end
+    unhealthy for ``limits.unhealthy``                    checkpoint and end
+    all else, and an API that does not answer             go on
+    ===================================================== ======================================
+    """
+    if sight.state in _TAKEN:
+        return Verdict(Course.END_NOW, f"the node is {sight.state}", TpuGoneError)
+    if sight.state is not None and sight.state not in _CERTAIN:
+        return Verdict(Course.END_NOW, f"the node is {sight.state}")
+    if sight.end_announced:
+        return Verdict(Course.SAVE_AND_END, sight.end_announced, TpuGoneError)
+    if sight.health not in UNHEALTHY:
+        return GO_ON
+    if sight.silent_for >= limits.stall:
+        return Verdict(Course.END_NOW, f"the node is {sight.health}, and no progress for {in_words(sight.silent_for)}")
+    if sight.health is Health.UNHEALTHY_MAINTENANCE:
+        return Verdict(Course.SAVE_AND_END, "the node is under maintenance")
+    if sight.unhealthy_for >= limits.unhealthy:
+        return Verdict(Course.SAVE_AND_END, f"the node has been {sight.health} for {in_words(sight.unhealthy_for)}")
+    return GO_ON
+
+
+class Watch:
+    """Looks at a node and its machine in turns, each as often as it is worth.
+
+    Args:
+        settings: which node, on which machine, how often.
+        api: the Cloud TPU API.
+        clock: asked, never slept on.
+        log: is told once when the API stops answering, and once when it answers again.
+    """
+
+    def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, log: Callable[[str], None]) -> None:
+        self._settings, self._api, self._clock, self._log = settings, api, clock, log
+        self._sight = Sight()
+        self._unhealthy_since: float | None = None
+        self._next_node = self._next_notice = clock.now()
+        self._answers = True
+
+    def look(self, silent_for: float) -> Verdict:
+        """A look at what is due, and what is to be done.
+
+        Args:
+            silent_for: seconds since the training last showed progress.
+        """
+        now, limits = self._clock.now(), self._settings.limits
+        if self._settings.machine is not None and now >= self._next_notice:
+            self._next_notice = now + limits.notice_poll
+            self._look_at_machine(self._settings.machine, now)
+        if now >= self._next_node:
+            self._next_node = now + limits.poll
+            self._look_at_node(now)
+        lasting = 0.0 if self._unhealthy_since is None else now - self._unhealthy_since
+        self._sight = self._sight.model_copy(update={"silent_for": silent_for, "unhealthy_for": lasting})
+        return judge(self._sight, limits)
+
+    def _look_at_machine(self, machine: MachineSettings, now: float) -> None:
+        announced = notices.end_announced(machine, now, self._settings.limits.maintenance_lead)
+        self._sight = self._sight.model_copy(update={"end_announced": announced})
+
+    def _look_at_node(self, now: float) -> None:
+        try:
+            node = self._api.node(self._settings.node)
+        except PodlineError as error:
+            self._say(f"the TPU's health is not known, and the training goes on: {error}", answers=False)
+            return
+        self._say("the TPU's health is known again", answers=True)
+        state, health = (node.state, node.health) if node else (State.ABSENT, Health.HEALTH_UNSPECIFIED)
+        if health not in UNHEALTHY:
+            self._unhealthy_since = None
+        elif self._unhealthy_since is None:
+            self._unhealthy_since = now
+        self._sight = self._sight.model_copy(update={"state": state, "health": health})
+
+    def _say(self, line: str, *, answers: bool) -> None:
+        if answers is not self._answers:
+            self._log(line)
+        self._answers = answers
+
+
+@contextlib.contextmanager
+def watching(
+    watch: Watch, silent_for: Callable[[], float], act: Callable[[Verdict], None], every: float
+) -> Iterator[None]:
+    """While the body runs, a thread looks; the first verdict that is not to go on is acted on, and ends the looking.
+
+    Args:
+        watch: what to look with.
+        silent_for: seconds since the training last showed progress.
+        act: ends the training; called in the thread, at most once.
+        every: seconds between two looks.
+    """
+    over = threading.Event()
+
+    def looks() -> None:
+        while not over.wait(every):
+            verdict = watch.look(silent_for())
+            if verdict.course is not Course.GO_ON:
+                act(verdict)
+                return
+
+    thread = threading.Thread(target=looks, name="tpu-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,63 @@
+"""A node of the stand-in with all that it takes to use it, in one value."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from standin.cloud import NODE, Cloud
+from standin.servers import serving
+from standin.timeline import Script
+
+from podline.tpu.client import CloudTpu
+from podline.tpu.clock import TurnedClock
+from podline.tpu.gate import admitted
+from podline.tpu.node import NodeSpec
+from podline.tpu.settings import ApiSettings, TpuSettings
+from podline.tpu.story import Story
+
+NOON = 1_800_000_000.0
+SPEC = NodeSpec(accelerator_type="v4-8", runtime_version="tpu-vm-tf-2.20.0-pjrt")
+
+
+def api_settings(address: str, **changes: Any) -> ApiSettings:
+    """Settings for a stand-in's address."""
+    return ApiSettings(project="test-project", zone="us-central2-b", endpoint=address, insecure=True, **changes)
+
+
+@dataclass
+class Bench:
+    """The stand-in and a client for it, on one clock."""
+
+    clock: TurnedClock
+    cloud: Cloud
+    api: CloudTpu
+    settings: TpuSettings
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.story = Story(log=self.lines.append)
+
+    def admitted(self) -> contextlib.AbstractContextManager[None]:
+        """The way through the gate."""
+        return admitted(self.settings, self.api, self.clock, self.story)
+
+    def events(self) -> list[str]:
+        """The kinds of what happened, in order."""
+        return [str(entry.event) for entry in self.story.entries]
+
+
+@contextlib.contextmanager
+def bench(
+    folder: Path, script: Script | None = None, clock: TurnedClock | None = None, **changes: Any
+) -> Iterator[Bench]:
+    """A stand-in that serves; ``changes`` are settings."""
+    clock = clock or TurnedClock(NOON)
+    cloud = Cloud(clock, script or Script())
+    with serving(cloud) as address:
+        api = api_settings(address)
+        given: dict[str, Any] = {"node": NODE, "api": api, "spec": SPEC, "folder": str(folder), **changes}
+        yield Bench(clock, cloud, CloudTpu(api, clock), TpuSettings(**given))

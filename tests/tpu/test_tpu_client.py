@@ -1,0 +1,344 @@
+"""The client against a real gRPC server: what it reads, what it asks for, and what it makes of every failure."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import google.auth.transport.grpc
+import google.auth.transport.requests
+import grpc
+import pytest
+from google.cloud import tpu_v2
+from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+from google.oauth2.credentials import Credentials
+from google.rpc import code_pb2
+from pydantic import ValidationError
+from standin.bench import NOON, SPEC, Bench, api_settings, bench
+from standin.cloud import NODE, Cloud
+from standin.servers import serving
+from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Attempt, Outage, Script, life
+
+from podline import errors
+from podline.tpu.api_errors import explain
+from podline.tpu.client import CloudTpu
+from podline.tpu.clock import TurnedClock
+from podline.tpu.messages import node_from
+from podline.tpu.node import Health, Node, QueueState, State, Symptom, SymptomKind
+
+
+def test_a_node_is_read_with_its_symptoms_and_their_ages(tmp_path: Path) -> None:
+    script = Script(life=life("READY/HEALTHY 40, READY/UNHEALTHY_TENSORFLOW+HBM_OUT_OF_MEMORY"), spot=True)
+    with bench(tmp_path, script) as it:
+        well = it.api.node(NODE)
+        it.clock.turn(45.5)
+        unwell = it.api.node(NODE)
+    expected = Node(
+        name=NODE,
+        state=State.READY,
+        health=Health.HEALTHY,
+        accelerator_type="v4-8",
+        runtime_version="tpu-vm-tf-2.20.0-pjrt",
+        created=NOON,
+        spot=True,
+    )
+    assert well == expected
+    symptom = Symptom(kind=SymptomKind.HBM_OUT_OF_MEMORY, at=NOON + 40, details="of the script")
+    assert unwell == expected.model_copy(
+        update={
+            "health": Health.UNHEALTHY_TENSORFLOW,
+            "health_description": "night says UNHEALTHY_TENSORFLOW",
+            "symptoms": (symptom,),
+        }
+    )
+    assert symptom.age(it.clock.now()) == 5.5
+
+
+def test_no_node_is_none_and_no_error(tmp_path: Path) -> None:
+    with bench(tmp_path, Script(life=None)) as it:
+        assert it.api.node(NODE) is None
+        assert it.api.queued_resource(NODE) is None
+        assert it.api.nodes() == ()
+        it.api.delete_node(NODE)
+        it.api.delete_queued_resource(NODE)
+
+
+def test_lists_are_read_to_the_last_page(tmp_path: Path) -> None:
+    with bench(tmp_path) as it:
+        for name in ("e", "d", "c", "b"):
+            it.cloud.add(name, life("STOPPED"))
+            it.api.create_queued_resource(f"q-{name}", SPEC)
+        assert [node.name for node in it.api.nodes()] == ["b", "c", "d", "e", NODE]
+        assert [queued.name for queued in it.api.queued_resources()] == ["q-b", "q-c", "q-d", "q-e"]
+
+
+def test_a_value_that_this_release_does_not_know_is_unknown_and_no_warning() -> None:
+    raw = tpu_v2.Node.pb(tpu_v2.Node(name="n"))
+    raw.state, raw.health = 77, 78
+    raw.symptoms.add().symptom_type = 79
+    node = node_from(tpu_v2.Node.wrap(raw))
+    assert (node.state, node.health) == (State.UNKNOWN, Health.HEALTH_UNSPECIFIED)
+    assert node.symptoms[0].kind is SymptomKind.SYMPTOM_TYPE_UNSPECIFIED
+
+
+def test_our_names_are_those_of_the_api() -> None:
+    assert set(State) - {State.ABSENT} == set(tpu_v2.Node.State.__members__)
+    assert set(Health) == set(tpu_v2.Node.Health.__members__)
+    assert set(SymptomKind) == set(tpu_v2.Symptom.SymptomType.__members__)
+    assert set(QueueState) == set(tpu_v2.QueuedResourceState.State.__members__)
+
+
+def test_operations_are_awaited_on_our_clock(tmp_path: Path) -> None:
+    with bench(tmp_path, Script(stops=(Attempt(30),), starts=(Attempt(60),), creates=(Attempt(120),))) as it:
+        it.api.stop_node(NODE)
+        assert it.cloud.now == 30
+        assert _state(it) is State.STOPPED
+        it.api.start_node(NODE)
+        assert it.cloud.now == 90
+        assert _state(it) is State.READY
+        it.api.delete_node(NODE)
+        assert it.cloud.now == 110
+        assert it.api.node(NODE) is None
+        it.api.create_node(NODE, SPEC)
+        assert it.cloud.now == 230
+    assert it.cloud.calls == [(0, "stop", NODE), (30, "start", NODE), (90, "delete", NODE), (110, "create", NODE)]
+
+
+def test_a_node_is_made_as_its_spec_says(tmp_path: Path) -> None:
+    spec = SPEC.model_copy(
+        update={
+            "spot": True,
+            "network": "net",
+            "subnetwork": "sub",
+            "external_ip": False,
+            "service_account": "tpu@test-project.iam.gserviceaccount.com",
+            "startup_script": "#!/bin/sh\necho up\n",
+        }
+    )
+    with bench(tmp_path, Script(life=None)) as it:
+        it.api.create_node(NODE, spec)
+        made = it.cloud.get_node(NODE)
+        found = it.api.node(NODE)
+        assert found is not None
+    assert (found.ours, found.spot, found.accelerator_type) == (True, True, "v4-8")
+    assert made.runtime_version == "tpu-vm-tf-2.20.0-pjrt"
+    assert made.metadata == {"startup-script": "#!/bin/sh\necho up\n"}
+    assert made.service_account.email == "tpu@test-project.iam.gserviceaccount.com"
+    network = made.network_config
+    assert (network.network, network.subnetwork, network.enable_external_ips) == ("net", "sub", False)
+
+
+def test_a_node_through_the_queue(tmp_path: Path) -> None:
+    spec = SPEC.model_copy(update={"spot": True, "queued": True})
+    with bench(tmp_path, Script(life=None, turns=(Attempt(600),))) as it:
+        it.api.create_queued_resource(NODE, spec)
+        queued = it.api.queued_resource(NODE)
+        assert queued is not None
+        assert (queued.state, queued.nodes) == (QueueState.WAITING_FOR_RESOURCES, (NODE,))
+        assert "spot" in it.cloud.get_request(NODE)
+        it.clock.turn(600)
+        queued, node = it.api.queued_resource(NODE), it.api.node(NODE)
+        assert queued is not None
+        assert node is not None
+        assert (queued.state, node.state, node.queued_resource) == (QueueState.ACTIVE, State.READY, NODE)
+        it.api.delete_queued_resource(NODE)
+        assert it.api.node(NODE) is it.api.queued_resource(NODE) is None
+
+
+def test_an_operation_that_fails_or_does_not_end_is_said(tmp_path: Path) -> None:
+    script = Script(
+        stops=(Attempt(30, code=code_pb2.INTERNAL, message="an internal error"),),
+        starts=(Attempt(7200),),
+        life=life("READY/HEALTHY 3000, STOPPED"),
+    )
+    with bench(tmp_path, script) as it:
+        with pytest.raises(errors.TpuUnhealthyError, match="stop node night: an internal error"):
+            it.api.stop_node(NODE)
+        it.clock.turn(3000)
+        with pytest.raises(errors.TpuUnhealthyError, match="start node night: not done after 30 min"):
+            it.api.start_node(NODE)
+
+
+def test_an_api_that_is_down_while_an_operation_goes_on_is_waited_for(tmp_path: Path) -> None:
+    with bench(tmp_path, Script(stops=(Attempt(100),), outages=(Outage(5, 300),))) as it:
+        it.api.stop_node(NODE)
+        assert it.cloud.now == 300
+
+
+def test_what_cannot_be_done_in_a_state_is_refused(tmp_path: Path) -> None:
+    with bench(tmp_path) as it:
+        with pytest.raises(errors.TpuUnhealthyError, match="start is not supported while in state READY"):
+            it.api.start_node(NODE)
+        with pytest.raises(errors.TpuUnhealthyError, match="already exists"):
+            it.api.create_node(NODE, SPEC)
+        with pytest.raises(errors.TpuUnhealthyError, match="was not found"):
+            it.api.stop_node("other")
+
+
+@pytest.mark.parametrize(
+    ("attempt", "error", "words"),
+    [
+        (NO_QUOTA, errors.QuotaError, "Limit: 8 in zone us-central2-b; ask for more quota"),
+        (NO_CAPACITY, errors.TpuCapacityError, "no more capacity"),
+        (
+            Attempt(
+                code=code_pb2.RESOURCE_EXHAUSTED,
+                message="Quota exceeded for quota metric 'CreateNode requests' and limit 'per minute'",
+            ),
+            errors.TpuUnhealthyError,
+            "per minute",
+        ),
+        (
+            Attempt(code=code_pb2.INVALID_ARGUMENT, message='invalid accelerator "v99-8"', at_once=True),
+            errors.TpuSetupError,
+            "correct the node's spec",
+        ),
+    ],
+)
+def test_a_node_that_cannot_be_made(
+    tmp_path: Path, attempt: Attempt, error: type[errors.PodlineError], words: str
+) -> None:
+    with bench(tmp_path, Script(life=None, creates=(attempt,))) as it, pytest.raises(error, match=words) as caught:
+        it.api.create_node(NODE, SPEC)
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "error"),
+    [
+        (code_pb2.UNAVAILABLE, "The service is currently unavailable.", errors.TpuApiError),
+        (code_pb2.DEADLINE_EXCEEDED, "Deadline Exceeded", errors.TpuApiError),
+        (code_pb2.INTERNAL, "internal error", errors.TpuApiError),
+        (code_pb2.UNAUTHENTICATED, EXPIRED_MESSAGE, errors.CredentialsError),
+        (code_pb2.PERMISSION_DENIED, "Permission 'tpu.nodes.get' denied", errors.TpuSetupError),
+        (code_pb2.RESOURCE_EXHAUSTED, "Quota exceeded: 300 requests per minute", errors.TpuApiError),
+        (code_pb2.UNIMPLEMENTED, "Method not found!", errors.TpuSetupError),
+    ],
+)
+def test_an_api_that_answers_otherwise(
+    tmp_path: Path, code: int, message: str, error: type[errors.PodlineError]
+) -> None:
+    with bench(tmp_path, Script(outages=(Outage(0, 10, code, message),))) as it:
+        for call in (lambda: it.api.node(NODE), it.api.nodes, lambda: it.api.stop_node(NODE)):
+            with pytest.raises(error) as caught:
+                call()
+            assert type(caught.value) is error
+            assert message.rstrip(".") in str(caught.value)
+
+
+def test_an_api_that_is_not_there() -> None:
+    api = CloudTpu(api_settings("127.0.0.1:9", call_timeout=2), TurnedClock())
+    with pytest.raises(errors.TpuApiError, match="node night: failed to connect"):
+        api.node(NODE)
+
+
+def test_only_an_endpoint_on_this_machine_goes_without_tls() -> None:
+    with pytest.raises(ValidationError, match="only an endpoint on this machine"):
+        api_settings("tpu.example.com:443")
+    with pytest.raises(ValidationError, match="only an endpoint on this machine"):
+        api_settings("localhost.example.com:443")
+
+
+TOKENS = {
+    "expired": (400, b'{"error": "invalid_grant", "error_description": "Token has been expired or revoked."}'),
+    "reauthentication": (400, b'{"error": "invalid_grant", "error_subtype": "invalid_rapt"}'),
+    "deleted": (401, b'{"error": "deleted_client", "error_description": "The OAuth client was deleted."}'),
+    "down": (503, b"try again later"),
+}
+
+
+@contextlib.contextmanager
+def token_server(status: int, body: bytes) -> Iterator[str]:
+    """What Google's token server says to a refresh."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/token"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("case", "error"),
+    [
+        ("expired", errors.CredentialsError),
+        ("reauthentication", errors.CredentialsError),
+        ("deleted", errors.CredentialsError),
+        ("down", errors.TpuApiError),
+    ],
+)
+def test_credentials_that_cannot_be_refreshed_are_no_absent_tpu(
+    tmp_path: Path, case: str, error: type[errors.PodlineError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way that Google's client goes: google.auth, gRPC's plugin for credentials, a secure channel."""
+    monkeypatch.setattr("google.auth._exponential_backoff.time.sleep", lambda _seconds: None)
+    socket = f"unix:{tmp_path}/s"
+    local = grpc.LocalConnectionType.UDS
+    cloud = Cloud(TurnedClock(NOON))
+    with serving(cloud, (socket, grpc.local_server_credentials(local))), token_server(*TOKENS[case]) as tokens:
+        credentials = Credentials(None, "refresh", token_uri=tokens, client_id="id", client_secret="")
+        plugin = google.auth.transport.grpc.AuthMetadataPlugin(credentials, google.auth.transport.requests.Request())
+        channel = grpc.secure_channel(
+            socket,
+            grpc.composite_channel_credentials(
+                grpc.local_channel_credentials(local), grpc.metadata_call_credentials(plugin)
+            ),
+        )
+        client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
+        with pytest.raises(error) as caught:
+            CloudTpu(api_settings("127.0.0.1:9"), cloud.clock, client).node(NODE)
+        channel.close()
+    assert type(caught.value) is error
+    assert ("gcloud auth application-default login" in str(caught.value)) == (error is errors.CredentialsError)
+
+
+def test_no_credentials_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    settings = api_settings("127.0.0.1:9").model_copy(update={"insecure": False})
+    with pytest.raises(errors.CredentialsError, match="no credentials for Google Cloud"):
+        CloudTpu(settings, TurnedClock())
+
+
+def test_an_unknown_code_is_the_nodes_trouble() -> None:
+    assert type(explain("x", code_pb2.FAILED_PRECONDITION, "no")) is errors.TpuUnhealthyError
+    assert len(str(explain("x", code_pb2.ABORTED, "long\n" * 1000))) < 500
+
+
+def test_only_the_client_imports_googles() -> None:
+    modules = ["api_errors", "client", "messages"]
+    code = (
+        "import sys, pathlib, importlib, podline.tpu\n"
+        "for file in pathlib.Path(podline.tpu.__path__[0]).glob('*.py'):\n"
+        f"    file.stem in {[*modules, '__init__']} or importlib.import_module(f'podline.tpu.{{file.stem}}')\n"
+        "heavy = {'grpc', 'tensorflow', 'google.cloud.tpu_v2', 'google.auth', 'prefect'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def _state(it: Bench) -> State:
+    node = it.api.node(NODE)
+    assert node is not None
+    return node.state

@@ -1,0 +1,191 @@
+"""The gate over random time lines: it ends, in what it says it ends in, and does nothing that it must not."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from google.rpc import code_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from standin.bench import NOON, SPEC, Bench, bench
+from standin.cloud import NODE
+from standin.timeline import Attempt, Outage, Phase, Script
+
+from podline.errors import PodlineError
+from podline.tpu.clock import TurnedClock
+from podline.tpu.node import Health, State, SymptomKind
+from podline.tpu.settings import Limits, MachineSettings
+
+LIMITS = Limits(queue=3600)
+# Every rung of the ladder with the longest waits that it may have: for the node, for the API, for its operations.
+LONGEST = 60 * 3600.0
+
+STATES = sorted(set(State) - {State.ABSENT})
+DURATIONS = st.sampled_from([5.0, 45.0, 300.0, 1100.0, 1300.0, 5000.0])
+PHASES = st.builds(
+    Phase,
+    state=st.one_of(st.just("READY"), st.sampled_from(STATES)),
+    health=st.one_of(st.just("HEALTHY"), st.sampled_from(sorted(Health))),
+    seconds=DURATIONS,
+    symptom=st.one_of(st.just(""), st.just(""), st.sampled_from(sorted(SymptomKind))),
+)
+LIVES = st.lists(PHASES, min_size=1, max_size=5).map(tuple)
+CODES = st.sampled_from(
+    [
+        (code_pb2.OK, ""),
+        (code_pb2.OK, ""),
+        (code_pb2.INTERNAL, "internal"),
+        (code_pb2.UNAVAILABLE, "unavailable"),
+        (code_pb2.FAILED_PRECONDITION, "not in this state"),
+        (code_pb2.RESOURCE_EXHAUSTED, "There is no more capacity in the zone"),
+        (code_pb2.RESOURCE_EXHAUSTED, "Quota limit has been exceeded"),
+        (code_pb2.NOT_FOUND, "not found"),
+        (code_pb2.INVALID_ARGUMENT, "no such thing"),
+    ]
+)
+ATTEMPTS = st.lists(
+    st.builds(
+        lambda seconds, life, code, at_once: Attempt(seconds, life, *code, at_once=at_once),
+        DURATIONS,
+        LIVES,
+        CODES,
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+OUTAGES = st.lists(
+    st.builds(
+        lambda start, length, lost: Outage(start, start + length, lost=lost),
+        st.floats(0, 8000),
+        st.sampled_from([1.0, 60.0, 600.0, 1500.0]),
+        st.booleans(),
+    ),
+    max_size=3,
+).map(tuple)
+SCRIPTS = st.builds(
+    Script,
+    life=st.one_of(st.none(), LIVES),
+    stops=ATTEMPTS,
+    starts=ATTEMPTS,
+    deletes=ATTEMPTS,
+    creates=ATTEMPTS,
+    turns=ATTEMPTS,
+    outages=OUTAGES,
+    spot=st.booleans(),
+)
+
+
+class LoopError(BaseException):
+    """The gate goes on and on."""
+
+
+class _Bounded(TurnedClock):
+    """A clock that does not go beyond the time at which everything must have ended."""
+
+    def turn(self, seconds: float) -> None:
+        super().turn(seconds)
+        if self.now() > NOON + LONGEST:
+            raise LoopError
+
+
+class _Locked(_Bounded):
+    """Someone holds the TPU's lock for a while."""
+
+    def __init__(self, file: Path, start: float, end: float) -> None:
+        super().__init__(NOON)
+        self._descriptor = os.open(file, os.O_CREAT | os.O_RDWR)
+        self._start, self._end = NOON + start, NOON + end
+        self.held = False
+        self.turn(0)
+
+    def turn(self, seconds: float) -> None:
+        super().turn(seconds)
+        self.held = self._start <= self.now() < self._end
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX if self.held else fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def passes(it: Bench) -> bool:
+    """Whether the gate lets through; what it lets through to is looked at from behind."""
+    failure = None
+    try:
+        with it.admitted():
+            node = it.cloud.get_node(NODE)
+            assert (node.state.name, node.health.name) == ("READY", "HEALTHY")
+            for symptom in node.symptoms:
+                age = it.clock.now() - symptom.create_time.timestamp()
+                assert symptom.symptom_type.name == "SYMPTOM_TYPE_UNSPECIFIED" or age >= LIMITS.symptom_age
+    except PodlineError as error:
+        failure = str(error)
+    if failure is None:
+        assert it.events()[-2:] == ["go", "leave"]
+        return True
+    assert "\n" not in failure
+    assert it.events()[-1] == "give up"
+    assert it.story.entries[-1].what == failure
+    return False
+
+
+def ends_within_its_budgets(script: Script, queued: bool) -> None:
+    spec = SPEC.model_copy(update={"queued": queued})
+    with tempfile.TemporaryDirectory() as folder:
+        with bench(Path(folder), script, _Bounded(NOON), spec=spec, limits=LIMITS) as it:
+            for _attempt in range(3):
+                if passes(it):
+                    break
+        tried = it.story.tried()
+        assert tried.restarts <= LIMITS.restart.attempts
+        assert tried.recreations <= LIMITS.recreate.attempts
+        assert tried.replacements <= LIMITS.preemptions
+
+
+def stops_at_a_lock(script: Script, start: float, length: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        machine = MachineSettings(
+            lock_file=f"{folder}/held", devices=(), metadata_address="127.0.0.1:9", metadata_timeout=0.5
+        )
+        clock = _Locked(Path(machine.lock_file), start, start + length)
+        try:
+            with bench(Path(folder), script, clock, machine=machine, limits=LIMITS) as it:
+                if passes(it):
+                    assert not clock.held
+                assert it.cloud.now <= LIMITS.patience * 2
+        finally:
+            clock.close()
+        assert it.cloud.calls == []
+
+
+STARTS = st.sampled_from([0.0, 40.0, 700.0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(script=SCRIPTS, queued=st.booleans())
+def test_it_ends_within_its_budgets(script: Script, queued: bool) -> None:
+    ends_within_its_budgets(script, queued)
+
+
+@settings(max_examples=20, deadline=None)
+@given(script=SCRIPTS, start=STARTS, length=DURATIONS)
+def test_on_the_machine_itself_nobody_gets_past_a_lock(script: Script, start: float, length: float) -> None:
+    stops_at_a_lock(script, start, length)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(script=SCRIPTS, queued=st.booleans())
+def test_it_ends_within_its_budgets_however_often_it_is_tried(script: Script, queued: bool) -> None:
+    ends_within_its_budgets(script, queued)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(script=SCRIPTS, start=STARTS, length=DURATIONS)
+def test_nobody_gets_past_a_lock_however_often_it_is_tried(script: Script, start: float, length: float) -> None:
+    stops_at_a_lock(script, start, length)
