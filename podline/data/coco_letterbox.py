@@ -1,0 +1,114 @@
+"""Letter-box geometry: from an image's own coordinates to the network's square input, to its heatmaps, and back.
+
+Two kinds of coordinates, half a pixel apart. A *joint* lies at a pixel: an integer is the centre of that pixel, as COCO
+annotates keypoints. A *box* is measured from the image's upper left corner: an integer is the border between two
+pixels, as COCO annotates boxes and polygons. Scaling acts on the second kind, so joints are moved there and back by
+half a pixel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.floating]
+Image = npt.NDArray[np.uint8]
+
+GRID = 64
+"""Joints of records are multiples of 1/64 of a pixel: exact in float32, also after mirroring and shifts."""
+
+
+@dataclass(frozen=True)
+class LetterBox:
+    """An image scaled to fit into a square and centred there.
+
+    Attributes:
+        width: of the image, in pixels, from 1.
+        height: likewise.
+        side: of the square.
+    """
+
+    width: int
+    height: int
+    side: int
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the scaled image, whole pixels, from 1 to the side; the longer one is the side."""
+        longer = max(self.width, self.height)
+        # Integer arithmetic, rounding half up: the same on every machine.
+        return (
+            max(1, (2 * self.width * self.side + longer) // (2 * longer)),
+            max(1, (2 * self.height * self.side + longer) // (2 * longer)),
+        )
+
+    @cached_property
+    def offset(self) -> tuple[int, int]:
+        """Columns to the left of the scaled image and rows above it."""
+        return (self.side - self.size[0]) // 2, (self.side - self.size[1]) // 2
+
+    @cached_property
+    def scale(self) -> tuple[float, float]:
+        """What a pixel's width and height become; the two differ by the rounding of :attr:`size`."""
+        return self.size[0] / self.width, self.size[1] / self.height
+
+    def joints_to_network(self, joints: npt.ArrayLike) -> Array:
+        """Joints (…, 2) of the image as joints of the square, float64."""
+        return (np.asarray(joints, np.float64) + 0.5) * self.scale + self.offset - 0.5
+
+    def joints_to_image(self, joints: npt.ArrayLike) -> Array:
+        """Joints (…, 2) of the square as joints of the image, float64."""
+        return (np.asarray(joints, np.float64) + 0.5 - self.offset) / self.scale - 0.5
+
+    def boxes_to_network(self, boxes: npt.ArrayLike) -> Array:
+        """Boxes (…, 4), left, top, width, height, of the image as boxes of the square, float64."""
+        return np.asarray(boxes, np.float64) * (*self.scale, *self.scale) + (*self.offset, 0, 0)
+
+    def boxes_to_image(self, boxes: npt.ArrayLike) -> Array:
+        """Boxes (…, 4), left, top, width, height, of the square as boxes of the image, float64."""
+        return (np.asarray(boxes, np.float64) - (*self.offset, 0, 0)) / (*self.scale, *self.scale)
+
+    def areas_to_network(self, areas: npt.ArrayLike) -> Array:
+        """Areas in the image's pixels as areas in the square's, float64."""
+        return np.asarray(areas, np.float64) * (self.scale[0] * self.scale[1])
+
+    def place(self, image: Image, fill: npt.ArrayLike = 0) -> Image:
+        """The image in its square.
+
+        Args:
+            image: uint8, (height, width, channels) or (height, width).
+            fill: the colour around it, a number or one per channel.
+
+        Returns:
+            uint8, (side, side, …). Shrunk by averaging, enlarged linearly; both keep to this geometry.
+        """
+        shrinks = self.size[0] * self.size[1] <= self.width * self.height
+        scaled = cv2.resize(image, self.size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+        square = np.empty((self.side, self.side, *image.shape[2:]), np.uint8)
+        square[...] = fill
+        (left, top), (width, height) = self.offset, self.size
+        square[top : top + height, left : left + width] = scaled.reshape(height, width, *image.shape[2:])
+        return square
+
+
+def to_cells(joints: npt.ArrayLike, stride: float) -> Array:
+    """Joints (…, 2) of the network's input as places in a heatmap: an integer is the centre of a cell, float64."""
+    return (np.asarray(joints, np.float64) + 0.5) / stride - 0.5
+
+
+def from_cells(places: npt.ArrayLike, stride: float) -> Array:
+    """Places (…, 2) in a heatmap as joints of the network's input, float64."""
+    return (np.asarray(places, np.float64) + 0.5) * stride - 0.5
+
+
+def snapped(joints: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """Coordinates rounded to the next multiple of 1/64 of a pixel, float32.
+
+    The error is below 1/128 of a pixel; up to 131,072 pixels float32 holds such numbers, their differences to whole
+    pixels and their mirror images exactly.
+    """
+    return (np.rint(np.asarray(joints, np.float64) * GRID) / GRID).astype(np.float32)

@@ -1,0 +1,257 @@
+"""The measure of COCO's keypoint challenge: average precision by object keypoint similarity (OKS).
+
+https://cocodataset.org/#keypoints-eval. The figures are pycocotools' own, to the last digit; added are what it does not
+give: tables by joint and by size, and answers where it gives up (no results at all).
+
+OKS of a person found and a person in truth: the mean over labelled joints of ``exp(-d² / 2 s² k²)``, where ``d`` is the
+distance, ``s²`` the person's area and ``k`` a constant of the joint: 1 is perfect, 0.5 a rough fit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from podline.data.keypoints import COCO_JOINTS
+from podline.errors import SourceError
+from podline.evaluation.coco_results import Results, Truth, check_results, check_truth
+from podline.frozen import Frozen
+
+SIZES = ((0, 32), (32, 64), (64, 96), (96, 128), (128, 192), (192, 100_000))
+"""The table's classes: from and to, roots of areas in pixels of the image."""
+
+MATCH = 0.5
+"""The OKS from which a person counts as found in the tables, and the similarity from which a joint counts as close."""
+
+
+class OksFigures(Frozen):
+    """pycocotools' ten figures, 0…1; -1 where there is nobody of that size, as pycocotools has it.
+
+    Average precision (AP) and average recall (AR) over the OKS thresholds 0.5, 0.55 … 0.95, at single thresholds, and
+    for people of medium (32² to 96² pixels) and large area.
+    """
+
+    ap: float
+    ap50: float
+    ap75: float
+    ap_medium: float
+    ap_large: float
+    ar: float
+    ar50: float
+    ar75: float
+    ar_medium: float
+    ar_large: float
+
+
+class JointFigures(Frozen):
+    """One joint over all people in truth.
+
+    Attributes:
+        joint: its name.
+        labelled: how often it is labelled.
+        in_found: how often it is labelled in a person that was found.
+        close: how often its similarity is at least 0.5, nothing counted for people that were not found.
+        similarity: mean over ``in_found``; 0 if there is none.
+        distance: median over ``in_found``, as a share of the root of the person's area; joints that the found person
+            lacks are left out; None if there is none.
+    """
+
+    joint: str
+    labelled: int
+    in_found: int
+    close: int
+    similarity: float
+    distance: float | None
+
+
+class SizeFigures(Frozen):
+    """People of one size: ``low`` to ``high`` is the root of their area in pixels; ``found`` of ``people`` were found.
+
+    ``ap`` and ``ar`` are as in :class:`OksFigures`.
+    """
+
+    low: float
+    high: float
+    people: int
+    found: int
+    ap: float
+    ar: float
+
+
+class OksEvaluation(Frozen):
+    """Results held against truth.
+
+    Attributes:
+        images: in truth; each counts once.
+        people: in truth, with a labelled joint, crowds left out.
+        results: how many people were found or thought to be found.
+        figures: pycocotools' figures.
+        joints: COCO's 17, in COCO's order.
+        sizes: one entry for each of :data:`SIZES`.
+        score_threshold: the score from which on results have the best F1 measure at OKS 0.5; None without a result
+            that is right. To be used on other data than these.
+    """
+
+    images: int
+    people: int
+    results: int
+    figures: OksFigures
+    joints: tuple[JointFigures, ...]
+    sizes: tuple[SizeFigures, ...]
+    score_threshold: float | None
+
+
+def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
+    """The evaluation of COCO results.
+
+    Args:
+        truth: a COCO annotation document with ``images``, ``annotations`` and ``categories``; not changed.
+        results: COCO results; not changed. May be empty.
+
+    Raises:
+        SourceError: one of them is not what it should be, or a result belongs to an image that is not in truth.
+    """
+    check_truth(truth, "truth")
+    check_results(results, "results")
+    known = {image["id"] for image in truth["images"]}
+    strange = sorted({result["image_id"] for result in results} - known)
+    if strange:
+        raise SourceError(
+            f"results: {len(strange)} images are not in truth, the first is image_id={strange[0]}; "
+            "give the annotations that the results were made for"
+        )
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools talks
+        evaluation = _evaluated(truth, results)
+    matches = _Matches(evaluation)
+    return OksEvaluation(
+        images=len(known),
+        people=len(matches.people),
+        results=len(results),
+        figures=OksFigures(**dict(zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True))),
+        joints=_joint_table(matches),
+        sizes=_size_table(evaluation, matches),
+        score_threshold=_best_threshold(matches),
+    )
+
+
+def _evaluated(truth: Truth, results: Results) -> COCOeval:
+    """The evaluation by pycocotools, with the table's sizes after its own; no size's figures depend on another's."""
+    annotations = [dict(annotation) for annotation in truth["annotations"]]
+    wanted = _coco(truth, annotations)
+    copies: Any = [dict(result) for result in results]
+    found = wanted.loadRes(copies) if results else _coco(truth, [])
+    evaluation = COCOeval(wanted, found, "keypoints")
+    evaluation.params.areaRng = [*evaluation.params.areaRng, *([low**2, high**2] for low, high in SIZES)]
+    evaluation.params.areaRngLbl = [*evaluation.params.areaRngLbl, *(f"{low}-{high}" for low, high in SIZES)]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    evaluation.summarize()
+    return evaluation
+
+
+def _coco(truth: Truth, annotations: list[dict[str, Any]]) -> COCO:
+    coco: Any = COCO()
+    coco.dataset = {**truth, "annotations": annotations}
+    coco.createIndex()
+    return coco
+
+
+class _Matches:
+    """Who was found by which result at OKS 0.5, sizes aside.
+
+    Attributes:
+        people: annotations that count, by id.
+        results: the result that found a person, by the annotation's id.
+        scores: of the results that count, with whether they are right: (score, right).
+    """
+
+    def __init__(self, evaluation: COCOeval) -> None:
+        self.people: dict[int, Mapping[str, Any]] = {}
+        self.results: dict[int, Mapping[str, Any]] = {}
+        self.scores: list[tuple[float, bool]] = []
+        self.sigmas: npt.NDArray[np.float64] = evaluation.params.kpt_oks_sigmas
+        all_sizes = evaluation.params.areaRng[0]
+        for image in evaluation.evalImgs:
+            if image is None or image["aRng"] != all_sizes:
+                continue
+            for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True):
+                if not ignored:
+                    self.people[person] = evaluation.cocoGt.anns[person]
+            for result, person, ignored, score in zip(
+                image["dtIds"], image["dtMatches"][0], image["dtIgnore"][0], image["dtScores"], strict=True
+            ):
+                if not ignored:
+                    self.scores.append((score, person > 0))
+                    if person > 0:
+                        self.results[int(person)] = evaluation.cocoDt.anns[result]
+
+
+def _joint_table(matches: _Matches) -> tuple[JointFigures, ...]:
+    labelled = np.zeros(len(COCO_JOINTS), int)
+    similarities: list[list[float]] = [[] for _ in COCO_JOINTS]
+    distances: list[list[float]] = [[] for _ in COCO_JOINTS]
+    for person, annotation in matches.people.items():
+        truth = np.reshape(annotation["keypoints"], (-1, 3))
+        labelled += truth[:, 2] > 0
+        result = matches.results.get(person)
+        if result is None:
+            continue
+        pose, area = np.reshape(result["keypoints"], (-1, 3)), annotation["area"] + np.spacing(1)
+        squares = ((pose[:, :2] - truth[:, :2]) ** 2).sum(axis=-1) / area
+        closeness = np.exp(-squares / (2 * matches.sigmas) ** 2 / 2)
+        for joint in np.flatnonzero(truth[:, 2] > 0):
+            similarities[joint].append(closeness[joint])
+            if pose[joint].any():
+                distances[joint].append(float(np.sqrt(squares[joint])))
+    return tuple(
+        JointFigures(
+            joint=name,
+            labelled=int(count),
+            in_found=len(close),
+            close=sum(value >= MATCH for value in close),
+            similarity=float(np.mean(close)) if close else 0.0,
+            distance=float(np.median(far)) if far else None,
+        )
+        for name, count, close, far in zip(COCO_JOINTS, labelled, similarities, distances, strict=True)
+    )
+
+
+def _size_table(evaluation: COCOeval, matches: _Matches) -> tuple[SizeFigures, ...]:
+    first = len(evaluation.params.areaRng) - len(SIZES)
+    areas = {person: annotation["area"] for person, annotation in matches.people.items()}
+    return tuple(
+        SizeFigures(
+            low=low,
+            high=high,
+            people=sum(low**2 <= area <= high**2 for area in areas.values()),
+            found=sum(low**2 <= areas[person] <= high**2 for person in matches.results),
+            ap=_mean(evaluation.eval["precision"][:, :, :, first + place]),
+            ar=_mean(evaluation.eval["recall"][:, :, first + place]),
+        )
+        for place, (low, high) in enumerate(SIZES)
+    )
+
+
+def _mean(values: npt.NDArray[np.float64]) -> float:
+    """The mean of what there is; -1, as pycocotools has it, where there is nothing."""
+    present = values[values > -1]
+    return float(present.mean()) if present.size else -1.0
+
+
+def _best_threshold(matches: _Matches) -> float | None:
+    """The score of the last result to keep for the best F1 measure; of equal scores all are kept or none."""
+    if not matches.results:
+        return None
+    scores = np.array([score for score, _ in matches.scores])
+    order = np.argsort(-scores, kind="stable")
+    right = np.cumsum(np.array([right for _, right in matches.scores])[order])
+    f1 = 2 * right / (np.arange(1, len(order) + 1) + len(matches.people))
+    last_of_its_score = np.append(np.diff(scores[order]) < 0, True)
+    return float(scores[order][np.argmax(np.where(last_of_its_score, f1, -1))])

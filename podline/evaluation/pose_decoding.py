@@ -1,0 +1,273 @@
+"""From heatmaps and part affinity fields to people.
+
+Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017: peaks are joints, the
+field along the line between two peaks says whether a limb joins them, and the surest limbs are taken first. Here all
+kinds of limbs compete in one list, so that a limb of which the network is sure can overrule one of another kind, and
+groups of joints grow together until nothing fits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.coco_letterbox import from_cells
+from podline.data.keypoints import JOINTS, LIMB_ENDS, LIMB_STARTS
+from podline.recipes.pose_settings import DecodingSettings
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+_NO_LIMB = -1
+_LIMB_OF = np.full((len(JOINTS), len(JOINTS)), _NO_LIMB)
+_LIMB_OF[LIMB_STARTS, LIMB_ENDS] = np.arange(len(LIMB_STARTS))
+# Logarithms of heatmaps are taken of at least this: a network's answers may be negative.
+_LOWEST = 1e-4
+
+
+class People(NamedTuple):
+    """The people of an image, the surest first.
+
+    Attributes:
+        poses: float32 (people, 18, 3): x and y in pixels of the network's input, and the height of the joint's peak,
+            0…1; joints that were not found are all zeros.
+        scores: float32 (people,): the heights' sum over the number of joints, 0…1.
+    """
+
+    poses: Floats
+    scores: Floats
+
+
+class Peaks(NamedTuple):
+    """Peaks of the heatmaps of a batch, by image, then by joint, then the highest first.
+
+    Attributes:
+        images: (k,), which image of the batch.
+        joints: (k,), which of the 18 joints.
+        places: float64 (k, 2), x and y in cells; an integer is the centre of a cell.
+        heights: float32 (k,), 0…1.
+    """
+
+    images: Ints
+    joints: Ints
+    places: npt.NDArray[np.float64]
+    heights: Floats
+
+
+class Links(NamedTuple):
+    """Pairs of an image's peaks that may be the ends of a limb: indices of peaks, and the mean field along them."""
+
+    starts: Ints
+    ends: Ints
+    strengths: Floats
+
+
+def decode_people(heatmaps: Floats, pafs: Floats, stride: int, settings: DecodingSettings) -> list[People]:
+    """The people in each image of a batch.
+
+    Args:
+        heatmaps: (n, height, width, 18), as :func:`podline.input.pose_targets.pose_targets` draws them.
+        pafs: (n, height, width, 40), likewise.
+        stride: pixels of the network's input to a cell.
+        settings: thresholds.
+    """
+    peaks = find_peaks(heatmaps, settings)
+    borders = np.searchsorted(peaks.images, np.arange(len(heatmaps) + 1))
+    return [
+        _people_of_image(_part(peaks, slice(first, end)), paf, stride, settings)
+        for first, end, paf in zip(borders[:-1], borders[1:], pafs, strict=True)
+    ]
+
+
+def _part(peaks: Peaks, part: slice) -> Peaks:
+    return Peaks(peaks.images[part], peaks.joints[part], peaks.places[part], peaks.heights[part])
+
+
+def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
+    """Cells that no neighbour surpasses, refined to a part of a cell.
+
+    Of equal neighbours the first, row by row, is the peak: a plateau is one peak, not many or none.
+
+    Args:
+        heatmaps: (n, height, width, joints), height and width from 3.
+        settings: ``peak_threshold`` and ``peaks_per_joint``.
+    """
+    joints = heatmaps.shape[-1]
+    around = np.pad(heatmaps, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    images, rows, columns, kinds = np.nonzero(heatmaps > settings.peak_threshold)
+    values = heatmaps[images, rows, columns, kinds]
+    highest = np.ones(len(values), bool)
+    for step in range(9):
+        neighbours = around[images, rows + step // 3, columns + step % 3, kinds]
+        highest &= values > neighbours if step < 4 else values >= neighbours
+    images, rows, columns, kinds, values = (array[highest] for array in (images, rows, columns, kinds, values))
+    order = np.lexsort((-values, kinds, images))
+    maps = (images * joints + kinds)[order]
+    rank = np.arange(len(maps)) - np.searchsorted(maps, maps)
+    order = order[rank < settings.peaks_per_joint]
+    images, rows, columns, kinds = (array[order] for array in (images, rows, columns, kinds))
+    return Peaks(images, kinds, *_refined(heatmaps, images, rows, columns, kinds))
+
+
+def _refined(
+    heatmaps: Floats, images: Ints, rows: Ints, columns: Ints, kinds: Ints
+) -> tuple[npt.NDArray[np.float64], Floats]:
+    """Places and heights of the tops of parabolas through the logarithms of three cells along each axis.
+
+    The logarithm of a Gaussian is a parabola, so the top of a Gaussian is found exactly, whatever its width. At the
+    border the three cells are the border's and the two beside it.
+    """
+    height, width = heatmaps.shape[1:3]
+    logs = np.log(np.maximum(heatmaps[images, rows, columns, kinds], _LOWEST))
+    places, gains = [], []
+    for cells, count, along_x in ((columns, width, True), (rows, height, False)):
+        middle = np.clip(cells, 1, count - 2)
+        before, at, after = (
+            np.log(
+                np.maximum(
+                    heatmaps[images, rows, middle + step, kinds]
+                    if along_x
+                    else heatmaps[images, middle + step, columns, kinds],
+                    _LOWEST,
+                )
+            )
+            for step in (-1, 0, 1)
+        )
+        slope, curvature = (after - before) / 2, 2 * at - before - after
+        curved = curvature > 0
+        top = np.where(curved, middle + slope / np.where(curved, curvature, 1), cells)
+        top = np.clip(top, cells - 0.5, cells + 0.5)
+        places.append(top)
+        offset = top - middle
+        gains.append(at + slope * offset - curvature * offset**2 / 2 - logs)
+    heights = np.exp(np.minimum(logs + np.maximum(gains[0], 0) + np.maximum(gains[1], 0), 0))
+    return np.stack(places, axis=-1).astype(np.float64), heights.astype(np.float32)
+
+
+def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingSettings) -> People:
+    groups = assemble(peaks, find_links(peaks, paf, settings))
+    people = [group for group in groups if len(group) >= settings.min_joints]
+    fragments = [group for group in groups if len(group) < settings.min_joints]
+    poses = np.zeros((len(people), len(JOINTS), 3), np.float32)
+    for pose, members in zip(poses, with_fragments(peaks, people, fragments, settings.reach), strict=True):
+        pose[peaks.joints[members], :2] = from_cells(peaks.places[members], stride)
+        pose[peaks.joints[members], 2] = peaks.heights[members]
+    scores = poses[..., 2].mean(axis=-1)
+    order = np.argsort(-scores, kind="stable")
+    return People(poses[order], scores[order])
+
+
+def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings) -> Links:
+    """The pairs of peaks with enough of their limb's field between them.
+
+    Args:
+        peaks: of one image.
+        paf: its fields, (height, width, 2 × limbs).
+        settings: ``samples`` and the thresholds of limbs.
+    """
+    limbs = _LIMB_OF[peaks.joints[:, None], peaks.joints]
+    starts, ends = np.nonzero(limbs != _NO_LIMB)
+    limbs = limbs[starts, ends]
+    vectors = (peaks.places[ends] - peaks.places[starts]) @ (1, 1j)
+    lengths = np.abs(vectors)
+    directions = vectors / np.where(lengths, lengths, 1)
+    shares = np.linspace(0, 1, settings.samples)[:, None]
+    points = peaks.places[starts] + shares[..., None] * (peaks.places[ends] - peaks.places[starts])
+    # points: (samples, pairs, 2)
+    fields = _sampled(paf, points, limbs)
+    along = (fields * directions.conj()).real
+    strengths = along.mean(axis=0).astype(np.float32)
+    enough = (along > settings.sample_threshold).mean(axis=0) >= settings.sample_share
+    kept = enough & (strengths > settings.limb_threshold)
+    return Links(starts[kept], ends[kept], strengths[kept])
+
+
+def _sampled(paf: Floats, points: npt.NDArray[np.float64], limbs: Ints) -> npt.NDArray[np.complexfloating]:
+    """A limb's field at points (…, 2) between cells' centres, bilinear, x + iy; beyond the outer cells theirs."""
+    height, width = paf.shape[:2]
+    vectors = np.ascontiguousarray(paf).view(np.complex64).reshape(height * width, -1)
+    x, y = np.clip(points[..., 0], 0, width - 1), np.clip(points[..., 1], 0, height - 1)
+    left, top = np.minimum(x.astype(np.int64), width - 2), np.minimum(y.astype(np.int64), height - 2)
+    right_share, lower_share = (x - left).astype(np.float32), (y - top).astype(np.float32)
+    cells = top * width + left
+    upper = vectors[cells, limbs] * (1 - right_share) + vectors[cells + 1, limbs] * right_share
+    cells += width
+    lower = vectors[cells, limbs] * (1 - right_share) + vectors[cells + 1, limbs] * right_share
+    return upper * (1 - lower_share) + lower * lower_share
+
+
+def assemble(peaks: Peaks, links: Links) -> list[list[int]]:
+    """Groups of peaks that are one person each: at most one peak for a joint.
+
+    The strongest link first, two groups become one unless both have the same joint; of equal links the first.
+    """
+    groups = [[peak] for peak in range(len(peaks.joints))]
+    joints = [1 << joint for joint in peaks.joints.tolist()]
+    group_of = list(range(len(groups)))
+    order = np.argsort(-links.strengths, kind="stable")
+    for start, end in zip(links.starts[order].tolist(), links.ends[order].tolist(), strict=True):
+        first, second = group_of[start], group_of[end]
+        if first == second or joints[first] & joints[second]:
+            continue
+        joints[first] |= joints[second]
+        groups[first] += groups[second]
+        for peak in groups[second]:
+            group_of[peak] = first
+        groups[second] = []
+    return [group for group in groups if group]
+
+
+def with_fragments(peaks: Peaks, people: list[list[int]], fragments: list[list[int]], reach: float) -> list[list[int]]:
+    """The people, with the fragments that lie near one who lacks their joints.
+
+    A wrist whose elbow was not seen is joined to nothing, but it is somebody's. The largest and highest fragments
+    choose first.
+
+    Args:
+        peaks: of one image.
+        people: groups of peaks.
+        fragments: groups that are too small to be people.
+        reach: largest distance between a fragment and the nearest joint of a person, as a share of the diagonal of the
+            box around the person's joints.
+    """
+    if not (people and fragments):
+        return people
+    shares = _distances(peaks, fragments, people) / _diagonals(peaks, people)
+    grown = [list(members) for members in people]
+    joints = [_joint_set(peaks, members) for members in people]
+    by_choice = sorted(range(len(fragments)), key=lambda i: (-len(fragments[i]), -peaks.heights[fragments[i]].max()))
+    for index in by_choice:
+        own = _joint_set(peaks, fragments[index])
+        for person in np.argsort(shares[index], kind="stable").tolist():
+            if shares[index, person] > reach:
+                break
+            if not joints[person] & own:
+                joints[person] |= own
+                grown[person] += fragments[index]
+                break
+    return grown
+
+
+def _joint_set(peaks: Peaks, members: list[int]) -> int:
+    """A group's joints as bits of an integer."""
+    return sum(1 << joint for joint in peaks.joints[members].tolist())
+
+
+def _distances(peaks: Peaks, fragments: list[list[int]], people: list[list[int]]) -> npt.NDArray[np.float64]:
+    """The shortest distance, in cells, from any joint of each fragment to any of each person, (fragments, people)."""
+    rows, columns = ([peak for group in groups for peak in group] for groups in (fragments, people))
+    between = np.linalg.norm(peaks.places[rows][:, None] - peaks.places[columns], axis=-1)
+    by_fragment = np.minimum.reduceat(between, _firsts(fragments), axis=0)
+    return np.minimum.reduceat(by_fragment, _firsts(people), axis=1)
+
+
+def _firsts(groups: list[list[int]]) -> Ints:
+    """Where each group begins when all are laid in a row."""
+    return np.cumsum([0, *(len(group) for group in groups[:-1])])
+
+
+def _diagonals(peaks: Peaks, people: list[list[int]]) -> npt.NDArray[np.float64]:
+    """Diagonals of the boxes around people's joints, in cells, at least 1."""
+    return np.array([max(1.0, np.linalg.norm(np.ptp(peaks.places[members], axis=0))) for members in people])

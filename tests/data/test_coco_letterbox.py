@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podline.data.coco_letterbox import LetterBox, from_cells, snapped, to_cells
+
+letterboxes = st.builds(LetterBox, st.integers(1, 5000), st.integers(1, 5000), st.sampled_from([64, 368, 369]))
+places = st.lists(st.tuples(st.floats(-100, 6000), st.floats(-100, 6000)), min_size=1, max_size=5)
+
+
+@given(letterboxes, places)
+def test_joints_come_back(letterbox, joints):
+    # Two multiplications and four additions of float64; the scale can enlarge the input's rounding errors 5,000 times.
+    np.testing.assert_allclose(letterbox.joints_to_image(letterbox.joints_to_network(joints)), joints, atol=1e-7)
+
+
+@given(letterboxes, places)
+def test_boxes_come_back(letterbox, corners):
+    boxes = np.array([(*corner, 10.0, 20.0) for corner in corners])
+    np.testing.assert_allclose(letterbox.boxes_to_image(letterbox.boxes_to_network(boxes)), boxes, atol=1e-7)
+
+
+@given(places, st.sampled_from([4, 8, 16]))
+def test_cells_come_back(joints, stride):
+    np.testing.assert_allclose(from_cells(to_cells(joints, stride), stride), joints, atol=1e-9)
+
+
+@given(letterboxes)
+def test_the_image_fits_and_is_centred(letterbox):
+    (width, height), (left, top), side = letterbox.size, letterbox.offset, letterbox.side
+    assert max(width, height) == side
+    assert min(width, height) >= 1
+    assert 0 <= side - width - 2 * left <= 1
+    assert 0 <= side - height - 2 * top <= 1
+    assert letterbox.boxes_to_network([0, 0, letterbox.width, letterbox.height]).tolist() == pytest.approx(
+        [left, top, width, height]
+    )
+
+
+def test_a_cell_lies_in_the_middle_of_its_pixels():
+    # A cell of stride 8 covers pixels 0 to 7.
+    assert from_cells([0, 1], 8).tolist() == [3.5, 11.5]
+    assert to_cells([3.5, 359.5 + 4], 8).tolist() == [0, 45]
+
+
+def test_the_outer_pixels_of_an_enlarged_image_keep_half_a_pixel_from_its_border():
+    letterbox = LetterBox(184, 92, 368)  # twice as large, 92 rows above
+    assert letterbox.joints_to_network([0, 0]).tolist() == [0.5, 92.5]
+    assert letterbox.joints_to_network([183, 91]).tolist() == [366.5, 274.5]
+
+
+@pytest.mark.parametrize(("width", "height"), [(640, 427), (427, 640), (200, 150), (368, 368)])
+def test_a_spot_lands_where_its_joint_does(width, height):
+    letterbox = LetterBox(width, height, 368)
+    image = np.zeros((height, width, 3), np.uint8)
+    column, row = width // 3, height // 2
+    image[row - 3 : row + 4, column - 3 : column + 4] = 255
+    square = letterbox.place(image).astype(np.float64)[..., 0]
+    rows, columns = np.indices(square.shape)
+    centre = (square * columns).sum() / square.sum(), (square * rows).sum() / square.sum()
+    # The scaled spot's pixels are rounded to whole numbers.
+    np.testing.assert_allclose(centre, letterbox.joints_to_network([column, row]), atol=0.05)
+
+
+@pytest.mark.parametrize("shape", [(30, 40), (30, 40, 1), (30, 40, 3)])
+def test_the_square_keeps_channels_and_is_filled_around_the_image(shape):
+    square = LetterBox(40, 30, 64).place(np.full(shape, 200, np.uint8), fill=7)
+    assert square.shape == (64, 64, *shape[2:])
+    assert (square[:8] == 7).all()
+    assert (square[8:56] == 200).all()
+    assert (square[56:] == 7).all()
+
+
+def test_areas_scale_with_both_sides():
+    letterbox = LetterBox(640, 427, 368)
+    box = letterbox.boxes_to_network([3, 4, 50, 60])
+    assert letterbox.areas_to_network(50 * 60) == pytest.approx(box[2] * box[3])
+
+
+@given(st.lists(st.floats(-2000, 2000), min_size=1))
+def test_snapping_moves_by_less_than_a_hundredth(values):
+    grid = snapped(values)
+    assert grid.dtype == np.float32
+    np.testing.assert_allclose(grid, values, rtol=0, atol=1 / 128)
+    assert (grid * 64 == np.rint(grid * 64)).all()

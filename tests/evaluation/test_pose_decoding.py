@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from podline.data.keypoints import INDEX, JOINTS, LIMBS, MIRRORED, mirrored
+from podline.evaluation.pose_decoding import Links, Peaks, assemble, decode_people, find_peaks, with_fragments
+from podline.input.pose_targets import pose_targets
+from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
+
+SIDE, STRIDE = 184, 8
+CELLS = SIDE // STRIDE
+SETTINGS = DecodingSettings()
+
+# A person who faces us, about 130 pixels high: the person's right is on our left.
+STANDING = {
+    "nose": (92, 30), "neck": (92, 52), "right_eye": (84, 24), "left_eye": (100, 24), "right_ear": (76, 28),
+    "left_ear": (108, 28), "right_shoulder": (70, 52), "left_shoulder": (114, 52), "right_elbow": (60, 74),
+    "left_elbow": (124, 74), "right_wrist": (54, 96), "left_wrist": (130, 96), "right_hip": (78, 98),
+    "left_hip": (106, 98), "right_knee": (76, 128), "left_knee": (108, 128), "right_ankle": (74, 156),
+    "left_ankle": (110, 156),
+}  # fmt: skip
+
+
+def person(*, without=(), shift=(0.0, 0.0), scale=1.0, **moved):
+    pose = np.zeros((18, 3), np.float32)
+    for name, place in (STANDING | moved).items():
+        if name not in without:
+            x, y = (np.array(place) - 92) * scale + 92 + shift
+            pose[INDEX[name]] = x, y, 2
+    return pose
+
+
+def maps(*people):
+    poses = np.array(people, np.float32)[None]
+    drawn = pose_targets(poses, np.zeros((1, CELLS, CELLS), np.uint8), SIDE, PoseTargetSettings())
+    return np.asarray(drawn.heatmaps), np.asarray(drawn.pafs)
+
+
+def decoded(*people, settings=SETTINGS):
+    return decode_people(*maps(*people), STRIDE, settings)[0]
+
+
+def agree(found, *people, within=0.05):
+    """Whether exactly these people were found, each joint within some pixels, in any order."""
+    assert len(found.poses) == len(people)
+    left = list(people)
+    for pose in found.poses:
+        shared = [(pose[:, 2] > 0) == (wanted[:, 2] > 0) for wanted in left]
+        far = [
+            np.abs(pose[:, :2] - wanted[:, :2]).max() if same.all() else np.inf
+            for wanted, same in zip(left, shared, strict=True)
+        ]
+        assert min(far) <= within
+        left.pop(int(np.argmin(far)))
+
+
+@pytest.mark.parametrize("shift", [(0, 0), (3.3, -7.7), (-51.9, 26.4), (52.8, -22)])
+def test_a_person_is_found_to_a_twentieth_of_a_pixel(shift):
+    agree(decoded(person(shift=shift)), person(shift=shift))
+
+
+def test_joints_on_the_border_are_as_exact():
+    wanted = person(right_wrist=(0, 96), left_ankle=(110, 183), left_wrist=(183, 96), nose=(92, 0.25))
+    agree(decoded(wanted), wanted)
+
+
+def test_a_person_scores_the_share_of_joints_that_were_found():
+    found = decoded(person())
+    assert found.scores.tolist() == pytest.approx([1.0], abs=1e-3)
+    np.testing.assert_allclose(found.poses[..., 2], 1, atol=1e-3)
+    half = decoded(person(without=[name for name in JOINTS if name.startswith("left")]))
+    assert half.scores.tolist() == pytest.approx([10 / 18], abs=1e-3)
+
+
+def test_people_side_by_side():
+    people = [person(scale=0.5, shift=(shift, shift / 4)) for shift in (-50, 0, 50)]
+    agree(decoded(*people), *people)
+
+
+def test_crossed_arms_of_two_people_stay_theirs():
+    left = person(scale=0.8, shift=(-40, 0), left_elbow=(150, 64), left_wrist=(190, 96))
+    right = person(scale=0.8, shift=(40, 0), right_elbow=(34, 94), right_wrist=(-6, 64))
+    agree(decoded(left, right), left, right)
+
+
+def test_a_person_in_front_of_another():
+    behind, front = person(), person(scale=0.6, shift=(29, 17))
+    agree(decoded(behind, front), behind, front, within=0.2)
+
+
+def test_wrists_stay_on_their_side():
+    facing, away = person(), person()[MIRRORED]
+    assert decoded(facing).poses[0, INDEX["right_wrist"], 0] == pytest.approx(54, abs=0.05)
+    assert decoded(away).poses[0, INDEX["right_wrist"], 0] == pytest.approx(130, abs=0.05)
+    mirror_image = decoded(mirrored(facing, SIDE)).poses[0]
+    assert mirror_image[INDEX["right_wrist"], 0] == pytest.approx(SIDE - 1 - 130, abs=0.05)
+
+
+def test_arms_that_cross_on_ones_own_body_stay_on_their_side():
+    crossed = person(right_wrist=(120, 90), left_wrist=(64, 90))
+    agree(decoded(crossed), crossed)
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        ("nose",),
+        ("neck", "right_shoulder"),
+        ("left_knee", "left_ankle"),
+        ("nose", "right_eye", "left_eye"),
+        ("neck", "nose", "right_eye", "left_eye", "right_ear", "left_ear"),
+        ("right_elbow",),
+        ("left_hip", "right_hip"),
+    ],
+)
+def test_people_with_joints_missing(missing):
+    agree(decoded(person(without=missing)), person(without=missing))
+
+
+def test_nothing_on_empty_maps():
+    found = decode_people(np.zeros((2, 5, 5, 18), np.float32), np.zeros((2, 5, 5, 40), np.float32), 8, SETTINGS)
+    assert [people.poses.shape for people in found] == [(0, 18, 3)] * 2
+    assert [people.scores.shape for people in found] == [(0,)] * 2
+
+
+def test_a_network_that_answers_nonsense_is_decoded_in_bounded_work():
+    rng = np.random.default_rng(0)
+    heatmaps = rng.normal(0.2, 0.3, (1, CELLS, CELLS, 18)).astype(np.float32)
+    pafs = rng.normal(0, 0.5, (1, CELLS, CELLS, 40)).astype(np.float32)
+    settings = DecodingSettings(peaks_per_joint=4)
+    peaks = find_peaks(heatmaps, settings)
+    assert np.bincount(peaks.joints, minlength=18).max() == 4
+    joint = heatmaps[0, ..., 0]
+    assert peaks.heights[0] >= min(joint.max(), 1)  # the highest are kept
+    people = decode_people(heatmaps, pafs, STRIDE, settings)[0]
+    assert len(people.poses) <= 18 * 4 // settings.min_joints
+    assert np.isfinite(people.poses).all()
+    assert (people.scores[:-1] >= people.scores[1:]).all()
+
+
+def test_an_image_does_not_depend_on_its_batch():
+    images = [maps(person(shift=(shift, 0)), person(scale=0.4, shift=(0, -shift))) for shift in (-30, 0, 30)]
+    together = decode_people(*(np.concatenate(arrays) for arrays in zip(*images, strict=True)), STRIDE, SETTINGS)
+    for batched, (heatmaps, pafs) in zip(together, images, strict=True):
+        alone = decode_people(heatmaps, pafs, STRIDE, SETTINGS)[0]
+        assert batched.poses.tobytes() == alone.poses.tobytes()
+
+
+@pytest.mark.parametrize(
+    "plateau", [[(2, 2), (2, 3)], [(2, 2), (3, 2)], [(2, 2), (3, 1)], [(2, 2), (2, 3), (3, 2), (3, 3)]]
+)
+def test_equal_cells_are_one_peak(plateau):
+    heatmaps = np.zeros((1, 7, 7, 18), np.float32)
+    for row, column in plateau:
+        heatmaps[0, row, column, 5] = 0.5
+    peaks = find_peaks(heatmaps, SETTINGS)
+    assert peaks.joints.tolist() == [5]
+    rows, columns = zip(*plateau, strict=True)
+    assert min(columns) - 0.5 <= peaks.places[0, 0] <= max(columns) + 0.5
+    assert min(rows) - 0.5 <= peaks.places[0, 1] <= max(rows) + 0.5
+
+
+def test_a_map_that_is_the_same_everywhere_has_one_peak_at_most():
+    peaks = find_peaks(np.full((1, 6, 6, 18), 0.7, np.float32), SETTINGS)
+    assert np.bincount(peaks.joints, minlength=18).tolist() == [1] * 18
+
+
+def test_the_refined_peak_stays_in_its_cell():
+    rng = np.random.default_rng(1)
+    heatmaps = rng.uniform(-0.5, 1.2, (2, 9, 9, 18)).astype(np.float32)
+    peaks = find_peaks(heatmaps, SETTINGS)
+    cells = np.rint(peaks.places).astype(int)
+    near = [
+        heatmaps[image, max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2, joint].max()
+        for image, joint, (x, y) in zip(peaks.images, peaks.joints, cells, strict=True)
+    ]
+    assert (np.array(near) > SETTINGS.peak_threshold).all()
+    assert (peaks.places >= -0.5).all()
+    assert (peaks.places <= 8.5).all()
+    assert (peaks.heights <= 1).all()
+
+
+def peaks_of(*joints, places=None):
+    count = len(joints)
+    return Peaks(
+        np.zeros(count, int),
+        np.array([INDEX[joint] for joint in joints]),
+        np.array(places if places is not None else [(number, 0) for number in range(count)], float),
+        np.linspace(1, 0.5, count).astype(np.float32),
+    )
+
+
+def links_of(*links):
+    starts, ends, strengths = zip(*links, strict=True)
+    return Links(np.array(starts), np.array(ends), np.array(strengths, np.float32))
+
+
+def test_the_stronger_link_wins():
+    peaks = peaks_of("neck", "nose", "nose")
+    assert assemble(peaks, links_of((0, 1, 0.5), (0, 2, 0.9))) == [[0, 2], [1]]
+
+
+def test_of_equal_links_the_first_wins():
+    peaks = peaks_of("neck", "nose", "nose")
+    assert assemble(peaks, links_of((0, 1, 0.5), (0, 2, 0.5))) == [[0, 1], [2]]
+    assert assemble(peaks, links_of((0, 2, 0.5), (0, 1, 0.5))) == [[0, 2], [1]]
+
+
+def test_a_person_has_no_joint_twice():
+    peaks = peaks_of("neck", "nose", "nose", "right_eye")
+    # Two groups that both have a nose cannot become one by a link between other joints.
+    assert assemble(peaks, links_of((0, 1, 0.9), (2, 3, 0.8), (1, 3, 0.7))) == [[0, 1], [2, 3]]
+
+
+def test_a_limb_of_which_the_network_is_sure_overrules_one_of_another_kind():
+    peaks = peaks_of("neck", "nose", "right_shoulder", "neck")
+    groups = assemble(peaks, links_of((3, 2, 0.9), (0, 1, 0.8), (0, 2, 0.85)))
+    assert sorted(map(sorted, groups)) == [[0, 1], [2, 3]]
+
+
+def test_a_fragment_goes_to_the_nearest_person_that_lacks_it():
+    peaks = peaks_of(
+        "neck", "nose", "right_shoulder", "neck", "nose", "right_wrist", "right_wrist",
+        places=[(0, 10), (0, 0), (2, 10), (20, 10), (20, 0), (18, 11), (3, 12)],
+    )  # fmt: skip
+    people, fragments = [[0, 1, 2], [3, 4]], [[5], [6]]
+    assert with_fragments(peaks, people, fragments, 0.5) == [[0, 1, 2, 6], [3, 4, 5]]
+    # The second wrist is nearer to the first person than to the second, but one that has a wrist gets no other.
+    assert with_fragments(peaks, [[0, 1, 2, 6], [3, 4]], [[5]], 5.0)[1] == [3, 4, 5]
+    assert with_fragments(peaks, [[0, 1, 2, 6]], [[5]], 5.0) == [[0, 1, 2, 6]]
+
+
+def test_a_fragment_out_of_reach_is_nobodys():
+    peaks = peaks_of("neck", "nose", "right_wrist", places=[(0, 10), (0, 0), (5.1, 10)])
+    assert with_fragments(peaks, [[0, 1]], [[2]], 0.5) == [[0, 1]]
+    assert with_fragments(peaks, [[0, 1]], [[2]], 0.52) == [[0, 1, 2]]
+
+
+def test_every_limb_alone_joins_its_joints():
+    for start, end in LIMBS:
+        pair = np.zeros((18, 3), np.float32)
+        pair[[INDEX[start], INDEX[end]]] = [(60, 60, 2), (90, 100, 2)]
+        found = decoded(pair, settings=DecodingSettings(min_joints=2))
+        agree(found, pair)
