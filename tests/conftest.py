@@ -1,8 +1,9 @@
-"""What all tests share: the real data, where it is present."""
+"""What all tests share: the real data, where it is present, and one Prefect server."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,14 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at {folder}; set PODLINE_REAL_DATA to a folder with cifar10/ and mnist/")
     return folder
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Prefect server with a database and a home of its own; it takes 10 to 60 s to come up, so there is one."""
+    from prefect.settings import PREFECT_HOME, temporary_settings  # noqa: PLC0415 (most tests need no Prefect)
+    from prefect.testing.utilities import prefect_test_harness  # noqa: PLC0415
+
+    home = tmp_path_factory.mktemp("prefect")
+    with temporary_settings({PREFECT_HOME: home}), prefect_test_harness(server_startup_timeout=120):
+        yield

@@ -1,0 +1,132 @@
+"""The flow on a real server, its training left out: what is done is not done again, what is damaged is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
+from prefect.utilities.importtools import load_script_as_module
+from small_stages import FLOW_STAGES, ran
+
+from flows.cifar_training import cifar_training
+from podline.data.sources.sample import write_sample
+from podline.errors import SanityError
+from podline.stages import STAGES
+from tasks.parameters import CifarParameters
+
+PROJECT = Path(__file__).parent.parent.parent
+ALL = ["convert", "validate", "train", "evaluate", "report"]
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture
+def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CifarParameters:
+    """The flow's parameters for a tiny sample; its stages are small ones from here on."""
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests"))
+    for name, stage in FLOW_STAGES.items():
+        monkeypatch.setitem(STAGES, name, stage)
+    write_sample(tmp_path / "drawn", train=50, test=20)
+    return CifarParameters(recipe="sample", source=str(tmp_path / "drawn"), root=str(tmp_path / "root"), steps=1)
+
+
+def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
+    """The last flow run, the states of its task runs by name, its artifacts by key."""
+    with get_client(sync_client=True) as client:
+        run = max(client.read_flow_runs(), key=lambda run: run.created)
+        of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
+        tasks = {task.name: task.state_name for task in client.read_task_runs(flow_run_filter=of_this_run)}
+        artifacts = client.read_artifacts(
+            artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
+        )
+    return run, tasks, {artifact.key: artifact for artifact in artifacts}
+
+
+def reused(answer: dict[str, Any]) -> list[str]:
+    return [name for name, stage in answer["stages"].items() if stage["reused"]]
+
+
+def test_a_second_run_finds_everything_and_says_so(parameters: CifarParameters) -> None:
+    first = cifar_training(parameters)
+    run, states, artifacts = newest_run()
+    assert ran(parameters.root) == ALL
+    assert states == dict.fromkeys(ALL, "Completed")
+    assert run.name.startswith("sample 20")
+    assert artifacts["report"].data == "# It went well"
+    assert "50.0 % [40.0, 60.0]" in str(artifacts["key-figures"].data)
+    assert artifacts["train-progress"].data == 100.0
+
+    assert first["metrics"] == {"top1": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    assert Path(first["report"]).read_text() == "<p>fine</p>"
+    assert list(first["stages"]) == ALL
+    assert reused(first) == []
+
+    second = cifar_training(parameters)
+    assert ran(parameters.root) == ALL
+    assert newest_run()[1] == dict.fromkeys(ALL, "Cached")
+    assert reused(second) == ALL
+    assert second["stages"]["train"]["seconds_when_made"] == 1.0
+    assert second["stages"]["train"]["seconds"] < 5.0
+
+
+def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parameters: CifarParameters) -> None:
+    root = Path(parameters.root)
+    answer = cifar_training(parameters)
+    folder = root / "runs" / answer["run"]
+
+    (folder / "report.html").unlink()
+    assert reused(cifar_training(parameters)) == ["convert", "validate", "train", "evaluate"]
+    assert newest_run()[1] == {**dict.fromkeys(ALL, "Cached"), "report": "Completed"}
+
+    # The same weights again: what was made of them is still right.
+    (folder / "weights").write_bytes(b"wrights")
+    assert reused(cifar_training(parameters)) == ["convert", "validate", "evaluate", "report"]
+
+    # Other weights: it is not.
+    (root / "next-weights").write_bytes(b"other weights")
+    (folder / "weights").unlink()
+    assert reused(cifar_training(parameters)) == ["convert", "validate"]
+
+    # A shard: the conversion writes the same bytes again, so the training is still right.
+    shard = next(root.glob("datasets/sample/*/shard"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert reused(cifar_training(parameters)) == ["validate", "train", "evaluate", "report"]
+    assert shard.read_bytes() == whole
+
+
+def test_other_data_in_the_same_place_is_other_data(parameters: CifarParameters, tmp_path: Path) -> None:
+    first = cifar_training(parameters)
+    for file in sorted((tmp_path / "drawn").rglob("*"), reverse=True):
+        file.unlink() if file.is_file() else file.rmdir()
+    write_sample(tmp_path / "drawn", train=50, test=20, seed=1)
+    second = cifar_training(parameters)
+    assert reused(second) == []
+    assert second["run"] != first["run"]
+
+
+def test_after_a_failure_only_what_failed_is_done(parameters: CifarParameters) -> None:
+    failing = Path(parameters.root, "fail-evaluation")
+    failing.parent.mkdir()
+    failing.touch()
+    with pytest.raises(SanityError, match="no better than guessing"):
+        cifar_training(parameters)
+    assert ran(parameters.root) == ["convert", "validate", "train", "evaluate"], "a permanent error is not tried again"
+    assert newest_run()[1]["evaluate"] == "Failed"
+
+    failing.unlink()
+    assert reused(cifar_training(parameters)) == ["convert", "validate", "train"]
+
+
+def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:
+    module = load_script_as_module(str(PROJECT / "flows" / "cifar_training.py"))
+    assert module.cifar_training.name == "cifar-training"
+    schema = module.cifar_training.parameters.model_dump()
+    fields = schema["definitions"]["CifarParameters"]["properties"]
+    assert [field["position"] for field in fields.values()] == list(range(len(CifarParameters.model_fields)))
+    assert fields["recipe"]["enum"] == ["cifar10", "cifar100", "mnist", "sample"]
+    assert all(field["description"] for field in fields.values())
+    assert not any("anyOf" in field for field in fields.values())
