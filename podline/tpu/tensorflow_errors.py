@@ -21,6 +21,7 @@ from podline.errors import (
     TpuInUseError,
     TpuSetupError,
     TpuUnhealthyError,
+    TransientError,
     UnexplainedError,
 )
 
@@ -78,7 +79,7 @@ KNOWN: tuple[Known, ...] = (
         "this user may not open the TPU's device",
     ),
     Known(
-        r"libtpu\S* .{0,40}(not found|no such file|cannot open)|pjrt.{0,60}version|libtpu.{0,60}version",
+        r"libtpu\S* cannot open shared object|unexpected pjrt_\w+ size|pjrt api version",
         TpuSetupError,
         "the libtpu of this machine does not go with its TensorFlow",
     ),
@@ -108,7 +109,7 @@ KNOWN: tuple[Known, ...] = (
         "the connection to the TPU was lost",
     ),
     Known(
-        r"unable to initialize backend|tpu initialization failed|failed to (get|build|find).{0,60}topology|mesh|"
+        r"unable to initialize backend|tpu initialization failed|failed to (get|build|find).{0,60}(topology|mesh)|"
         r"slice health check|core halted|device halted|bad hardware status|tpu system has not been initialized|"
         r"no tpu devices|tpus? not found|unhealthy|launch group",
         TpuUnhealthyError,
@@ -147,8 +148,10 @@ def explain(kind: str, message: str) -> PodlineError | None:
     """
     line = " ".join(message.split())
     line = line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…"
+    of_runtime = kind in _PASSES | _UNCLEAR | _STAYS or kind.endswith("RuntimeError")
     for known in KNOWN:
-        if known.matches(message):
+        # What a TPU's runtime says may pass; a ValueError that happens to use the same words does not.
+        if known.matches(message) and (of_runtime or not issubclass(known.error, TransientError)):
             return known.error(f"{known.meaning} ({kind}: {line})")
     if kind in _PASSES:
         return TpuUnhealthyError(f"the TPU did not answer ({kind}: {line})")

@@ -1,0 +1,179 @@
+"""What TensorFlow says, and what is made of it: messages as they stand in the field's reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from podline import errors
+from podline.tpu.tensorflow_errors import KNOWN, explain
+
+IN_USE = "ABORTED: The TPU is already in use by process with pid 2239507. Not attempting to load libtpu.so"
+
+FIELD: list[tuple[str, str, type[errors.PodlineError]]] = [
+    # In use.
+    ("AbortedError", IN_USE, errors.TpuInUseError),
+    ("RuntimeError", f"Unable to initialize backend 'tpu': {IN_USE}", errors.TpuInUseError),
+    (
+        "AbortedError",
+        (
+            "libtpu.so already in use by another process probably  owned by another user. "
+            'Run "$ sudo lsof -w /dev/accel0" to figure out which process is using the TPU.'
+        ),
+        errors.TpuInUseError,
+    ),
+    ("UnknownError", "TPU initialization failed: open(/dev/vfio/0): Device or resource busy", errors.TpuInUseError),
+    # Out of memory.
+    (
+        "ResourceExhaustedError",
+        (
+            "XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 21.95G of 15.48G hbm.\n"
+            "Exceeded hbm capacity by 6.47G."
+        ),
+        errors.SettingsError,
+    ),
+    (
+        "ResourceExhaustedError",
+        "Attempting to reserve 12.12M at the bottom of memory. That was not possible. There are 9.25M free",
+        errors.SettingsError,
+    ),
+    (
+        "ResourceExhaustedError",
+        (
+            "{{function_node __wrapped__Fill_device_/job:localhost/replica:0/task:0/device:CPU:0}} OOM when allocating "
+            "tensor with shape[1048576,1048576] and type float on /job:localhost by allocator mklcpu [Op:Fill] name: "
+        ),
+        errors.SettingsError,
+    ),
+    # What a TPU cannot do.
+    (
+        "InvalidArgumentError",
+        (
+            "Detected unsupported operations when trying to compile graph __inference_f_17[_XlaMustCompile=true] on "
+            "XLA_TPU_JIT: AsString (No registered 'AsString' OpKernel for XLA_TPU_JIT devices compatible with node)"
+        ),
+        errors.SettingsError,
+    ),
+    (
+        "InvalidArgumentError",
+        "Unsupported data type for TPU: double, caused by output IteratorGetNext:0",
+        errors.SettingsError,
+    ),
+    (
+        "InvalidArgumentError",
+        "Compilation failure: Input 1 to node `strided_slice` with op StridedSlice must be a compile-time constant.",
+        errors.SettingsError,
+    ),
+    (
+        "NotFoundError",
+        "could not find registered transfer manager for platform Host -- check target linkage",
+        errors.SettingsError,
+    ),
+    # A machine that is not set up.
+    (
+        "NotFoundError",
+        (
+            "TPUs not found in the cluster. Failed in initialization: No OpKernel was registered to support Op "
+            "'ConfigureDistributedTPU' used by {{node ConfigureDistributedTPU}} with these attrs"
+        ),
+        errors.TpuSetupError,
+    ),
+    ("ValueError", "Please provide a TPU Name to connect to.", errors.TpuSetupError),
+    ("UnknownError", "Couldn't open iommu group /dev/vfio/0: Permission denied", errors.TpuSetupError),
+    (
+        "UnknownError",
+        "libtpu.so: cannot open shared object file: No such file or directory",
+        errors.TpuSetupError,
+    ),
+    (
+        "InvalidArgumentError",
+        "Unexpected PJRT_Client_Create_Args size: expected 56, got 48. Check installed software versions.",
+        errors.TpuSetupError,
+    ),
+    # Data and numbers.
+    (
+        "InvalidArgumentError",
+        "Received a label value of 10 which is outside the valid range of [0, 10).",
+        errors.ArtifactError,
+    ),
+    (
+        "InvalidArgumentError",
+        "{{function_node __wrapped__CheckNumerics}} loss : Tensor had NaN values [Op:CheckNumerics] name: ",
+        errors.DivergenceError,
+    ),
+    (
+        "InvalidArgumentError",
+        "{{function_node __wrapped__AddV2_device_}} Incompatible shapes: [2] vs. [3] [Op:AddV2] name: ",
+        errors.SettingsError,
+    ),
+    ("ValueError", "The global batch size 1000 must be divisible by the number of replicas 16.", errors.SettingsError),
+    # What passes.
+    ("UnavailableError", "Socket closed", errors.TpuUnhealthyError),
+    (
+        "UnavailableError",
+        'RPC failed with status = "Unavailable: Socket closed" and grpc_error_string = "{"created":"@1609120565.2"}"',
+        errors.TpuUnhealthyError,
+    ),
+    (
+        "UnavailableError",
+        "failed to connect to all addresses\nAdditional GRPC error information from remote target /job:worker",
+        errors.TpuUnhealthyError,
+    ),
+    ("UnavailableError", "Connection reset by peer", errors.TpuUnhealthyError),
+    ("DeadlineExceededError", "Deadline Exceeded", errors.TpuUnhealthyError),
+    ("RuntimeError", "Unable to initialize backend 'tpu': UNAVAILABLE: no device", errors.TpuUnhealthyError),
+    (
+        "RuntimeError",
+        "Unable to initialize backend 'tpu': UNKNOWN: TPU initialization failed: Failed to get global TPU topology.",
+        errors.TpuUnhealthyError,
+    ),
+    (
+        "InternalError",
+        (
+            "Core halted unexpectedly: INTERNAL: Accelerator device halted prematurely, perhaps due to an on-device "
+            "check-failure. Node 0 halted unexpectedly at tag:pc TensorCoreSequencer:1:0x175"
+        ),
+        errors.TpuUnhealthyError,
+    ),
+    ("UnavailableError", "Bad hardware status: 0x1", errors.TpuUnhealthyError),
+    ("FailedPreconditionError", "The TPU system has not been initialized.", errors.TpuUnhealthyError),
+    ("AbortedError", "Session 5d4a1b0c2f is not found.", errors.TpuGoneError),
+    ("AbortedError", "The worker was preempted", errors.TpuGoneError),
+    # By their class alone.
+    ("UnavailableError", "words that nobody has seen", errors.TpuUnhealthyError),
+    ("InternalError", "words that nobody has seen", errors.UnexplainedError),
+    ("UnknownError", "words that nobody has seen", errors.UnexplainedError),
+    ("InvalidArgumentError", "words that nobody has seen", errors.PermanentError),
+    ("UnimplementedError", "words that nobody has seen", errors.PermanentError),
+]
+
+
+@pytest.mark.parametrize(("kind", "message", "error"), FIELD)
+def test_messages_of_the_field(kind: str, message: str, error: type[errors.PodlineError]) -> None:
+    explained = explain(kind, message)
+    assert type(explained) is error
+    assert kind in str(explained)
+    assert "\n" not in str(explained)
+
+
+@pytest.mark.parametrize("kind", ["KeyError", "ValueError", "TypeError", "MemoryError"])
+@pytest.mark.parametrize("message", ["words that nobody has seen", "an unhealthy mesh was preempted"])
+def test_a_bug_is_no_failure_of_the_tpu(kind: str, message: str) -> None:
+    assert explain(kind, message) is None
+
+
+def test_an_unknown_failure_is_tried_once_more_and_no_more() -> None:
+    explained = explain("InternalError", "words that nobody has seen")
+    assert errors.is_transient(explained)
+    assert isinstance(explained, errors.UnexplainedError)
+    assert len(explained.retry_delays) == 1
+
+
+def test_every_row_of_the_table_has_a_message_that_needs_it() -> None:
+    needed = {next((row for row in KNOWN if row.matches(message)), None) for _kind, message, _error in FIELD}
+    assert needed >= set(KNOWN)
+
+
+def test_a_long_message_is_cut_and_still_understood() -> None:
+    explained = explain("ResourceExhaustedError", "x" * 10_000 + " Exceeded hbm capacity by 6G")
+    assert type(explained) is errors.SettingsError
+    assert len(str(explained)) < 700

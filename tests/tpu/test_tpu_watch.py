@@ -1,0 +1,162 @@
+"""The watch during training: every state with every health, time lines over gRPC and HTTP, and its thread."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+
+import pytest
+from standin.bench import NOON, bench
+from standin.servers import announcing
+from standin.timeline import EXPIRED_MESSAGE, Announcement, Outage, Script, life
+
+from podline.errors import TpuGoneError, TpuUnhealthyError
+from podline.tpu.clock import TurnedClock
+from podline.tpu.node import Health, State
+from podline.tpu.settings import Limits, MachineSettings
+from podline.tpu.watch import GO_ON, UNHEALTHY, Course, Sight, Verdict, Watch, judge, watching
+
+LIMITS = Limits()
+TAKEN = {State.ABSENT, State.PREEMPTED, State.TERMINATED, State.DELETING, State.STOPPING, State.STOPPED}
+ELSEWHERE = {
+    State.CREATING,
+    State.RESTARTING,
+    State.REIMAGING,
+    State.REPAIRING,
+    State.STARTING,
+    State.HIDING,
+    State.HIDDEN,
+    State.UNHIDING,
+}
+
+
+@pytest.mark.parametrize(("state", "health"), list(itertools.product([None, *State], Health)))
+def test_a_training_that_makes_progress(state: State | None, health: Health) -> None:
+    for unhealthy_for, announced in itertools.product([0.0, 59.0, 60.0, 1e6], ["", "the machine is being preempted"]):
+        sight = Sight(state=state, health=health, unhealthy_for=unhealthy_for, end_announced=announced)
+        verdict = judge(sight, LIMITS)
+        if state in TAKEN | ELSEWHERE:
+            expected = Course.END_NOW
+        elif (
+            announced
+            or health is Health.UNHEALTHY_MAINTENANCE
+            or (health in UNHEALTHY and unhealthy_for >= LIMITS.unhealthy)
+        ):
+            expected = Course.SAVE_AND_END
+        else:
+            expected = Course.GO_ON
+        assert verdict.course is expected, sight
+        assert bool(verdict.why) == (expected is not Course.GO_ON)
+        if expected is not Course.GO_ON:
+            gone = state in TAKEN or (state not in ELSEWHERE and bool(announced))
+            assert verdict.error is (TpuGoneError if gone else TpuUnhealthyError), sight
+
+
+@pytest.mark.parametrize("health", sorted(UNHEALTHY))
+def test_one_that_makes_none_on_an_unhealthy_node_is_not_asked_to_save(health: Health) -> None:
+    sight = Sight(state=State.READY, health=health, silent_for=LIMITS.stall)
+    assert judge(sight, LIMITS).course is Course.END_NOW
+
+
+@pytest.mark.parametrize("health", [Health.HEALTHY, Health.HEALTH_UNSPECIFIED])
+def test_one_that_makes_none_on_a_healthy_node_is_the_supervisors(health: Health) -> None:
+    assert judge(Sight(state=State.READY, health=health, silent_for=1e6), LIMITS) == GO_ON
+
+
+def course_of(tmp_path: Path, script: Script, announcements: list[Announcement] | None = None) -> tuple[float, Verdict]:
+    """When a training that makes progress all the time is told to end, and how; looked at every second."""
+    clock, lines = TurnedClock(NOON), []
+    with announcing(clock, announcements or []) as address:
+        machine = MachineSettings(metadata_address=address) if announcements else None
+        with bench(tmp_path, script, clock, machine=machine) as it:
+            watch = Watch(it.settings, it.api, clock, lines.append)
+            for _second in range(3600):
+                verdict = watch.look(silent_for=0.0)
+                if verdict.course is not Course.GO_ON:
+                    return it.cloud.now, verdict
+                clock.turn(1)
+    return 3600, Verdict(Course.GO_ON, "; ".join(lines))
+
+
+def test_unhealthy_in_the_middle(tmp_path: Path) -> None:
+    when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 100, READY/UNHEALTHY_TENSORFLOW")))
+    # Seen at 120 s, and left a minute later.
+    assert (when, verdict.course, verdict.error) == (180, Course.SAVE_AND_END, TpuUnhealthyError)
+    assert verdict.why == "the node has been UNHEALTHY_TENSORFLOW for 60 s"
+
+
+def test_a_flap_of_less_than_a_minute_ends_nothing(tmp_path: Path) -> None:
+    flaps = "READY/HEALTHY 100, READY/TIMEOUT 40, READY/HEALTHY 40, READY/TIMEOUT 50, READY/HEALTHY"
+    assert course_of(tmp_path, Script(life=life(flaps)))[1].course is Course.GO_ON
+
+
+def test_preempted_without_notice(tmp_path: Path) -> None:
+    when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 100, PREEMPTED")))
+    assert (when, verdict) == (120, Verdict(Course.END_NOW, "the node is PREEMPTED", TpuGoneError))
+
+
+def test_preempted_with_thirty_seconds_notice(tmp_path: Path) -> None:
+    notice = Announcement(71, "preempted", "TRUE")
+    when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 101, PREEMPTED")), [notice])
+    assert (when, verdict) == (75, Verdict(Course.SAVE_AND_END, "the machine is being preempted", TpuGoneError))
+
+
+def test_maintenance(tmp_path: Path) -> None:
+    body = '{"type": "SCHEDULED", "window_start_time": "2027-01-15T08:20:00Z"}'
+    when, verdict = course_of(tmp_path, Script(), [Announcement(0, "upcoming-maintenance", body)])
+    assert (when, verdict.course) == (900, Course.SAVE_AND_END)  # 08:15, five minutes ahead
+
+
+def test_deleted_by_someone(tmp_path: Path) -> None:
+    with bench(tmp_path) as it:
+        watch = Watch(it.settings, it.api, it.clock, it.lines.append)
+        assert watch.look(0.0) == GO_ON
+        it.cloud.delete_node("night")
+        it.clock.turn(30)
+        assert watch.look(0.0).why == "the node is ABSENT"
+
+
+@pytest.mark.parametrize("outage", [Outage(100, 700), Outage(100, 1e9), Outage(100, 1e9, 16, EXPIRED_MESSAGE)])
+def test_an_api_that_does_not_answer_ends_nothing_and_is_said_once(tmp_path: Path, outage: Outage) -> None:
+    _when, verdict = course_of(tmp_path, Script(outages=(outage,)))
+    assert verdict.course is Course.GO_ON
+    assert verdict.why.count("the TPU's health is not known, and the training goes on") == 1
+    assert verdict.why.count("known again") == (outage.end < 3600)
+
+
+def test_each_is_looked_at_as_often_as_it_is_worth(tmp_path: Path) -> None:
+    asked: list[float] = []
+    with bench(tmp_path) as it:
+        node, it.api.node = it.api.node, lambda name: asked.append(it.cloud.now) or node(name)  # type: ignore[method-assign]
+        watch = Watch(it.settings, it.api, it.clock, it.lines.append)
+        for _second in range(100):
+            watch.look(0.0)
+            it.clock.turn(1)
+    assert asked == [0, 30, 60, 90]
+
+
+def test_the_thread_acts_once_and_ends_with_the_body(tmp_path: Path) -> None:
+    acted, verdicts = threading.Event(), []
+    with bench(tmp_path, Script(life=life("READY/HEALTHY 60, PREEMPTED"))) as it:
+        watch = Watch(it.settings, it.api, it.clock, it.lines.append)
+
+        def act(verdict: Verdict) -> None:
+            verdicts.append(verdict)
+            acted.set()
+
+        with watching(watch, lambda: 0.0, act, every=0.01):
+            assert not acted.wait(0.1)
+            it.clock.turn(60)
+            assert acted.wait(10)
+            it.clock.turn(60)
+        assert [verdict.why for verdict in verdicts] == ["the node is PREEMPTED"]
+    assert not any(thread.name == "tpu-watch" for thread in threading.enumerate())
+
+
+def test_a_body_that_ends_first_is_not_held_up(tmp_path: Path) -> None:
+    with bench(tmp_path) as it:
+        watch = Watch(it.settings, it.api, it.clock, it.lines.append)
+        with watching(watch, lambda: 0.0, pytest.fail, every=3600):
+            pass
+    assert not any(thread.name == "tpu-watch" for thread in threading.enumerate())
