@@ -1,0 +1,276 @@
+"""Fetching the official archives: resumed where a connection broke, checked by size and md5, published by a rename.
+
+Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html and torchvision's ``datasets/mnist.py``. md5 guards
+against damage, not against an attacker; the parsers treat what arrives as untrusted anyway.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from podline.data.sources.rawfiles import reading
+from podline.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
+from podline.progress import Reporter, silent
+from podline.recipes.settings import DatasetName
+from podline.storage import explained
+
+RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)
+_TIMEOUT = 30.0
+_BLOCK = 1 << 18
+_SECONDS_BETWEEN_REPORTS = 0.5
+# Answers that say "not now": too many requests, and the server's own troubles.
+_BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file as its publisher describes it."""
+
+    name: str
+    bytes: int
+    md5: str
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Where a data set is published, and as which files."""
+
+    base_url: str
+    files: tuple[RemoteFile, ...]
+
+
+PUBLICATIONS: dict[DatasetName, Publication] = {
+    "cifar10": Publication(
+        "https://www.cs.toronto.edu/~kriz/",
+        (RemoteFile("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a"),),
+    ),
+    "cifar100": Publication(
+        "https://www.cs.toronto.edu/~kriz/",
+        (RemoteFile("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),),
+    ),
+    "mnist": Publication(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        (
+            RemoteFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+            RemoteFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+            RemoteFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+            RemoteFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+        ),
+    ),
+}
+
+
+def download(dataset: DatasetName, folder: Path, reporter: Reporter | None = None, base_url: str | None = None) -> Path:
+    """Fetches a data set's official files into a folder; those that are there and whole are left as they are.
+
+    Args:
+        dataset: ``cifar10``, ``cifar100`` or ``mnist``.
+        folder: made if it is not there.
+        reporter: is told how many bytes are there.
+        base_url: a mirror, in place of the publisher's own address.
+
+    Returns:
+        The folder, fit to be a conversion's source.
+
+    Raises:
+        SettingsError: the data set is not published anywhere.
+        SourceError: the server does not have a file, or has another one by its md5, or one of that name is in the
+            folder already and differs.
+        SourceUnavailableError: the server did not answer, also after some tries; what was fetched stays for the next.
+        StoreError: the folder cannot be written.
+    """
+    if dataset not in PUBLICATIONS:
+        raise SettingsError(
+            f"{dataset} cannot be downloaded, only {', '.join(PUBLICATIONS)}; draw it with `podline sample {folder}`"
+        )
+    publication = PUBLICATIONS[dataset]
+    return fetch_all(publication.files, base_url or publication.base_url, folder, reporter or silent("download"))
+
+
+def fetch_all(
+    files: Sequence[RemoteFile],
+    base_url: str,
+    folder: Path,
+    reporter: Reporter,
+    *,
+    delays: Sequence[float] = RETRY_DELAYS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Path:
+    """Fetches files from one place into a folder, one after the other; see :func:`download`.
+
+    Args:
+        files: what to fetch.
+        base_url: what their names are appended to.
+        folder: where to.
+        reporter: is told how many bytes of all files are there.
+        delays: seconds before the second, third, … try; a try that brought something forward starts them anew.
+        sleep: waits for so many seconds.
+    """
+    if not base_url.startswith(("http://", "https://")):
+        raise SettingsError(f"{base_url}: give an address that starts with http:// or https://")
+    with explained("make the folder", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    progress = _Progress(reporter, sum(file.bytes for file in files))
+    for file in files:
+        _fetch(file, f"{base_url.rstrip('/')}/{file.name}", folder, progress, delays=delays, sleep=sleep)
+        progress.finish(file)
+    return folder
+
+
+class _Progress:
+    """How much of all files is there, told now and then."""
+
+    def __init__(self, reporter: Reporter, total: int) -> None:
+        self.reporter = reporter
+        self._total, self._finished, self._told = total, 0, 0.0
+
+    def at(self, done: int) -> None:
+        """``done`` bytes of the present file are there."""
+        if time.monotonic() - self._told >= _SECONDS_BETWEEN_REPORTS:
+            self._tell(self._finished + done)
+
+    def finish(self, file: RemoteFile) -> None:
+        self._finished += file.bytes
+        self._tell(self._finished)
+
+    def _tell(self, done: int) -> None:
+        self._told = time.monotonic()
+        self.reporter.progress(done, self._total, "bytes")
+
+
+def _fetch(
+    file: RemoteFile,
+    url: str,
+    folder: Path,
+    progress: _Progress,
+    *,
+    delays: Sequence[float],
+    sleep: Callable[[float], None],
+) -> None:
+    target = folder / file.name
+    if target.exists():
+        _check_present(file, target)
+        progress.reporter.log(f"{target} is there already")
+        return
+    progress.reporter.log(f"fetching {url}")
+    part = folder / f"{file.name}.part"
+    with _locked(part) as stream:
+        waits = iter(delays)
+        while stream.tell() < file.bytes:
+            before = stream.tell()
+            try:
+                _fetch_rest(file, url, stream, part, progress)
+            except SourceUnavailableError as error:
+                waits = iter(delays) if stream.tell() > before else waits
+                wait = next(waits, None)
+                if wait is None:
+                    raise
+                progress.reporter.warn(f"{error}; trying again in {wait:g} s, from byte {stream.tell():,}")
+                sleep(wait)
+        _publish(file, url, part, target)
+
+
+def _check_present(file: RemoteFile, target: Path) -> None:
+    with reading(target):
+        found = _md5(target)
+    if found != file.md5:
+        raise SourceError(f"{target} is there with md5 {found} vs {file.md5} published; delete it to fetch it again")
+
+
+@contextlib.contextmanager
+def _locked(part: Path) -> Iterator[IO[bytes]]:
+    """The part file, open at its end, for one process at a time."""
+    with explained("write", part):
+        stream = part.open("ab")
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SourceUnavailableError(f"{part} is being fetched by another process; wait for it") from error
+        yield stream
+
+
+def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], part: Path, progress: _Progress) -> None:
+    """One try: asks for what is missing and appends it.
+
+    Raises:
+        SourceUnavailableError: the server is busy, or the connection broke; what had come is in the file.
+        SourceError: the server will never give this file.
+    """
+    request = urllib.request.Request(url, headers={"Range": f"bytes={stream.tell()}-"})  # noqa: S310 (http by fetch_all)
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:  # noqa: S310
+            start, size = _extent(response)
+            if start not in (0, stream.tell()):
+                raise SourceError(f"{url}: the server sends from byte {start:,} vs {stream.tell():,} asked for")
+            if size not in (None, file.bytes):
+                raise _other_file(file, url, part, f"{size:,} bytes")
+            with explained("write", part):
+                stream.truncate(start)
+                stream.seek(start)
+            while block := response.read(_BLOCK):
+                with explained("write", part):
+                    stream.write(block)
+                    stream.flush()
+                if stream.tell() > file.bytes:
+                    break
+                progress.at(stream.tell())
+    except PodlineError:
+        raise
+    except urllib.error.HTTPError as error:
+        answer = f"{url}: the server answers {error.code} {error.reason}"
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise _other_file(file, url, part, f"no byte {stream.tell():,}") from error
+        if error.code in _BUSY:
+            raise SourceUnavailableError(answer) from error
+        raise SourceError(f"{answer}; look whether the address is right, or give a mirror's") from error
+    except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
+        raise SourceUnavailableError(f"{url} did not answer or broke off ({error})") from error
+    if stream.tell() < file.bytes:
+        raise SourceUnavailableError(f"{url} broke off after {stream.tell():,} of {file.bytes:,} bytes")
+
+
+def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
+    """Where in the file the answer's body starts, and the whole file's size if the server says it."""
+    if response.status != http.HTTPStatus.PARTIAL_CONTENT:  # a server that knows no ranges sends everything
+        return 0, response.length
+    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
+    if found is None:
+        return -1, None
+    return int(found[1]), None if found[2] == "*" else int(found[2])
+
+
+def _other_file(file: RemoteFile, url: str, part: Path, found: str) -> SourceError:
+    """Deletes what was fetched of a file that is not the published one, and says so."""
+    with explained("delete", part):
+        part.unlink()
+    return SourceError(
+        f"{url} has {found} vs {file.bytes:,} bytes with md5 {file.md5} published; what had come was deleted; "
+        "try again, or give a mirror's address"
+    )
+
+
+def _publish(file: RemoteFile, url: str, part: Path, target: Path) -> None:
+    """Gives a fetched file its name, if it is the one that was published."""
+    with explained("read", part):
+        size, md5 = part.stat().st_size, _md5(part)
+    if (size, md5) != (file.bytes, file.md5):
+        raise _other_file(file, url, part, f"{size:,} bytes with md5 {md5}")
+    with explained("write", target):
+        part.rename(target)
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,0 +1,127 @@
+"""The sample: a drawn data set in CIFAR-10's own layout, so that everything runs with no network.
+
+The files are CIFAR-10's python layout to the letter, as Python 2 pickled it; they are written opcode by opcode, because
+what Python and NumPy would write changes with their versions, and the same seed should give the same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from podline import digests
+from podline.data.order import permutation
+from podline.data.sources import class_names
+from podline.data.sources.cifar import CIFAR10
+from podline.data.sources.rawfiles import RawFile, write_raw_file
+from podline.data.sources.shapes import draw
+from podline.errors import SettingsError
+from podline.storage import Store, explained
+
+FOLDER = "cifar-10-batches-py"
+_PIXELS = 3072
+_CHUNK = 500
+# A pickled byte string has less than 2 GiB, and all test images are in one.
+_MAX_IMAGES = 500_000
+
+
+def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 0) -> Path:
+    """Draws the sample data set into a folder.
+
+    Args:
+        folder: made if it is not there; the files go to ``cifar-10-batches-py`` in it.
+        train: training images, over five batches.
+        test: test images.
+        seed: two seeds share nothing; the same one gives the same bytes on any machine.
+
+    Returns:
+        The folder, fit to be a conversion's source.
+
+    Raises:
+        SettingsError: the counts are out of bounds, or another data set is there already.
+        StoreError: the folder cannot be written.
+    """
+    if not (5 <= train <= _MAX_IMAGES and 1 <= test <= _MAX_IMAGES and seed >= 0):
+        raise SettingsError(
+            f"train={train}, test={test}, seed={seed} vs 5 to {_MAX_IMAGES:,}, 1 to {_MAX_IMAGES:,}, 0 or more"
+        )
+    target, store = folder / FOLDER, Store(folder)
+    store.sweep()
+    with store.workspace("sample") as workspace:
+        drawing = workspace / FOLDER
+        files = [*_write_splits(drawing, train, test, seed), _write_meta(drawing)]
+        with explained("write", target):
+            if not target.exists():
+                drawing.rename(target)
+            elif not _holds(target, files):
+                raise SettingsError(f"{target} is there with other content; delete it, or give another folder")
+    return folder
+
+
+def _holds(folder: Path, files: Iterable[RawFile]) -> bool:
+    paths = ((folder / file.name, file) for file in files)
+    return all(path.is_file() and digests.of_file(path) == file.sha256 for path, file in paths)
+
+
+def _write_splits(folder: Path, train: int, test: int, seed: int) -> Iterator[RawFile]:
+    for split, count in (("train", train), ("test", test)):
+        names = CIFAR10.splits[split]
+        # As many of each class as can be, in an order of chance.
+        labels = (permutation(seed, f"sample/{split}/labels", 0, count) % len(class_names.SAMPLE)).astype(np.uint8)
+        for number, (name, images) in enumerate(zip(names, np.array_split(np.arange(count), len(names)), strict=True)):
+            title = f"{'training' if split == 'train' else 'testing'} batch {number + 1} of {len(names)}"
+            yield write_raw_file(name, folder / name, _batch(title, seed, split, images, labels[images]))
+
+
+def _batch(
+    title: str, seed: int, split: str, images: npt.NDArray[np.int64], labels: npt.NDArray[np.uint8]
+) -> Iterator[bytes]:
+    """A pickled batch in pieces: ``{batch_label, labels, data, filenames}``."""
+    yield b"\x80\x02}(" + _text("batch_label") + _text(title)
+    yield _text("labels") + b"](" + b"".join(b"K" + bytes((label,)) for label in labels.tolist()) + b"e"
+    yield _text("data") + _ARRAY_TYPE + _number(len(images)) + _number(_PIXELS) + _ARRAY_DTYPE
+    yield b"T" + struct.pack("<i", len(images) * _PIXELS)
+    for first in range(0, len(images), _CHUNK):
+        chosen = slice(first, first + _CHUNK)
+        yield draw(seed, split, images[chosen], labels[chosen]).tobytes()
+    yield b"tb"
+    names = (
+        _text(f"{class_names.SAMPLE[label]}_s_{image:06d}.png")
+        for label, image in zip(labels.tolist(), images.tolist(), strict=True)
+    )
+    yield _text("filenames") + _list(names) + b"u."
+
+
+def _write_meta(folder: Path) -> RawFile:
+    content = (
+        b"\x80\x02}("
+        + _text("num_cases_per_batch") + _number(10_000)
+        + _text("label_names") + _list(map(_text, class_names.SAMPLE))
+        + _text("num_vis") + _number(_PIXELS)
+        + b"u."
+    )  # fmt: skip
+    return write_raw_file(CIFAR10.meta, folder / CIFAR10.meta, [content])
+
+
+# numpy.core.multiarray._reconstruct(numpy.ndarray, (0,), "b"), then its state: version 1, the shape …
+_ARRAY_TYPE = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00\x85U\x01btR(K\x01"
+# … dtype("u1", 0, 1) with its own state, and not in column-major order; the pixels follow.
+_ARRAY_DTYPE = b"\x86cnumpy\ndtype\n(U\x02u1K\x00K\x01tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
+
+
+def _text(text: str) -> bytes:
+    """SHORT_BINSTRING: Python 2's str, below 256 letters."""
+    return b"U" + bytes((len(text),)) + text.encode("ascii")
+
+
+def _number(value: int) -> bytes:
+    """BININT."""
+    return b"J" + struct.pack("<i", value)
+
+
+def _list(items: Iterable[bytes]) -> bytes:
+    return b"](" + b"".join(items) + b"e"
