@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_dataset import FINGERPRINT, drawn, publish_dataset
+from tensorflow.core.util.event_pb2 import Event
+
+from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError, StoreError
+from podline.progress import Reporter, silent
+from podline.recipes.settings import (
+    AugmentationSettings,
+    Duration,
+    ModelSettings,
+    OptimizerSettings,
+    Part,
+    Recipe,
+    ScheduleSettings,
+)
+from podline.stages import TrainResult, TrainSpec, find_in_folder
+from podline.storage import open_store
+from podline.training import loop
+from podline.training.export import load_model
+from podline.training.metrics_log import EvaluationLine, StepsLine, read_events, read_metrics
+from podline.training.steps import ScoringSteps
+from podline.training.train import train
+
+# 96 examples are 12 steps of 8; stops at 5, 8, 10, 12, 15, 16, 18, 20, 24, 25, 30.
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear", dropout=0.2),
+    batch_size=8,
+    evaluation_batch_size=16,
+    duration=Duration(steps=30),
+    optimizer=OptimizerSettings(kind="sgd"),
+    schedule=ScheduleSettings(kind="cosine", learning_rate=0.01, warmup=Part(steps=3)),
+    augmentation=AugmentationSettings(flip=True),
+    ema_decay=0.9,
+    evaluate_every=Duration(steps=12),
+    checkpoint_steps=8,
+    summary_steps=5,
+    deterministic=True,
+)
+STOPS = [5, 8, 10, 12, 15, 16, 20, 24, 25, 30]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    publish_dataset(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _all_the_news(monkeypatch):
+    """Progress is told after every part, however fast: a test that waits for a step is not kept waiting."""
+    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
+
+
+def spec_of(root: Path, **values) -> TrainSpec:
+    return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
+    """A run that nothing disturbed."""
+    root = tmp_path_factory.mktemp("unbroken")
+    publish_dataset(root)
+    spec = spec_of(root)
+    result = train(spec, silent())
+    return spec, result, root / spec.folder
+
+
+class Killed(BaseException):
+    """What a SIGKILL is to Python: nothing below catches it."""
+
+
+def listening(act: Callable[[dict], None]) -> Reporter:
+    return Reporter("train", act)
+
+
+def dying_at(step: int) -> Reporter:
+    """The process dies as soon as it has told of a step."""
+
+    def act(event: dict) -> None:
+        if event["event"] == "progress" and event["done"] >= step:
+            raise Killed
+
+    return listening(act)
+
+
+def losses(folder: Path) -> list[float]:
+    return [
+        loss for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, StepsLine) for loss in line.losses
+    ]
+
+
+def bare(line: StepsLine | EvaluationLine) -> dict:
+    """A line without what the clock says."""
+    return line.model_dump(exclude={"seconds", "time", "examples_per_second", "waiting"})
+
+
+def bare_metrics(folder: Path) -> list[dict]:
+    return [bare(line) for line in read_metrics(folder / "metrics.jsonl")]
+
+
+def board(folder: Path) -> list[tuple[int, str, float]]:
+    """TensorBoard's view: step, tag, value of the figures that no clock is in."""
+    events = [
+        Event.FromString(record.numpy())
+        for file in sorted((folder / "tensorboard").glob("*tfevents*"))
+        for record in tf.data.TFRecordDataset(str(file))
+    ]
+    return [
+        (event.step, value.tag, value.simple_value)
+        for event in events
+        for value in event.summary.value
+        if value.tag.rsplit("/", 1)[1] in ("loss", "accuracy", "learning_rate")
+    ]
+
+
+def test_a_run_leaves_all_that_it_should_and_its_metrics_have_no_gap(unbroken):
+    spec, result, folder = unbroken
+    lines = read_metrics(folder / "metrics.jsonl")
+    assert [line.step for line in lines if isinstance(line, StepsLine)] == STOPS
+    assert [line.step for line in lines if isinstance(line, EvaluationLine)] == [12, 24, 30]
+    assert len(losses(folder)) == 30
+    assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "finished"]
+    assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == [
+        "step-00000030.json",
+        "step-00000030.npz",
+    ]
+    assert (result.steps, result.examples, result.epochs, result.resumed_from) == (30, 240, 2.5, ())
+    assert result.loss == [line for line in lines if isinstance(line, StepsLine)][-1].loss
+    assert result.parameters == (8 * 8 * 3 + 1) * 3
+    assert 0 <= result.waiting_for_input < 1
+    found = find_in_folder(spec, silent())
+    assert found == result.model_copy(update={"reused": True})
+
+
+def test_tensorboard_shows_what_metrics_jsonl_says(unbroken):
+    _, _, folder = unbroken
+    expected = []
+    for line in read_metrics(folder / "metrics.jsonl"):
+        group = "train" if isinstance(line, StepsLine) else line.split
+        expected += [(line.step, f"{group}/loss", line.loss), (line.step, f"{group}/accuracy", line.accuracy)]
+        if isinstance(line, StepsLine):
+            expected.append((line.step, "train/learning_rate", line.learning_rate))
+    assert board(folder) == [(step, tag, float(np.float32(value))) for step, tag, value in expected]
+
+
+def test_plain_keras_opens_the_export_and_gets_the_same_from_raw_pixels(unbroken):
+    spec, result, folder = unbroken
+    images = drawn(40, 1)["image"]
+    plain = keras.models.load_model(folder / "model" / "model.keras")
+    ours = load_model(open_store(spec.root), spec.folder, result.weights_sha256)
+    assert plain.input_dtype == "uint8" or plain.inputs[0].dtype == "uint8"
+    np.testing.assert_allclose(plain(images), ours(images), atol=1e-5)
+    accuracy = np.mean(np.argmax(plain(images), 1) == drawn(40, 1)["label"])
+    last = read_metrics(folder / "metrics.jsonl")[-1]
+    assert accuracy == last.accuracy
+
+
+def test_the_weights_of_a_run_are_the_average(unbroken):
+    _, _, folder = unbroken
+    with (
+        np.load(folder / "checkpoints" / "step-00000030.npz") as state,
+        np.load(folder / "model" / "weights.npz") as kept,
+    ):
+        for name in kept.files:
+            assert kept[name].tobytes() == state[f"average/{name}"].tobytes()
+            assert kept[name].tobytes() != state[f"model/{name}"].tobytes()
+
+
+@pytest.mark.parametrize("step", [1, 9, 16, 24])
+def test_a_run_killed_at_any_step_ends_with_the_same_bits_and_no_gap_or_repeat(unbroken, root, step):
+    _, expected, folder = unbroken
+    spec = spec_of(root)
+    with pytest.raises(Killed):
+        train(spec, dying_at(step))
+    result = train(spec, silent())
+    broken = root / spec.folder
+    assert result.weights_sha256 == expected.weights_sha256
+    assert losses(broken) == losses(folder)
+    assert bare_metrics(broken) == bare_metrics(folder)
+    assert board(broken) == board(folder)
+    assert result.resumed_from == (() if step < 8 else (step // 8 * 8 if step % 8 else step - 8,))
+
+
+def test_a_damaged_checkpoint_is_passed_over_said_so_and_costs_only_steps(unbroken, root):
+    _, expected, folder = unbroken
+    spec = spec_of(root)
+    with pytest.raises(Killed):
+        train(spec, dying_at(18))
+    newest = root / spec.folder / "checkpoints" / "step-00000016.npz"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    said = []
+    result = train(spec, listening(said.append))
+    [warning] = [event["message"] for event in said if event.get("level") == "warning"]
+    assert "checkpoint of step 16 is passed over" in warning
+    assert str(newest) in warning
+    events = [(event.event, event.step) for event in read_events(root / spec.folder / "events.jsonl")]
+    assert events == [("started", 0), ("checkpoint_damaged", 16), ("restored", 8), ("finished", 30)]
+    assert result.resumed_from == (8,)
+    assert result.weights_sha256 == expected.weights_sha256
+    assert bare_metrics(root / spec.folder) == bare_metrics(folder)
+
+
+def test_sigterm_saves_and_the_next_start_goes_on_from_that_very_step(unbroken, root):
+    _, expected, folder = unbroken
+    spec = spec_of(root)
+
+    def act(event: dict) -> None:
+        if event["event"] == "progress" and event["done"] == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(PreemptedError, match="at step 1 of 30"):
+        train(spec, listening(act))
+    result = train(spec, silent())
+    assert result.resumed_from == (1,)
+    assert losses(root / spec.folder) == losses(folder)
+    assert result.weights_sha256 == expected.weights_sha256
+    kinds = [event.event for event in read_events(root / spec.folder / "events.jsonl")]
+    assert kinds == ["started", "preempted", "restored", "finished"]
+
+
+def test_an_evaluation_that_sigterm_broke_off_is_made_up_for(unbroken, root, monkeypatch):
+    _, expected, folder = unbroken
+    spec = spec_of(root)
+    score = ScoringSteps.score
+
+    def interrupted(self, batches, news):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, batches, news)
+
+    monkeypatch.setattr(ScoringSteps, "score", interrupted)
+    with pytest.raises(PreemptedError, match="at step 12 of 30"):
+        train(spec, silent())
+    monkeypatch.undo()
+    assert train(spec, silent()).weights_sha256 == expected.weights_sha256
+    assert bare_metrics(root / spec.folder) == bare_metrics(folder)
+
+
+def test_a_damaged_export_is_made_again_from_the_last_checkpoint(root):
+    spec = spec_of(root, duration=Duration(steps=10))
+    first = train(spec, silent())
+    weights = root / spec.folder / "model" / "weights.npz"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    assert find_in_folder(spec, silent()) is None
+    said = []
+    again = train(spec, listening(said.append))
+    assert again.weights_sha256 == first.weights_sha256
+    assert not any(event["event"] == "progress" for event in said), "no step was taken again"
+    assert again.resumed_from == ()
+
+
+def test_another_seed_is_another_run(unbroken, root):
+    spec, result, _ = unbroken
+    other = spec_of(root, seed=1)
+    assert other.run != spec.run
+    assert train(other, silent()).weights_sha256 != result.weights_sha256
+
+
+def test_a_loss_that_explodes_stops_the_run_and_leaves_no_checkpoint_of_it(root):
+    spec = spec_of(
+        root,
+        schedule=ScheduleSettings(kind="constant", learning_rate=1e30),
+        model=ModelSettings(kind="resnet", width=0.1),
+    )
+    with pytest.raises(
+        DivergenceError, match=r"the loss is (nan|inf) at step \d+: batch \d+ of 12 in epoch 1, 8 examples"
+    ):
+        train(spec, silent())
+    folder = root / spec.folder
+    assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
+    assert not list((folder / "checkpoints").glob("*"))
+    assert not (folder / "model").exists()
+
+
+def test_a_data_set_that_is_not_there_is_one_clear_line(tmp_path):
+    with pytest.raises(StoreError, match=r"manifest\.json is not there; run `podline convert` first"):
+        train(spec_of(tmp_path), silent())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_recipe_or_data_that_does_not_fit_leaves_nothing_behind(root):
+    with pytest.raises(SettingsError, match="batch_size=97 vs 96 examples"):
+        train(spec_of(root, batch_size=97), silent())
+    shard = next((root / spec_of(root).dataset_folder).glob("*train*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ArtifactError):
+        train(spec_of(root), silent())
+    assert not list((root / "runs").glob("*/model"))
