@@ -15,7 +15,7 @@ from podline.benchmark import conversion, plain, records
 def both_files(tmp_path: Path) -> tuple[Path, Path]:
     columns = records.drawn(50)
     ours, other = tmp_path / "ours.tfrecord", tmp_path / "plain.tfrecord"
-    ours.write_bytes(records.cifar_layout().encode(columns).data)
+    records.write_chunks(ours, records.cifar_layout(), columns)
     plain.write_shard(other, columns["image"], columns["label"])
     return ours, other
 
