@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
+
+from podline.errors import ArtifactError, SanityError, SettingsError, StoreError
+from podline.evaluation.document import Evaluation, read_evaluation
+from podline.evaluation.evaluate import evaluate
+from podline.progress import Reporter, silent
+from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.stages import EvaluateSpec, TrainSpec, find_in_folder
+from podline.storage import open_store
+from podline.training.export import load_model
+from podline.training.metrics_log import EvaluationLine, read_metrics
+from podline.training.train import train
+
+TEST = 40
+
+
+def trained(root: Path, **values) -> EvaluateSpec:
+    """A run, and what it takes to evaluate it."""
+    recipe = Recipe(
+        name="t",
+        dataset="sample",
+        batch_size=16,
+        evaluation_batch_size=16,
+        **(
+            {
+                "model": ModelSettings(kind="resnet", width=0.25),
+                "duration": Duration(epochs=4),
+                "schedule": ScheduleSettings(kind="constant", learning_rate=0.05),
+            }
+            | values
+        ),
+    )
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
+    result = train(spec, silent())
+    return EvaluateSpec(
+        root=str(root),
+        run=result.run,
+        dataset="sample",
+        fingerprint=FINGERPRINT,
+        weights_sha256=result.weights_sha256,
+        batch_size=16,
+    )
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory) -> EvaluateSpec:
+    root = tmp_path_factory.mktemp("root")
+    publish_dataset(root, train=96, test=TEST)
+    return trained(root)
+
+
+@pytest.fixture(scope="module")
+def document(spec) -> Evaluation:
+    evaluate(spec, silent())
+    return read_evaluation(open_store(spec.root), spec.folder)
+
+
+def test_the_document_is_what_the_published_model_gets_on_the_test_split(spec, document):
+    examples = drawn(TEST, 1)
+    logits = np.asarray(load_model(open_store(spec.root), spec.folder, spec.weights_sha256)(examples["image"]))
+    guesses = np.argmax(logits, 1)
+    assert document.trained.examples == TEST
+    assert document.trained.correct == np.sum(guesses == examples["label"])
+    confusion = np.zeros((3, 3), int)
+    np.add.at(confusion, (examples["label"], guesses), 1)
+    assert np.array_equal(document.confusion, confusion)
+    log_sum = np.log(np.sum(np.exp(logits.astype(np.float64)), 1))
+    loss = np.mean(log_sum - logits[np.arange(TEST), examples["label"]])
+    assert document.trained.metrics["loss"].value == pytest.approx(loss, rel=1e-5)
+    assert [mistake.record for mistake in document.mistakes if guesses[mistake.record] == mistake.label] == []
+    assert [figures.name for figures in document.per_class] == list(CLASS_NAMES)
+    assert (document.run, document.weights_sha256, document.split) == (spec.run, spec.weights_sha256, "test")
+
+
+def test_it_agrees_with_the_evaluation_at_the_end_of_training(spec, document):
+    last = read_metrics(open_store(spec.root).path(f"{spec.folder}/metrics.jsonl"))[-1]
+    assert isinstance(last, EvaluationLine)
+    assert last.accuracy == document.trained.metrics["top1"].value
+    # The loop sums float32 on the device, with fused batch norm; the document sums exactly, with the exported one.
+    assert last.loss == pytest.approx(document.trained.metrics["loss"].value, rel=1e-4)
+
+
+def test_training_made_it_better_than_it_was_and_than_guessing(document):
+    counts = np.bincount(drawn(TEST, 1)["label"])
+    assert document.guessing.value == pytest.approx(counts.max() / TEST)
+    assert document.better_than_guessing
+    assert document.trained.metrics["top1"].low > document.untrained.metrics["top1"].value
+    assert document.seen.examples == TEST
+    assert document.untrained.examples == TEST
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 128])
+def test_the_batch_size_makes_no_difference_not_even_in_the_last_bit(spec, document, batch_size):
+    result = evaluate(spec.model_copy(update={"batch_size": batch_size}), silent())
+    assert read_evaluation(open_store(spec.root), spec.folder) == document
+    assert result.evaluation_sha256 == evaluate(spec, silent()).evaluation_sha256
+
+
+def test_its_result_is_found_again_until_the_document_is_damaged(spec, document):
+    result = evaluate(spec, silent())
+    assert find_in_folder(spec, silent()) == result.model_copy(update={"reused": True})
+    assert result.untrained_top1 == document.untrained.metrics["top1"].value
+    path = open_store(spec.root).path(f"{spec.folder}/evaluation.json")
+    path.write_text(path.read_text().replace("0.", "1.", 1))
+    assert find_in_folder(spec, silent()) is None
+    evaluate(spec, silent())
+
+
+def test_progress_counts_every_example_to_the_end(spec, document):
+    told = []
+    evaluate(spec, Reporter("evaluate", lambda event: told.append((event["done"], event["total"], event["unit"]))))
+    assert told[-1] == (3 * TEST, 3 * TEST, "examples")
+    assert told == sorted(told)
+
+
+def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_document(tmp_path: Path):
+    random, splits = np.random.default_rng(0), {name: drawn(60, seed) for name, seed in (("train", 0), ("test", 1))}
+    for columns in splits.values():
+        random.shuffle(columns["label"])
+    publish_dataset(tmp_path, splits=splits)
+    spec = trained(tmp_path, duration=Duration(steps=1))
+    with pytest.raises(
+        SanityError, match=r"sanity check: t-\w+ gets .*% of 60 test examples right, and guessing gives"
+    ):
+        evaluate(spec, silent())
+    assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
+    assert find_in_folder(spec, silent()) is None
+
+
+def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
+    store = open_store(spec.root)
+    with pytest.raises(ArtifactError, match=r"weights\.npz has sha256 .* vs 000000000000.*; train the run again"):
+        evaluate(spec.model_copy(update={"weights_sha256": "0" * 64}), silent())
+    with pytest.raises(StoreError, match="run `podline convert` first"):
+        evaluate(spec.model_copy(update={"fingerprint": "f" * 16}), silent())
+    with pytest.raises(StoreError, match=r"cannot read .*spec\.json"):
+        evaluate(spec.model_copy(update={"run": "another"}), silent())
+    path = store.path(f"{spec.folder}/spec.json")
+    content = path.read_text()
+    path.write_text(json.dumps(json.loads(content) | {"fingerprint": "f" * 16}))
+    with pytest.raises(SettingsError, match=re.escape(f"vs {spec.dataset_folder} to be evaluated on")):
+        evaluate(spec, silent())
+    path.write_text(content)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.stages import TrainSpec
+from podline.training.metrics_log import StepsLine, read_events, read_metrics
+
+TRAIN = """
+import sys
+from podline.progress import Reporter, json_lines
+from podline.stages import TrainSpec
+from podline.training.train import train
+
+train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", json_lines(sys.stdout)))
+"""
+KILLS = 4
+
+
+def spec_of(root: Path) -> TrainSpec:
+    publish_dataset(root)
+    recipe = Recipe(
+        name="t",
+        dataset="sample",
+        model=ModelSettings(kind="linear", dropout=0.2),
+        batch_size=4,
+        duration=Duration(steps=400),
+        augmentation=AugmentationSettings(flip=True),
+        ema_decay=0.9,
+        evaluate_every=Duration(steps=40),
+        checkpoint_steps=3,  # so that some kills meet one that is being written
+        summary_steps=5,
+        deterministic=True,
+    )
+    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
+
+
+def start(spec: TrainSpec) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", TRAIN, spec.model_dump_json()]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def kill_after(spec: TrainSpec, step: int, delay: float) -> None:
+    """Starts training and ends it with SIGKILL a moment after it has told of a step."""
+    with start(spec) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["event"] == "progress" and event["done"] >= step:
+                time.sleep(delay)
+                os.kill(process.pid, signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL
+
+
+def finish(spec: TrainSpec) -> Path:
+    with start(spec) as process:
+        process.communicate(timeout=280)
+    assert process.returncode == 0
+    return Path(spec.root) / spec.folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_sigkill_at_random_moments_changes_nothing_in_the_end(tmp_path: Path):
+    unbroken = finish(spec_of(tmp_path / "unbroken"))
+    spec = spec_of(tmp_path / "killed")
+    random = np.random.default_rng()
+    for step in np.sort(random.integers(1, 350, KILLS)):
+        kill_after(spec, int(step), float(random.uniform(0, 0.2)))
+    killed = finish(spec)
+    assert (killed / "model" / "weights.npz").read_bytes() == (unbroken / "model" / "weights.npz").read_bytes()
+    # Down to the bit, losses of every step, no gap and no repeat; only what a clock says may differ.
+    clock = {"seconds", "time", "examples_per_second", "waiting"}
+    lines = [read_metrics(folder / "metrics.jsonl") for folder in (unbroken, killed)]
+    assert [line.model_dump(exclude=clock) for line in lines[0]] == [
+        line.model_dump(exclude=clock) for line in lines[1]
+    ]
+    assert sum(len(line.losses) for line in lines[1] if isinstance(line, StepsLine)) == 400
+    events = [event.event for event in read_events(killed / "events.jsonl")]
+    assert events.count("restored") + events.count("started") == KILLS + 1
+    assert not list((tmp_path / "killed" / ".podline" / "tmp").iterdir()), "what the killed left behind is gone"
