@@ -14,7 +14,7 @@ from pathlib import Path
 
 import apache_beam as beam
 
-from beam_jobs.runners import open_pipeline, run
+from beam_jobs.runners import open_pipeline, quiet, run
 from beam_jobs.steps import REUSED, Job, finished, publish, write_or_find
 from podline.data.draft import Draft, draft_of
 from podline.data.fingerprint import source_cache
@@ -53,8 +53,8 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     plans = plan_shards(spec.dataset, sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("convert") as done:
         job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
-        build(pipeline, list(shard_tasks(source, plans, spec.seed)), job, draft)
-        with _progress(reporter, plans, done):
+        with quiet(), _progress(reporter, plans, done):
+            build(pipeline, list(shard_tasks(source, plans, spec.seed)), job, draft)
             run(pipeline)
         reused = list(finished(done).values()).count(REUSED)
     return _finish(store, spec, draft, time.monotonic() - started, reused)

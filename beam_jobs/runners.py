@@ -15,7 +15,12 @@ import io
 import itertools
 import json
 import logging
+import queue
 import re
+import shlex
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
@@ -23,13 +28,18 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from podline.errors import PodlineError, SettingsError, from_json
+from podline.errors import ChildKilledError, PodlineError, SettingsError, from_json
 from podline.stages import ConvertSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# What FnApiRunner says when one of its worker processes vanishes, about the connection or in the thread that waits.
+_WORKER_GONE = re.compile(r"Channel closed prematurely|Worker subprocess exited")
+_WORKER_THREAD = "run_worker"
+_TO_WIND_UP = 5.0  # seconds that Beam is given to end its other workers
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
 
@@ -43,10 +53,22 @@ def open_pipeline(spec: ConvertSpec) -> beam.Pipeline:
     name = options.view_as(StandardOptions).runner
     try:
         with quiet():
-            runner = FnApiRunner() if name is None else create_runner(name)
+            runner = _local_runner(options, spec.workers) if name is None else create_runner(name)
             return beam.Pipeline(runner=runner, options=options)
     except (ValueError, ImportError, AttributeError) as error:
         raise SettingsError(f"Beam refuses its options: {_last_line(str(error))}") from error
+
+
+def _local_runner(options: PipelineOptions, workers: int) -> FnApiRunner:
+    """Beam's runner in this process; with more than one worker, each is a process of its own."""
+    if workers == 1:
+        return FnApiRunner()
+    options.view_as(DirectOptions).direct_num_workers = workers
+    # What direct_running_mode=multi_processing would start; but a worker prints the traceback of every error that it
+    # sends us as well, so its standard error is closed, and with exec no shell stands between it and the end.
+    command = f"exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>/dev/null"
+    environment = SubprocessSDKEnvironment.from_command_string(command)  # pyright: ignore[reportFunctionMemberAccess]
+    return FnApiRunner(default_environment=environment)
 
 
 def pipeline_options(spec: ConvertSpec) -> PipelineOptions:
@@ -69,34 +91,57 @@ def pipeline_options(spec: ConvertSpec) -> PipelineOptions:
         raise SettingsError(f"Beam refuses its options: {_last_line(said.getvalue())}") from error
     if unknown:
         raise SettingsError(f"unknown Beam option --{unknown[0]}; see Beam's PipelineOptions for those that there are")
-    if spec.workers > 1:
-        _use_processes(options, spec.workers)
-    return options
-
-
-def _use_processes(options: PipelineOptions, workers: int) -> None:
     runner = options.view_as(StandardOptions).runner
-    if runner is not None:
+    if spec.workers > 1 and runner is not None:
         raise SettingsError(
-            f"workers={workers} vs --runner={runner}: workers are the local runner's; give {runner} its own option"
+            f"workers={spec.workers} vs --runner={runner}: workers are the local runner's; give {runner} its own option"
         )
-    direct = options.view_as(DirectOptions)
-    direct.direct_num_workers = workers
-    direct.direct_running_mode = "multi_processing"
+    return options
 
 
 def run(pipeline: beam.Pipeline) -> None:
     """Runs a pipeline to its end.
 
     Raises:
+        ChildKilledError: a worker process of the local runner was killed.
         PodlineError: what a step raised under :func:`crossing_borders`, as the class that it was; a plain one with
             Beam's last line if Beam itself failed.
     """
-    try:
-        with quiet():
+    outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
             pipeline.run().wait_until_finish()
-    except Exception as error:
-        raise error_within(str(error)) from error
+        except BaseException as error:  # it is raised where it is waited for
+            outcomes.put(error)
+        else:
+            outcomes.put(None)
+
+    job = threading.Thread(target=work, name="beam job", daemon=True)
+    with _dead_workers(outcomes.put):
+        job.start()
+        error = outcomes.get()
+        job.join(_TO_WIND_UP)
+    if error is not None:
+        raise error_within("".join(traceback.format_exception_only(error))) from error
+
+
+@contextlib.contextmanager
+def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
+    """Hears of worker processes that end too early: Beam itself waits for ever for one that ends while it starts."""
+    before = threading.excepthook
+
+    def hook(raised: threading.ExceptHookArgs) -> None:
+        if raised.thread is not None and raised.thread.name == _WORKER_THREAD and raised.exc_value is not None:
+            tell(raised.exc_value)
+        else:
+            before(raised)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
@@ -118,6 +163,11 @@ def error_within(text: str) -> PodlineError:
     mark = _MARK.search(text)
     if mark:
         return from_json(json.loads(base64.urlsafe_b64decode(mark.group(1))))
+    if _WORKER_GONE.search(text):
+        return ChildKilledError(
+            "a worker process of the conversion was killed, maybe for want of memory; start it again, and it goes on "
+            "where it was"
+        )
     return PodlineError(f"the Beam job failed: {_last_line(text)}")
 
 

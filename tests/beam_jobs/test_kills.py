@@ -1,0 +1,175 @@
+"""A conversion that is killed, or is not alone, ends with the same bytes once it is run again."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from raw_cifar import convert_spec, write_raw_cifar
+
+from beam_jobs.conversion import convert
+from podline.errors import ChildKilledError
+from podline.progress import silent
+from podline.stages import CONVERT, ConvertSpec
+from podline.storage import open_store
+
+T = TypeVar("T")
+
+# One server imports Beam once; every conversion that is to be killed is a fork of it.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["beam_jobs.conversion"])
+
+
+def contents(spec: ConvertSpec) -> dict[str, bytes]:
+    store = open_store(spec.root)
+    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
+
+
+def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
+    """A conversion that kills itself the ``call``-th time that it enters a function, given as ``module:name``."""
+    module_name, name = function.split(":")
+    module, calls = importlib.import_module(module_name), 0
+    original = getattr(module, name)
+
+    def deadly(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **kwargs)
+
+    setattr(module, name, deadly)
+    convert(spec, silent())
+
+
+def start(target: object, *args: object) -> BaseProcess:
+    process = PROCESSES.Process(target=target, args=args)  # type: ignore[arg-type]
+    process.start()
+    return process
+
+
+def convert_silently(spec: ConvertSpec) -> None:
+    convert(spec, silent())
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process started, by /proc."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue  # it ended meanwhile
+            if parent == process:
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_raw_cifar(tmp_path_factory.mktemp("kills") / "raw")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str, bytes]:
+    spec = convert_spec(tmp_path_factory.mktemp("undisturbed") / "root", raw)
+    convert(spec, silent())
+    return contents(spec)
+
+
+@pytest.mark.parametrize(
+    ("function", "call", "shards_left"),
+    [
+        ("podline.data.shards:pixel_sums", 1, 0),  # in the middle of the first shard
+        ("podline.data.shards:pixel_sums", 4, 3),
+        ("podline.storage:_sync_folder", 1, 0),  # a shard is published, what is known of it is not
+        ("beam_jobs.steps:_mark", 1, 1),
+        ("beam_jobs.steps:_mark", 6, 6),  # all shards, nothing beside them
+        ("podline.storage:_sync_folder", 14, 6),  # features.json, no manifest
+        ("beam_jobs.conversion:complete", 1, 6),  # all but the completion record
+    ],
+)
+def test_killed_at_a_bad_moment(
+    tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], function: str, call: int, shards_left: int
+) -> None:
+    spec = convert_spec(tmp_path / "root", raw)
+    process = start(convert_and_die, spec, function, call)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert CONVERT.find(spec, silent()) is None
+    for name, content in contents(spec).items():
+        assert content == undisturbed[name]  # whatever has a name is whole
+
+    result = convert(spec, silent())
+    assert result.shards_reused == shards_left
+    assert contents(spec) == undisturbed
+    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
+    assert CONVERT.find(spec, silent()) is not None
+
+
+def test_killed_at_any_moment_again_and_again(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
+    spec = convert_spec(tmp_path / "root", raw)
+    for tenths in range(8):
+        process = start(convert_silently, spec)
+        time.sleep(tenths / 10)
+        process.kill()
+        process.join(60)
+    convert(spec, silent())
+    assert contents(spec) == undisturbed
+    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
+
+
+def test_two_at_once_both_end_well(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
+    spec = convert_spec(tmp_path / "root", raw)
+    processes = [start(convert_silently, spec) for _ in range(3)]
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert contents(spec) == undisturbed
+    assert CONVERT.find(spec, silent()) is not None
+
+
+def convert_until_killed(spec: ConvertSpec) -> None:
+    """A conversion with worker processes; exit code 9 says that it knew of its worker's death."""
+    try:
+        convert(spec, silent())
+    except ChildKilledError:
+        sys.exit(9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["starting", "working"])
+def test_a_killed_worker_process_is_worth_another_try(
+    tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], moment: str
+) -> None:
+    spec = convert_spec(tmp_path / "root", raw, workers=2)
+    process = start(convert_until_killed, spec)
+    workers = wait_for(lambda: children(process.pid or 0))
+    if moment == "working":
+        wait_for(lambda: list(Path(spec.root).glob("datasets/*/*/*.tfrecord-*")))
+    os.kill(workers[0], signal.SIGKILL)
+    process.join(60)
+    assert process.exitcode == 9
+    if moment == "working":  # a worker that has never spoken to us looks for us for a minute more
+        wait_for(lambda: not any((Path("/proc") / str(worker)).exists() for worker in workers))
+    convert(convert_spec(tmp_path / "root", raw), silent())
+    assert contents(spec) == undisturbed
+
+
+def wait_for(condition: Callable[[], T], seconds: float = 60) -> T:
+    """What a condition gives as soon as it gives something."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
