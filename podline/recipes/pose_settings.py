@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
 
@@ -19,6 +19,48 @@ class PoseTargetSettings(Frozen):
     stride: int = Field(default=8, ge=1, le=32)
     joint_sigma: float = Field(default=7.0, gt=0)
     limb_sigma: float = Field(default=7.0, gt=0)
+
+
+class PoseAugmentationSettings(Frozen):
+    """What chance does to a training image and its people; each example has draws of its own. All is off by default.
+
+    Attributes:
+        flip: mirror left and right with probability one half.
+        rotation: turn by up to so many degrees, either way.
+        smallest: scale by a factor from here …
+        largest: … to here, evenly in its logarithm.
+        shift: move by up to this share of the side, along each axis.
+        brightness: add up to this share of the full range to all channels, or take it away.
+        contrast: multiply differences from middle grey by up to this much more or less than 1.
+        saturation: multiply differences from a pixel's own grey likewise.
+    """
+
+    flip: bool = False
+    rotation: float = Field(default=0.0, ge=0, le=180)
+    smallest: float = Field(default=1.0, gt=0, le=4)
+    largest: float = Field(default=1.0, gt=0, le=4)
+    shift: float = Field(default=0.0, ge=0, le=1)
+    brightness: float = Field(default=0.0, ge=0, le=1)
+    contrast: float = Field(default=0.0, ge=0, lt=1)
+    saturation: float = Field(default=0.0, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> PoseAugmentationSettings:
+        if self.smallest > self.largest:
+            raise ValueError(
+                f"smallest={self.smallest} vs largest={self.largest}: the smallest scale is the larger one"
+            )
+        return self
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything changes where people are."""
+        return self.flip or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
+
+    @property
+    def recolours(self) -> bool:
+        """Whether anything changes colours."""
+        return bool(self.brightness or self.contrast or self.saturation)
 
 
 class DecodingSettings(Frozen):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.coco_letterbox import LetterBox, from_cells, snapped, to_cells
@@ -11,23 +11,27 @@ letterboxes = st.builds(LetterBox, st.integers(1, 5000), st.integers(1, 5000), s
 places = st.lists(st.tuples(st.floats(-100, 6000), st.floats(-100, 6000)), min_size=1, max_size=5)
 
 
+@settings(deadline=None)
 @given(letterboxes, places)
 def test_joints_come_back(letterbox, joints):
     # Two multiplications and four additions of float64; the scale can enlarge the input's rounding errors 5,000 times.
     np.testing.assert_allclose(letterbox.joints_to_image(letterbox.joints_to_network(joints)), joints, atol=1e-7)
 
 
+@settings(deadline=None)
 @given(letterboxes, places)
 def test_boxes_come_back(letterbox, corners):
     boxes = np.array([(*corner, 10.0, 20.0) for corner in corners])
     np.testing.assert_allclose(letterbox.boxes_to_image(letterbox.boxes_to_network(boxes)), boxes, atol=1e-7)
 
 
+@settings(deadline=None)
 @given(places, st.sampled_from([4, 8, 16]))
 def test_cells_come_back(joints, stride):
     np.testing.assert_allclose(from_cells(to_cells(joints, stride), stride), joints, atol=1e-9)
 
 
+@settings(deadline=None)
 @given(letterboxes)
 def test_the_image_fits_and_is_centred(letterbox):
     (width, height), (left, top), side = letterbox.size, letterbox.offset, letterbox.side
@@ -80,6 +84,7 @@ def test_areas_scale_with_both_sides():
     assert letterbox.areas_to_network(50 * 60) == pytest.approx(box[2] * box[3])
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-2000, 2000), min_size=1))
 def test_snapping_moves_by_less_than_a_hundredth(values):
     grid = snapped(values)

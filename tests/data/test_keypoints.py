@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -47,6 +47,7 @@ def test_each_joint_goes_to_its_name_and_back(place):
     assert to_coco(made).tolist() == pose.tolist()
 
 
+@settings(deadline=None)
 @given(arrays(np.float32, (2, 17, 3), elements=st.integers(0, 640)))
 def test_poses_come_back_bit_for_bit(poses):
     poses[..., 2] %= 3
@@ -78,6 +79,7 @@ def test_mirrored_right_is_left(joint):
     assert np.count_nonzero(image[:, 2]) == 1
 
 
+@settings(deadline=None)
 @given(arrays(np.int32, (3, 18, 3), elements=st.integers(-64 * 500, 64 * 1000)), st.integers(1, 2000))
 def test_mirrored_twice_is_the_same_pose(grid, side):
     poses = (grid / 64).astype(np.float32)

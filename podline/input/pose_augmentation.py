@@ -1,0 +1,181 @@
+"""What chance does to training images and the people on them: mirror, turn, scale, shift, recolour.
+
+All geometry of an example is one affine map, so that its image is resampled once, and joints, boxes and masks follow by
+the same map. All its colours are one matrix. Maps are in pixels, an integer being a pixel's centre. An example's draws
+are a function of the seed, the epoch and its id (:mod:`podline.data.order`), not of the batch it is in.
+
+NumPy and OpenCV, on the host; images stay uint8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.keypoints import MIRRORED
+from podline.data.order import random_uniform
+from podline.recipes.pose_settings import PoseAugmentationSettings
+
+Doubles = npt.NDArray[np.float64]
+Pixels = npt.NDArray[np.uint8]
+
+# What a grey value is made of: Rec. 601, as JPEG does.
+_LUMA = np.array([0.299, 0.587, 0.114])
+_MIDDLE_GREY = 127.5
+_CORNERS = np.array([(0, 0), (1, 0), (0, 1), (1, 1)])
+
+
+def augment_poses(
+    arrays: Mapping[str, npt.NDArray[Any]],
+    ids: npt.ArrayLike,
+    settings: PoseAugmentationSettings,
+    seed: int,
+    epoch: int,
+    fill: npt.ArrayLike,
+) -> dict[str, npt.NDArray[Any]]:
+    """A batch after chance had its way; the given arrays are not changed.
+
+    Args:
+        arrays: ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, 18, 3); ``ignored`` uint8
+            (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
+        ids: of the examples, (n,).
+        settings: what may happen.
+        seed: the run's seed.
+        epoch: the pass over the data.
+        fill: the colour of what comes in from outside the image, (3,).
+    """
+    changed = dict(arrays)
+    if settings.moves:
+        side = arrays["image"].shape[1]
+        maps, flips = draw_maps(ids, settings, seed, epoch, side)
+        changed["image"] = moved_images(arrays["image"], maps, fill)
+        changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side)
+        changed["ignored"] = moved_masks(arrays["ignored"], maps, side)
+        if "boxes" in arrays:
+            changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
+    if settings.recolours:
+        changed["image"] = recoloured(changed["image"], draw_colours(ids, settings, seed, epoch))
+    return changed
+
+
+def draw_maps(
+    ids: npt.ArrayLike, settings: PoseAugmentationSettings, seed: int, epoch: int, side: int
+) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+    """Each example's affine map, and whether it mirrors.
+
+    Mirrored, scaled and turned about the image's centre, then shifted.
+
+    Returns:
+        Maps (n, 2, 3) from places in the given image to places in the new one; flips (n,).
+    """
+
+    def draw(purpose: str, low: float, high: float) -> Doubles:
+        return low + (high - low) * random_uniform(seed, f"pose {purpose}", epoch, ids)
+
+    flips = draw("flip", 0, 1) < (0.5 if settings.flip else 0)
+    angles = np.radians(draw("rotation", -settings.rotation, settings.rotation))
+    scales = np.exp(draw("scale", np.log(settings.smallest), np.log(settings.largest)))
+    shifts = np.stack([draw(f"shift {axis}", -settings.shift, settings.shift) for axis in "xy"], axis=-1)
+    return affine_maps(flips, angles, scales, shifts * side, side), flips
+
+
+def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, shifts: Doubles, side: int) -> Doubles:
+    """Affine maps about an image's centre, (n, 2, 3).
+
+    Args:
+        flips: whether to mirror left and right, (n,).
+        angles: in radians, clockwise as one looks at the image, (n,).
+        scales: factors, (n,).
+        shifts: in pixels, right and down, (n, 2).
+        side: of the image.
+    """
+    cosines, sines = np.cos(angles) * scales, np.sin(angles) * scales
+    mirror = np.where(flips, -1.0, 1.0)
+    linear = np.stack([np.stack([cosines * mirror, -sines], -1), np.stack([sines * mirror, cosines], -1)], -2)
+    centre = (side - 1) / 2
+    offset = centre + shifts - linear.sum(axis=-1) * centre
+    return np.concatenate([linear, offset[..., None]], axis=-1)
+
+
+def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike) -> Pixels:
+    """Images (n, side, side, channels) resampled linearly; places from outside the image have the colour ``fill``."""
+    moved = np.empty_like(images)
+    colour = [float(value) for value in np.broadcast_to(fill, images.shape[-1:])]
+    size = images.shape[2], images.shape[1]
+    for image, affine, target in zip(images, maps, moved, strict=True):
+        cv2.warpAffine(image, affine, size, dst=target, flags=cv2.INTER_LINEAR, borderValue=colour)
+    return moved
+
+
+def moved_joints(
+    keypoints: npt.NDArray[np.float32], maps: Doubles, flips: npt.NDArray[np.bool_], side: int
+) -> npt.NDArray[np.float32]:
+    """Joints (n, people, 18, 3) where the maps put them; right and left change places in a mirrored image.
+
+    Joints that leave the image are no longer labelled: all zeros.
+    """
+    swapped = np.where(flips[:, None, None, None], keypoints[:, :, MIRRORED], keypoints)
+    places = _mapped(swapped[..., :2], maps)
+    # A pixel reaches half a pixel around its centre.
+    inside = ((places >= -0.5) & (places < side - 0.5)).all(axis=-1) & (swapped[..., 2] > 0)
+    moved = np.concatenate([places, swapped[..., 2:]], axis=-1) * inside[..., None]
+    return moved.astype(np.float32)
+
+
+def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt.NDArray[np.float32]:
+    """The upright boxes (n, people, 4), left, top, width, height, around moved boxes, cut at the image's border.
+
+    An empty box (a place without a person), and one that leaves the image, is all zeros. Unlike joints, boxes are
+    measured from the image's corner: an integer is the border between two pixels.
+    """
+    corners = boxes[..., None, :2] + boxes[..., None, 2:] * _CORNERS - 0.5  # (n, people, 4 corners, 2)
+    cut = np.clip(_mapped(corners, maps) + 0.5, 0, side)
+    low, high = cut.min(axis=-2), cut.max(axis=-2)
+    left_over = ((high > low) & (boxes[..., 2:] > 0)).all(axis=-1)
+    return (np.concatenate([low, high - low], axis=-1) * left_over[..., None]).astype(np.float32)
+
+
+def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
+    """Masks (n, m, m), each value of which stands for a square of pixels; 0 comes in from outside the image."""
+    cell = side / masks.shape[1]
+    centre = (cell - 1) / 2  # of the first square, in pixels
+    in_cells = maps.copy()
+    in_cells[..., 2] = (maps[..., 2] + maps[..., :2].sum(axis=-1) * centre - centre) / cell
+    moved = np.empty_like(masks)
+    for mask, affine, target in zip(masks, in_cells, moved, strict=True):
+        cv2.warpAffine(mask, affine, mask.shape[::-1], dst=target, flags=cv2.INTER_LINEAR)
+    return moved
+
+
+def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
+    """Places (n, …, 2) where the maps put them; exact for mirror images of multiples of 1/64."""
+    between = (1,) * (places.ndim - 2)
+    linear, offset = maps[..., :2], maps[..., 2].reshape(-1, *between, 2)
+    x, y = places[..., :1].astype(np.float64), places[..., 1:].astype(np.float64)
+    return x * linear[..., 0].reshape(-1, *between, 2) + y * linear[..., 1].reshape(-1, *between, 2) + offset
+
+
+def draw_colours(ids: npt.ArrayLike, settings: PoseAugmentationSettings, seed: int, epoch: int) -> Doubles:
+    """Each example's colour matrix (n, 3, 4): a new colour is the matrix times (red, green, blue, 1)."""
+
+    def draw(purpose: str, reach: float) -> Doubles:
+        return reach * (2 * random_uniform(seed, f"pose {purpose}", epoch, ids) - 1)
+
+    saturation = 1 + draw("saturation", settings.saturation)[:, None, None]
+    contrast = 1 + draw("contrast", settings.contrast)[:, None, None]
+    brightness = 255 * draw("brightness", settings.brightness)[:, None, None]
+    mixed = contrast * (saturation * np.eye(3) + (1 - saturation) * _LUMA)
+    offset = np.broadcast_to(_MIDDLE_GREY * (1 - contrast) + brightness, (len(mixed), 3, 1))
+    return np.concatenate([mixed, offset], axis=-1)
+
+
+def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
+    """Images (n, side, side, 3) with other colours, rounded, cut at 0 and 255."""
+    changed = np.empty_like(images)
+    for image, matrix, target in zip(images, matrices, changed, strict=True):
+        cv2.transform(image, matrix, dst=target)
+    return changed

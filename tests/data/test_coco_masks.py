@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pycocotools import mask as rle
+
+from podline.data.coco_letterbox import LetterBox
+from podline.data.coco_masks import ignored_mask, is_unlabelled
+from podline.errors import SourceError
+
+IMAGE = LetterBox(80, 60, 80)  # ten rows above, ten below, not scaled
+BOX = [8, 6, 16, 24]
+
+
+def person(segmentation=None, *, iscrowd=0, num_keypoints=0):
+    return {
+        "id": 9, "iscrowd": iscrowd, "num_keypoints": num_keypoints, "bbox": BOX, "segmentation": segmentation
+    }  # fmt: skip
+
+
+def corners(left, top, width, height):
+    return [left, top, left + width, top, left + width, top + height, left, top + height]
+
+
+def some_pixels(seed):
+    rng = np.random.default_rng(seed)
+    pixels = np.zeros((60, 80), np.uint8)
+    for _ in range(3):
+        top, left = rng.integers(0, 50), rng.integers(0, 70)
+        pixels[top : top + rng.integers(1, 30), left : left + rng.integers(1, 30)] = 1
+    return np.asfortranarray(pixels)
+
+
+def compressed(pixels):
+    return {"size": [60, 80], "counts": rle.encode(pixels)["counts"].decode()}
+
+
+def uncompressed(pixels):
+    flat = pixels.ravel(order="F")
+    borders = np.flatnonzero(np.diff(flat)) + 1
+    lengths = np.diff(np.concatenate([[0], borders, [flat.size]])).tolist()
+    return {"size": [60, 80], "counts": [0, *lengths] if flat[0] else lengths}
+
+
+@pytest.mark.parametrize("form", [compressed, uncompressed])
+@pytest.mark.parametrize("seed", range(5))
+def test_run_lengths_are_the_pixels_they_count(form, seed):
+    pixels = some_pixels(seed)
+    mask = ignored_mask([person(form(pixels), iscrowd=1)], IMAGE, 1)
+    assert mask.tolist() == np.pad(pixels * 255, ((10, 10), (0, 0))).tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cell_holds_its_share(seed):
+    pixels = some_pixels(seed)
+    mask = ignored_mask([person(compressed(pixels))], IMAGE, 8)
+    square = np.pad(pixels.astype(float), ((10, 10), (0, 0)))
+    assert mask.tolist() == np.rint(square.reshape(10, 8, 10, 8).mean(axis=(1, 3)) * 255).tolist()
+
+
+def test_polygons_fill_the_pixels_within():
+    mask = ignored_mask([person([corners(10, 5, 20, 10), corners(50, 30, 8, 8)])], IMAGE, 1)
+    # OpenCV draws the outline as well: up to one pixel more on each side.
+    assert (mask[15:25, 10:30] == 255).all()
+    assert (mask[40:48, 50:58] == 255).all()
+    mask[14:26, 9:31] = mask[39:49, 49:59] = 0
+    assert not mask.any()
+
+
+@pytest.mark.parametrize("outline", [None, [], [[1, 2, 3, 4]]])
+def test_without_an_outline_the_box_is_covered(outline):
+    mask = ignored_mask([person(outline)], IMAGE, 1)
+    assert mask.tolist() == ignored_mask([person([corners(*BOX)])], IMAGE, 1).tolist()
+    assert mask.any()
+
+
+def test_labelled_people_count():
+    labelled, crowd = person([corners(*BOX)], num_keypoints=3), person(iscrowd=1, num_keypoints=3)
+    assert not is_unlabelled(labelled)
+    assert is_unlabelled(crowd)
+    assert not ignored_mask([labelled], IMAGE, 8).any()
+    assert ignored_mask([labelled, crowd], IMAGE, 8).any()
+
+
+def test_corners_far_outside_are_drawn_in():
+    mask = ignored_mask([person([corners(-1e12, -1e12, 2e12, 2e12)])], IMAGE, 1)
+    assert (mask[10:70] == 255).all()
+    assert not mask[:10].any()
+
+
+def test_an_enlarged_image_has_an_enlarged_mask():
+    small = LetterBox(40, 30, 80)
+    mask = ignored_mask([person([corners(10, 10, 20, 10)])], small, 8)
+    assert (mask[4:6, 3:7] == 255).all()
+    assert not mask[:, 0].any()
+
+
+@pytest.mark.parametrize(
+    ("outline", "message"),
+    [
+        ({"size": [80, 60], "counts": [4800]}, r"9: run lengths of size \[80, 60\] vs an image of \[60, 80\]"),
+        ({"size": [60, 80], "counts": [4800, 5]}, "annotation 9: run lengths add up to 4805 vs 4800 pixels"),
+        ({"size": [60, 80], "counts": [4805, -5]}, "annotation 9: run lengths add up to 4800 vs 4800 pixels"),
+        ({"size": [60, 80], "counts": "oooo0"}, "annotation 9: run lengths add up to .* vs 4800 pixels"),
+        ({"size": [60, 80]}, "annotation 9: run counts are None vs 4800 pixels"),
+        ([[1, 2, 3, float("nan"), 5, 6]], "annotation 9: its outline has a corner that is not a finite number"),
+    ],
+)  # fmt: skip
+def test_outlines_that_cannot_be_are_refused_by_name(outline, message):
+    with pytest.raises(SourceError, match=message) as caught:
+        ignored_mask([person(outline)], IMAGE, 8)
+    assert "\n" not in str(caught.value)
