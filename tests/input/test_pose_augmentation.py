@@ -108,7 +108,8 @@ def test_turned_by_90_degrees_everything_turns():
 def test_a_spot_in_the_image_goes_where_its_joint_goes(flip, degrees, scale, x, y):
     maps, flips = one_map(flip=flip, degrees=degrees, scale=scale, shift=(x, y), side=128)
     images = np.zeros((1, 128, 128, 3), np.uint8)
-    cv2.circle(images[0], (70, 55), 6, (255, 255, 255), -1)
+    images[0, 55, 70] = 255
+    images[0] = cv2.GaussianBlur(images[0], (0, 0), 2) * 8  # soft, so that a smaller image keeps its centre
     keypoints = np.zeros((1, 1, 18, 3), np.float32)
     keypoints[0, 0, INDEX["left_wrist"]] = 70, 55, 1
     joint = moved_joints(keypoints, maps, flips, 128)[0, 0, INDEX["right_wrist" if flip else "left_wrist"]]
@@ -116,8 +117,8 @@ def test_a_spot_in_the_image_goes_where_its_joint_goes(flip, degrees, scale, x, 
         light = moved_images(images, maps, 0)[0, ..., 0].astype(float)
         rows, columns = np.indices(light.shape)
         centre = (light * columns).sum() / light.sum(), (light * rows).sum() / light.sum()
-        # OpenCV resamples at places rounded to 1/32 of a pixel, and at half the size skips every other pixel of the rim.
-        np.testing.assert_allclose(joint[:2], centre, atol=0.1)
+        # OpenCV resamples at places rounded to 1/32 of a pixel.
+        np.testing.assert_allclose(joint[:2], centre, atol=0.05)
     else:
         assert joint[2] in (0, 1)
 
