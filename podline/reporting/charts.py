@@ -32,9 +32,8 @@ _ROLES = {
     "accent": "#040404",
     "second": "#050505",
     "paper": "#060606",
-    "wash": "#070707",
 }
-INK, MUTED, RULE, ACCENT, SECOND, PAPER, WASH = _ROLES.values()
+INK, MUTED, RULE, ACCENT, SECOND, PAPER = _ROLES.values()
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -262,24 +261,13 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> str:
     with _drawing("calibration", alt, height=3.9) as drawing:
         reliability, histogram = drawing.axes(2, heights=(3, 1))
         reliability.plot([0, 1], [0, 1], color=MUTED, label="perfectly calibrated", **_DASHED)
-        reliability.bar(
-            [entry.low for entry in filled],
-            [entry.accuracy for entry in filled],
-            [entry.high - entry.low for entry in filled],
-            align="edge",
-            color=WASH,
-            linewidth=0.5,
-            edgecolor=WASH,
-        )
-        reliability.plot(
-            [entry.confidence for entry in filled],
-            [entry.accuracy for entry in filled],
-            color=ACCENT,
-            marker="o",
-            markersize=4,
-            label="this model",
-        )
-        reliability.set_ylim(0, 1.02)
+        confidences = [entry.confidence for entry in filled]
+        accuracies = [entry.accuracy for entry in filled]
+        largest = max((entry.examples for entry in filled), default=1)
+        areas = [8 + 72 * entry.examples / largest for entry in filled]
+        reliability.vlines(confidences, confidences, accuracies, color=SECOND, linewidth=1.2)
+        reliability.scatter(confidences, accuracies, areas, color=ACCENT, linewidth=0, zorder=3, label="this model")
+        reliability.set_ylim(-0.03, 1.03)
         _percent_axis(reliability, "y")
         reliability.set_ylabel("right")
         reliability.legend(loc="upper left")

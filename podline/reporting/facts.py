@@ -57,8 +57,7 @@ class Facts:
         training: the training stage's own answer.
         steps: stretches of training steps, in order.
         evaluations: evaluations during training, in order.
-        events: what happened to the run, checkpoints left out.
-        checkpoints: how many checkpoints were written.
+        events: what happened to the run, in order.
         stages: (stage, seconds of work) for every stage that is done, in order.
         versions: (name, version) of the machine that writes the report.
         mistakes: images of ``evaluation.mistakes``, uint8 (n, height, width, channels).
@@ -73,7 +72,6 @@ class Facts:
     steps: tuple[StepsLine, ...]
     evaluations: tuple[EvaluationLine, ...]
     events: tuple[EventLine, ...]
-    checkpoints: int
     stages: tuple[tuple[str, float], ...]
     versions: tuple[tuple[str, str], ...]
     mistakes: npt.NDArray[np.uint8]
@@ -91,7 +89,6 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
     trained = _completion(store, spec.folder, "train")
     recipe = _recipe(store, spec.folder)
     lines = read_metrics(store.path(f"{spec.folder}/{METRICS}"))
-    events = read_events(store.path(f"{spec.folder}/{EVENTS}"))
     height, width, channels = manifest.image_shape
     return Facts(
         spec=spec,
@@ -102,8 +99,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
         training=TrainResult.model_validate(trained.result),
         steps=tuple(line for line in lines if isinstance(line, StepsLine)),
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
-        events=tuple(event for event in events if event.event != "checkpoint"),
-        checkpoints=sum(event.event == "checkpoint" for event in events),
+        events=tuple(read_events(store.path(f"{spec.folder}/{EVENTS}"))),
         stages=tuple(_stage_seconds(store, spec)),
         versions=tuple(_versions()),
         mistakes=_mistakes(store, spec, manifest, evaluation),

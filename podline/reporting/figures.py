@@ -72,7 +72,9 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time: ``0.8 s``, ``42 s``, ``9 min 48 s``, ``3 h 12 min``."""
+    """A stretch of time: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``3 h 12 min``."""
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -69,7 +69,6 @@ def _content(facts: Facts) -> dict[str, Any]:
         "together": figures.duration(sum(seconds for _, seconds in facts.stages)),
         "throughput": _throughput(facts),
         "events": tables.events(facts.events),
-        "checkpoints": _checkpoints(facts.checkpoints),
         "versions": tables.versions(facts.versions),
         "command": facts.spec.command,
     }
@@ -84,9 +83,9 @@ def _sentences(facts: Facts) -> list[str]:
         f"{figures.percent_within(guessing)}, the same network before training for {figures.percent_within(untrained)}."
     )
     judged = (
-        "That is better than guessing."
+        "The result is better than guessing."
         if evaluation.better_than_guessing
-        else "That cannot be told from guessing: look for what is wrong before anything else."
+        else "The result cannot be told from guessing: look for what is wrong before anything else."
     )
     seen = evaluation.seen
     memory = (
@@ -120,10 +119,6 @@ def _throughput(facts: Facts) -> str:
         f"{training.epochs:.4g} epochs, on {training.devices}: {speed} examples/s; "
         f"{waiting} of the time went by waiting for input."
     )
-
-
-def _checkpoints(number: int) -> str:
-    return "One checkpoint was written." if number == 1 else f"{figures.count(number)} checkpoints were written."
 
 
 def _charts(facts: Facts) -> dict[str, Markup]:

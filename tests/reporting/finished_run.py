@@ -182,7 +182,6 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
             )
     events = [
         EventLine(time=NOON, event="started", step=0, message="training from fresh weights"),
-        EventLine(time=NOON + 40, event="checkpoint", step=500, message="checkpoint at step 500"),
         EventLine(time=NOON + 60, event="checkpoint_damaged", step=700, message="checkpoint 700: weights.npz is short"),
         EventLine(time=NOON + 61, event="restored", step=500, message="went on from the checkpoint of step 500"),
         EventLine(time=NOON + 95, event="finished", step=1300, message="all 1,300 steps are done"),

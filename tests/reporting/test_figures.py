@@ -25,7 +25,8 @@ def test_a_metric_is_written_with_its_interval_where_one_is_known(name: str, met
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0.0 s"),
+        (0.0412, "0.04 s"),
+        (0.996, "1.0 s"),
         (9.94, "9.9 s"),
         (9.96, "10 s"),
         (59.6, "1 min 0 s"),
