@@ -47,7 +47,12 @@ def spec_of(root: Path) -> TrainSpec:
 
 def start(spec: TrainSpec) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", TRAIN, spec.model_dump_json()]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    with log_of(spec).open("a") as log:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+
+
+def log_of(spec: TrainSpec) -> Path:
+    return Path(spec.root).with_suffix(".log")
 
 
 def kill_after(spec: TrainSpec, step: int, delay: float) -> None:
@@ -60,13 +65,13 @@ def kill_after(spec: TrainSpec, step: int, delay: float) -> None:
                 time.sleep(delay)
                 os.kill(process.pid, signal.SIGKILL)
                 break
-    assert process.returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL, log_of(spec).read_text()[-2000:]
 
 
 def finish(spec: TrainSpec) -> Path:
     with start(spec) as process:
         process.communicate(timeout=280)
-    assert process.returncode == 0
+    assert process.returncode == 0, log_of(spec).read_text()[-2000:]
     return Path(spec.root) / spec.folder
 
 
