@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 import apache_beam as beam
+import grpc
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
@@ -134,7 +135,7 @@ def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
     def hook(raised: threading.ExceptHookArgs) -> None:
         if raised.thread is not None and raised.thread.name == _WORKER_THREAD and raised.exc_value is not None:
             tell(raised.exc_value)
-        else:
+        elif not isinstance(raised.exc_value, grpc.RpcError):  # a lost connection, of which Beam tells by itself
             before(raised)
 
     threading.excepthook = hook

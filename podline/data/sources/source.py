@@ -8,6 +8,7 @@ never travel and memory is one shard a worker.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,8 @@ import numpy.typing as npt
 
 from podline.data.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
+
+_SCANNED_BYTES = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,32 @@ class RowBlock:
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
         if len(raw) != len(places) * size:
-            raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
+            raise self._cut_short()
         return np.frombuffer(raw, np.uint8).reshape(len(places), size)
+
+    def scan(self, size: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """All images as they are stored, in the file's order, some megabytes at a time: uint8 (n, size).
+
+        Raises:
+            SourceError: the file is gone or shorter than it was.
+        """
+        step = max(1, _SCANNED_BYTES // self.stride)
+        try:
+            with Path(self.path).open("rb", buffering=0) as stream:
+                for first in range(0, self.count, step):
+                    count = min(step, self.count - first)
+                    needed = (count - 1) * self.stride + size
+                    raw = os.pread(stream.fileno(), needed, self.offset + first * self.stride)
+                    if len(raw) != needed:
+                        raise self._cut_short()
+                    yield np.lib.stride_tricks.as_strided(
+                        np.frombuffer(raw, np.uint8), (count, size), (self.stride, 1), writeable=False
+                    )
+        except OSError as error:
+            raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _cut_short(self) -> SourceError:
+        return SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
 
 
 @dataclass(frozen=True)
