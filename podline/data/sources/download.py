@@ -198,6 +198,8 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SourceUnavailableError(f"{part} is being fetched by another process; wait for it") from error
+        if not part.exists():  # the other process finished and renamed it between our opening and our locking it
+            raise SourceUnavailableError(f"{part} was just finished by another process; look again")
         yield stream
 
 
@@ -229,6 +231,7 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], part: Path, progr
     except PodlineError:
         raise
     except urllib.error.HTTPError as error:
+        error.close()
         answer = f"{url}: the server answers {error.code} {error.reason}"
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise _other_file(file, url, part, f"no byte {stream.tell():,}") from error

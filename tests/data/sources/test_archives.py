@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import tarfile
+import tracemalloc
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from published import write_archive
+
+from podline import digests
+from podline.data.sources.archives import decompress, unpack
+from podline.errors import SourceError
+
+WANTED = ("data_batch_1", "test_batch")
+GOOD = {"cifar/data_batch_1": b"one" * 5000, "cifar/readme.html": b"<p>", "./cifar/test_batch": b"two"}
+
+
+def member(name: str, **header: object) -> tuple[tarfile.TarInfo, bytes]:
+    info = tarfile.TarInfo(name)
+    for key, value in header.items():
+        setattr(info, key, value)
+    return info, b""
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def refused(archive: Path, folder: Path) -> str:
+    with pytest.raises(SourceError) as caught:
+        unpack(archive, WANTED, folder)
+    assert str(archive) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_only_wanted_files_are_unpacked_with_their_checksums(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a.tar.gz", GOOD)
+    files = unpack(archive, WANTED, tmp_path / "out")
+    assert files_below(tmp_path / "out") == {"cifar/data_batch_1": b"one" * 5000, "cifar/test_batch": b"two"}
+    assert [(file.name, file.bytes, file.sha256) for file in files] == [
+        ("cifar/data_batch_1", 15_000, digests.of_bytes(b"one" * 5000)),
+        ("cifar/test_batch", 3, digests.of_bytes(b"two")),
+    ]
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_every_tar_format(tmp_path: Path, form: int) -> None:
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=form) as archive:
+        info = tarfile.TarInfo(f"{'long/' * 25}data_batch_1")
+        info.mtime, info.size = 1.5 if form == tarfile.PAX_FORMAT else 1, 3
+        archive.addfile(info, io.BytesIO(b"one"))
+    (file,) = unpack(tmp_path / "a.tar.gz", WANTED, tmp_path / "out")
+    assert file.path.read_bytes() == b"one"
+
+
+HOSTILE = {
+    "leaves the folder": (member("../x"), "'../x' leads out of the folder"),
+    "leaves it in the middle": (member("cifar/../../data_batch_1"), "leads out of the folder"),
+    "absolute": (member("/etc/data_batch_1"), "'/etc/data_batch_1' has an absolute name"),
+    "symbolic link": (
+        member("cifar/data_batch_1", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        "is a link to '/etc/passwd'",
+    ),
+    "hard link": (member("x", type=tarfile.LNKTYPE, linkname="../data_batch_1"), "is a link to '../data_batch_1'"),
+    "device": (member("data_batch_1", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "neither a plain file"),
+    "pipe": (member("data_batch_1", type=tarfile.FIFOTYPE), "neither a plain file"),
+    "long name": (member("x/" * 300 + "data_batch_1"), "has a name of 612 letters"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_hostile_member_refuses_the_archive(tmp_path: Path, name: str, place: int) -> None:
+    bad, told = HOSTILE[name]
+    good = []
+    for title, data in GOOD.items():
+        info, _ = member(title, size=len(data))
+        good.append((info, data))
+    good.insert(place, bad)
+    archive = write_archive(tmp_path / "a.tar.gz", good)
+    assert told in refused(archive, tmp_path / "deep" / "out")
+    outside = files_below(tmp_path).keys() - {f"deep/out/{name}" for name in ("cifar/data_batch_1", "cifar/test_batch")}
+    assert outside == {"a.tar.gz"}
+
+
+def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
+    """A tar header with any size field, which tarfile itself would not write."""
+    block = bytearray(name.ljust(100, b"\0") + b"0000644\0" + b"0000000\0" * 2 + size.ljust(12, b"\0"))
+    block += b"00000000000\0" + b" " * 8 + kind + b"\0" * 100 + b"ustar\x0000" + b"\0" * 247
+    block[148:156] = b"%06o\0 " % sum(block)
+    assert len(block) == 512
+    return bytes(block)
+
+
+def test_absurd_size(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header(b"data_batch_1", b"77777777777\0")))
+    assert "absurd size: 8,589,934,591 bytes" in refused(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", [b"0", b"L", b"x", b"g", b"S", b"5"])
+@pytest.mark.parametrize("size", [-512, -1, -(2**40), 2**33, 2**62])
+@pytest.mark.timeout(20)
+def test_header_sizes_that_lead_astray(tmp_path: Path, kind: bytes, size: int) -> None:
+    """Sizes in base 256 may be negative: following one backwards would never end; a large one would fill memory."""
+    field = (b"\xff" if size < 0 else b"\x80") + size.to_bytes(11, "big", signed=True)
+    content = header(b"first", b"0\0") + header(b"data_batch_1", field, kind) + b"x" * 1024 + bytes(1024)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(content))
+    tracemalloc.start()
+    try:
+        refused(tmp_path / "a.tar.gz", tmp_path / "out")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_sparse_file(tmp_path: Path) -> None:
+    bad = member("data_batch_1", size=0, pax_headers={"GNU.sparse.map": "0,0", "GNU.sparse.size": str(2**31)})
+    assert "neither a plain file" in refused(write_archive(tmp_path / "a.tar.gz", [bad]), tmp_path / "out")
+
+
+def test_endless_chain_of_headers(tmp_path: Path) -> None:
+    chain = (header(b"x", b"00000000001\0", b"L") + b"y" * 512) * 3000
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(chain + bytes(1024)))
+    assert "damaged header" in refused(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+def test_too_many_members(tmp_path: Path) -> None:
+    members = header(b"x", b"0\0") * 10_001
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(members + bytes(1024)))
+    assert "more than 10,000" in refused(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+def test_member_twice(tmp_path: Path) -> None:
+    twice = [(member("data_batch_1", size=1)[0], data) for data in (b"a", b"b")]
+    assert "'data_batch_1' comes twice" in refused(write_archive(tmp_path / "a.tar.gz", twice), tmp_path / "out")
+
+
+def test_not_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"hello")
+    assert "not a .tar.gz" in refused(tmp_path / "text", tmp_path / "out")
+    (tmp_path / "gz").write_bytes(gzip.compress(b"hello"))
+    assert "not a .tar.gz" in refused(tmp_path / "gz", tmp_path / "out")
+    assert "No such file" in refused(tmp_path / "nowhere", tmp_path / "out")
+
+
+def test_every_truncation_is_told(tmp_path: Path) -> None:
+    content = write_archive(tmp_path / "a.tar.gz", GOOD).read_bytes()
+    for length in range(len(content)):
+        (tmp_path / "a.tar.gz").write_bytes(content[:length])
+        refused(tmp_path / "a.tar.gz", tmp_path / "out")
+
+
+@settings(deadline=None)
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_told_or_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, place: float, bit: int
+) -> None:
+    folder = tmp_path_factory.mktemp("flipped")
+    content = bytearray(write_archive(folder / "a.tar.gz", GOOD).read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    (folder / "a.tar.gz").write_bytes(content)
+    try:
+        unpack(folder / "a.tar.gz", WANTED, folder / "out")
+    except SourceError:
+        return
+    # gzip's own header holds a time and a name, which mean nothing.
+    assert files_below(folder / "out") == {"cifar/data_batch_1": b"one" * 5000, "cifar/test_batch": b"two"}
+
+
+@settings(deadline=None)
+@given(edits=st.lists(st.tuples(st.integers(0, 3000), st.binary(min_size=1, max_size=12)), min_size=1, max_size=5))
+@pytest.mark.timeout(120)
+def test_mutated_headers_give_files_or_a_source_error(
+    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, bytes]]
+) -> None:
+    folder = tmp_path_factory.mktemp("mutated")
+    members = {"cifar/data_batch_1": b"1", f"{'long/' * 25}x": b"2", "test_batch": b"3"}
+    content = bytearray(gzip.decompress(write_archive(folder / "a.tar.gz", members).read_bytes()))
+    for place, data in edits:
+        content[place : place + len(data)] = data
+        for start in range(0, 4096, 512):  # the sums are made right again, or most edits would end there
+            if content[start + 257 : start + 262] == b"ustar":
+                content[start + 148 : start + 156] = b" " * 8
+                content[start + 148 : start + 156] = b"%06o\0 " % sum(content[start : start + 512])
+    (folder / "a.tar.gz").write_bytes(gzip.compress(bytes(content)))
+    with suppress(SourceError):
+        unpack(folder / "a.tar.gz", WANTED, folder / "out" / "deep")
+    assert {path.name for path in folder.iterdir()} <= {"a.tar.gz", "out"}
+    assert {path.name for path in (folder / "out").glob("*")} <= {"deep"}
+
+
+def test_gzip_file(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 1000
+    packed = gzip.compress(content[:1000]) + gzip.compress(content[1000:])  # two members, as pigz or cat make them
+    (tmp_path / "x.gz").write_bytes(packed)
+    file = decompress(tmp_path / "x.gz", "x", tmp_path / "x")
+    assert (file.path.read_bytes(), file.bytes, file.sha256) == (content, len(content), digests.of_bytes(content))
+
+
+def test_damaged_gzip_file(tmp_path: Path) -> None:
+    packed = gzip.compress(b"abc" * 1000)
+    wrong_crc = packed[:-8] + struct.pack("<I", 1) + packed[-4:]
+    for content, told in (
+        (wrong_crc, "CRC check failed"),
+        (packed[:-4], "truncated"),
+        (packed[:20], "truncated"),
+        (packed + b"more", "not a .tar.gz"),
+    ):
+        (tmp_path / "x.gz").write_bytes(content)
+        with pytest.raises(SourceError, match=told):
+            decompress(tmp_path / "x.gz", "x", tmp_path / "x")
+
+
+def test_gzip_bomb(tmp_path: Path) -> None:
+    (tmp_path / "x.gz").write_bytes(gzip.compress(bytes(30_000_000)))
+    with pytest.raises(SourceError, match="unpacks to more than 5,000,000 bytes, which x never has"):
+        decompress(tmp_path / "x.gz", "x", tmp_path / "x", limit=5_000_000)
+    assert (tmp_path / "x").stat().st_size <= 5_000_000

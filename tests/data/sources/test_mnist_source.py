@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from published import MNIST_NAMES, idx, labels_of, mnist_files, noise, write_archive, write_mnist
+
+from podline import digests
+from podline.data.sources.opening import open_source
+from podline.errors import SourceError
+
+
+def check(folder: Path, work: Path) -> None:
+    source = open_source("mnist", str(folder), work)
+    assert source.class_names == tuple("0123456789")
+    assert [(feature.name, feature.shape) for feature in source.features] == [("image", (28, 28, 1)), ("label", ())]
+    for split, name, count in zip(source.splits, ("train", "t10k"), (7, 5), strict=True):
+        found = split.read(np.arange(count)[::-1])
+        np.testing.assert_array_equal(found["image"], noise(name, count, 784).reshape(-1, 28, 28, 1)[::-1])
+        assert found["label"].tolist() == labels_of(name, count)[::-1]
+        assert split.record_name(2) == f"{name}-images-idx3-ubyte[2]"
+    assert [(file.name, file.sha256) for file in source.files] == [
+        (name, digests.of_bytes(data)) for name, data in mnist_files().items()
+    ]
+
+
+def test_gzipped_files_are_unpacked_once(tmp_path: Path) -> None:
+    folder = write_mnist(tmp_path / "mnist")
+    check(folder, tmp_path / "work")
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/*ubyte")}
+    assert len(made) == 4
+    check(folder, tmp_path / "work")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/*ubyte")} == made
+
+
+def test_plain_files_are_read_in_place(tmp_path: Path) -> None:
+    check(write_mnist(tmp_path / "mnist", packed=False), tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_names_with_a_dot(tmp_path: Path, packed: bool) -> None:
+    content = {name.replace("-idx", ".idx"): data for name, data in mnist_files().items()}
+    check(write_mnist(tmp_path / "mnist", packed=packed, content=content), tmp_path / "work")
+
+
+def test_a_name_does_not_say_whether_a_file_is_gzipped(tmp_path: Path) -> None:
+    folder = write_mnist(tmp_path / "mnist", packed=False)
+    for name, data in mnist_files().items():
+        (folder / name).unlink()
+        (folder / f"{name}.gz").write_bytes(data)  # as some browsers save it
+    check(folder, tmp_path / "work")
+
+
+def test_where_torchvision_puts_them(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "data" / "MNIST" / "raw")
+    check(tmp_path / "data", tmp_path / "work")
+
+
+def test_in_an_archive(tmp_path: Path) -> None:
+    packed = {f"mnist/{name}.gz": gzip.compress(data) for name, data in mnist_files().items()}
+    check(write_archive(tmp_path / "mnist.tar.gz", packed), tmp_path / "work")
+
+
+GOOD = mnist_files()
+WRONG: dict[str, tuple[int, Callable[[bytes], bytes], str]] = {
+    "magic": (0, lambda data: b"\0\0\x0d" + data[3:], "no IDX file of images: magic 0x00000d03 vs 0x00000803"),
+    "labels as images": (0, lambda _: GOOD[MNIST_NAMES[1]], "no IDX file of images: magic 0x00000801 vs 0x00000803"),
+    "images as labels": (1, lambda _: GOOD[MNIST_NAMES[0]], "no IDX file of labels: magic 0x00000803 vs 0x00000801"),
+    "text": (2, lambda _: b"<html>not found</html>", "magic 0x3c68746d vs 0x00000803"),
+    "truncated": (0, lambda data: data[:-1], "is truncated: 5,503 bytes vs 5,504 by its header"),
+    "header cut": (3, lambda data: data[:6], "is truncated: 6 bytes vs 8 by its header"),
+    "nothing": (3, lambda _: b"", "magic 0x vs 0x00000801"),
+    "trailing bytes": (2, lambda data: data + b"!!", "has bytes after its end: 3,938 bytes vs 3,936"),
+    "fewer labels": (1, lambda _: idx(np.zeros(6, np.uint8)), "has 7 images vs 6 labels in"),
+    "label out of range": (3, lambda data: data[:-2] + b"\x0a\0", "labels[3] is 10 vs 0 to 9"),
+    "other size": (0, lambda _: idx(np.zeros((7, 32, 32), np.uint8)), "images of 32×32 pixels vs 28×28"),
+    "absurd size": (0, lambda data: data[:4] + b"\xff" * 12 + data[16:], "79,228,162,458,924,105,385,300,197,391 by"),
+}
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files(tmp_path: Path, name: str, packed: bool) -> None:
+    place, change, told = WRONG[name]
+    file = MNIST_NAMES[place]
+    folder = write_mnist(tmp_path / "mnist", packed=packed, content=GOOD | {file: change(GOOD[file])})
+    with pytest.raises(SourceError) as caught:
+        open_source("mnist", str(folder), tmp_path / "work")
+    message = str(caught.value)
+    assert told in message
+    assert str(folder / file) in message, "the file that the user gave, not its unpacked copy"
+    assert "\n" not in message
+
+
+def test_no_images(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="holds no image"):
+        open_source("mnist", str(write_mnist(tmp_path / "m", content=mnist_files(test=0))), tmp_path / "work")
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda packed: packed[:-8] + struct.pack("<I", 7) + packed[-4:], "CRC check failed"),
+        (lambda packed: packed[:-9], "is truncated"),
+        (lambda packed: packed[:300] + b"\0" * 50 + packed[350:], "is damaged"),
+    ],
+)
+def test_damaged_gzip(tmp_path: Path, damage: Callable[[bytes], bytes], told: str) -> None:
+    folder = write_mnist(tmp_path / "mnist")
+    path = folder / f"{MNIST_NAMES[2]}.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(SourceError, match=told) as caught:
+        open_source("mnist", str(folder), tmp_path / "work")
+    assert str(path) in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    folder = write_mnist(tmp_path / "mnist")
+    (folder / f"{MNIST_NAMES[1]}.gz").unlink()
+    with pytest.raises(SourceError, match=r"has MNIST without train-labels-idx1-ubyte; .*podline data download mnist"):
+        open_source("mnist", str(folder), tmp_path / "work")

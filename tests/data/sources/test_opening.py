@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from published import (
+    archive_of,
+    write_archive,
+    write_cifar10_bins,
+    write_cifar10_pickles,
+    write_cifar100_bins,
+    write_cifar100_pickles,
+    write_mnist,
+)
+
+from podline.data.sources import class_names
+from podline.data.sources.opening import open_source
+from podline.data.sources.source import Source
+from podline.errors import SourceError
+from podline.recipes.settings import DatasetName
+
+LAYOUTS: list[tuple[DatasetName, str, str, Callable[[Path], Path]]] = [
+    ("cifar10", "cifar-10-batches-py", "cifar-10-python.tar.gz", write_cifar10_pickles),
+    ("cifar10", "cifar-10-batches-bin", "cifar-10-binary.tar.gz", write_cifar10_bins),
+    ("cifar100", "cifar-100-python", "cifar-100-python.tar.gz", write_cifar100_pickles),
+    ("cifar100", "cifar-100-binary", "cifar-100-binary.tar.gz", write_cifar100_bins),
+]
+
+
+def same_content(one: Source, other: Source) -> None:
+    """Two sources agree in all but the paths of their files."""
+    assert (one.dataset, one.class_names, one.files) == (other.dataset, other.class_names, other.files)
+    for first, second in zip(one.splits, other.splits, strict=True):
+        assert len(first) == len(second)
+        assert [replace(block, path="") for block in first.blocks] == [
+            replace(block, path="") for block in second.blocks
+        ]
+        for key, column in first.read(np.arange(len(first))).items():
+            np.testing.assert_array_equal(column, second.read(np.arange(len(second)))[key])
+
+
+@pytest.mark.parametrize(("dataset", "folder", "archive", "write"), LAYOUTS)
+def test_every_place_gives_the_same_source(
+    tmp_path: Path, dataset: DatasetName, folder: str, archive: str, write: Callable[[Path], Path]
+) -> None:
+    work = tmp_path / "work"
+    write(tmp_path / "raw" / folder)
+    itself = open_source(dataset, str(tmp_path / "raw" / folder), work)
+    same_content(itself, open_source(dataset, str(tmp_path / "raw"), work))
+    assert not work.exists()
+
+    (tmp_path / "archives").mkdir()
+    archive_of(tmp_path / "raw" / folder, tmp_path / "archives" / archive)
+    packed = open_source(dataset, str(tmp_path / "archives" / archive), work)
+    same_content(itself, packed)
+    same_content(itself, open_source(dataset, str(tmp_path / "archives"), work))
+    renamed = (tmp_path / "archives" / archive).rename(tmp_path / "renamed.tgz")
+    same_content(itself, open_source(dataset, str(renamed), work))
+    assert len([path for path in work.iterdir() if path.name != ".podline"]) == 1, "unpacked once"
+
+
+def test_damage_in_the_cache_is_repaired(tmp_path: Path) -> None:
+    archive = archive_of(write_cifar10_bins(tmp_path / "cifar-10-batches-bin"), tmp_path / "a.tar.gz")
+    first = open_source("cifar10", str(archive), tmp_path / "work")
+    path = Path(first.splits[0].blocks[0].path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes((whole[-1] ^ 1,)))
+    same_content(first, open_source("cifar10", str(archive), tmp_path / "work"))
+    assert path.read_bytes() == whole
+
+
+def test_errors_name_the_archive(tmp_path: Path) -> None:
+    folder = write_cifar10_bins(tmp_path / "cifar-10-batches-bin")
+    (folder / "test_batch.bin").write_bytes(b"\x63" * 3073)
+    archive = archive_of(folder, tmp_path / "a.tar.gz")
+    with pytest.raises(SourceError) as caught:
+        open_source("cifar10", str(archive), tmp_path / "work")
+    assert str(caught.value).startswith(f"{archive}/cifar-10-batches-bin/test_batch.bin: labels[0] is 99 vs 0 to 9")
+
+
+def refused(dataset: DatasetName, uri: Path | str, work: Path) -> str:
+    with pytest.raises(SourceError) as caught:
+        open_source(dataset, str(uri), work)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_hostile_archive_leaves_nothing(tmp_path: Path) -> None:
+    write_cifar10_pickles(tmp_path / "raw")
+    members = {f"c/{path.name}": path.read_bytes() for path in (tmp_path / "raw").iterdir()}
+    (tmp_path / "in").mkdir()
+    archive = write_archive(tmp_path / "in" / "cifar-10-python.tar.gz", {**members, "../x": b"x"})
+    for uri in (archive, archive.parent):
+        assert "member '../x' leads out of the folder; nothing was unpacked" in refused("cifar10", uri, tmp_path / "w")
+    assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
+    assert not any(tmp_path.rglob("x"))
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    assert f"{tmp_path}/no does not exist; get it with `podline data download mnist {tmp_path}/no`" in refused(
+        "mnist", tmp_path / "no", work
+    )
+    (tmp_path / "empty").mkdir()
+    message = refused("cifar10", tmp_path / "empty", work)
+    assert message.startswith(f"{tmp_path}/empty is empty vs data_batch_1 and the other files of CIFAR-10")
+    assert f"`podline data download cifar10 {tmp_path}/empty`" in message
+    assert f"`podline sample {tmp_path}/empty`" in refused("sample", tmp_path / "empty", work)
+    (tmp_path / "other").mkdir()
+    for name in "abcdefgh":
+        (tmp_path / "other" / name).touch()
+    (tmp_path / "other" / "train").mkdir()
+    assert "other holds a, b, c, d, e, f … vs train and the other files of CIFAR-100" in refused(
+        "cifar100", tmp_path / "other", work
+    )
+    assert "only a folder or a .tar.gz on this machine" in refused("cifar10", "gs://bucket/cifar", work)
+
+
+def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "data.zip").write_bytes(b"PK\x03\x04")
+    assert "not a .tar.gz" in refused("cifar10", tmp_path / "data.zip", tmp_path / "work")
+    archive = write_archive(tmp_path / "a.tar.gz", {"readme": b"hello"})
+    assert "a.tar.gz does not hold data_batch_1" in refused("cifar10", archive, tmp_path / "work")
+
+
+def test_missing_batches(tmp_path: Path) -> None:
+    folder = write_cifar10_pickles(tmp_path / "cifar-10-batches-py")
+    for name in ("data_batch_2", "test_batch"):
+        (folder / name).unlink()
+    message = refused("cifar10", tmp_path, tmp_path / "work")
+    assert "has CIFAR-10 in python layout without data_batch_2, test_batch; unpack the official archive" in message
+
+
+def test_a_whole_layout_beside_part_of_another(tmp_path: Path) -> None:
+    write_cifar10_bins(tmp_path)
+    shutil.copy(write_cifar10_pickles(tmp_path / "elsewhere") / "data_batch_1", tmp_path)
+    assert open_source("cifar10", str(tmp_path), tmp_path / "work").files[0].name == "data_batch_1.bin"
+
+
+def test_another_data_set(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    mnist, hundred = write_mnist(tmp_path / "mnist"), write_cifar100_pickles(tmp_path / "in" / "cifar-100-python")
+    assert f"{mnist} holds MNIST vs cifar10 asked for; use `podline run mnist --source {mnist}`" in refused(
+        "cifar10", mnist, work
+    )
+    assert "holds CIFAR-100 in python layout vs cifar10 asked for; use `podline run cifar100" in refused(
+        "cifar10", tmp_path / "in", work
+    )
+    archive = archive_of(hundred, tmp_path / "cifar-100-python.tar.gz")
+    for uri in (archive, tmp_path):
+        assert "holds CIFAR-100 in python layout vs sample asked for" in refused("sample", uri, work)
+    ten = write_cifar10_pickles(tmp_path / "ten")
+    assert "holds CIFAR-10 in python layout vs mnist asked for; use `podline run cifar10" in refused("mnist", ten, work)
+
+
+def test_sample_and_cifar10_are_told_apart_by_their_classes(tmp_path: Path) -> None:
+    ten = write_cifar10_pickles(tmp_path / "ten")
+    drawn = write_cifar10_pickles(tmp_path / "drawn", names=class_names.SAMPLE)
+    assert open_source("sample", str(drawn), tmp_path).class_names == class_names.SAMPLE
+    assert "has the classes of sample (disc, ring, …) vs cifar10 asked for; use `podline run sample" in refused(
+        "cifar10", drawn, tmp_path
+    )
+    assert "has the classes of cifar10 (airplane, automobile, …) vs sample asked for" in refused(
+        "sample", ten, tmp_path
+    )
+
+
+def test_imports_are_light() -> None:
+    code = (
+        "import sys, podline.data.sources.opening, podline.data.sources.download, podline.data.sources.sample;"
+        "print(sorted({'tensorflow', 'apache_beam', 'prefect', 'pandas'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"[]\n"

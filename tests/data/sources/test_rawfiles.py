@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podline import digests
+from podline.data.sources.rawfiles import RawFile, made_once, raw_file, write_raw_file
+from podline.errors import SourceError, StoreError
+
+
+class Maker:
+    """Writes two files, and counts how often."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, folder: Path) -> list[RawFile]:
+        self.calls += 1
+        return [
+            write_raw_file("one", folder / "one", [b"1", b"11"]),
+            write_raw_file("deep/two", folder / "deep" / "two", [b"22"]),
+        ]
+
+
+def contents(files: tuple[RawFile, ...]) -> dict[str, bytes]:
+    for file in files:
+        assert (file.bytes, file.sha256) == (file.path.stat().st_size, digests.of_file(file.path))
+    return {file.name: file.path.read_bytes() for file in files}
+
+
+def test_a_raw_file_has_its_checksum(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_bytes(b"abc")
+    file = raw_file("x", tmp_path / "x.txt")
+    assert (file.name, file.bytes, file.sha256) == ("x", 3, digests.of_bytes(b"abc"))
+    assert file.info.model_dump() == {"name": "x", "bytes": 3, "sha256": digests.of_bytes(b"abc")}
+    with pytest.raises(SourceError, match=r"cannot read .*missing: No such file"):
+        raw_file("x", tmp_path / "missing")
+
+
+def test_files_are_made_once(tmp_path: Path) -> None:
+    make = Maker()
+    first = made_once(tmp_path / "work", "key", make)
+    assert contents(first) == {"one": b"111", "deep/two": b"22"}
+    assert made_once(tmp_path / "work", "key", make) == first
+    assert make.calls == 1
+    made_once(tmp_path / "work", "other key", make)
+    assert make.calls == 2
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "removed", "list gone", "list damaged", "list of nonsense"])
+def test_damaged_files_are_made_again(tmp_path: Path, damage: str) -> None:
+    make = Maker()
+    (one, two) = made_once(tmp_path, "key", make)
+    if damage == "changed":
+        one.path.write_bytes(b"112")
+    elif damage == "cut":
+        one.path.write_bytes(b"11")
+    elif damage == "removed":
+        two.path.unlink()
+    elif damage == "list gone":
+        (tmp_path / "key" / "files.json").unlink()
+    else:
+        (tmp_path / "key" / "files.json").write_text("[{" if damage == "list damaged" else '[{"name": 1}]')
+    assert contents(made_once(tmp_path, "key", make)) == {"one": b"111", "deep/two": b"22"}
+    assert make.calls == 2
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> list[RawFile]:
+        write_raw_file("one", folder / "one", [b"1"])
+        raise SourceError("no good")
+
+    with pytest.raises(SourceError, match="no good"):
+        made_once(tmp_path, "key", fail)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert not (tmp_path / "key").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from podline.data.sources.rawfiles import made_once, write_raw_file
+
+def make(folder):
+    write_raw_file("one", folder / "one", [b"1"])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+made_once(Path(sys.argv[1]), "key", make)
+"""
+
+
+def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not (tmp_path / "key").exists()
+    assert any(tmp_path.rglob("one"))
+    assert contents(made_once(tmp_path, "key", Maker())) == {"one": b"111", "deep/two": b"22"}
+    assert [path.parent for path in tmp_path.rglob("one")] == [tmp_path / "key"]
+
+
+RACING = """
+import sys, time
+from pathlib import Path
+from podline.data.sources.rawfiles import made_once, write_raw_file
+
+def make(folder):
+    Path(sys.argv[1], f"started-{sys.argv[2]}").touch()
+    deadline = time.monotonic() + 60
+    while len(list(Path(sys.argv[1]).glob("started-*"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return [write_raw_file("one", folder / "one", [b"1" * 1000])]
+
+(file,) = made_once(Path(sys.argv[1]) / "work", "key", make)
+assert file.path.read_bytes() == b"1" * 1000
+"""
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    running = [subprocess.Popen([sys.executable, "-c", RACING, str(tmp_path), name]) for name in "ab"]
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    assert sorted(path.name for path in tmp_path.glob("started-*")) == ["started-a", "started-b"]
+    assert sorted(path.name for path in (tmp_path / "work" / "key").iterdir()) == ["files.json", "one"]
+    assert os.listdir(tmp_path / "work" / ".podline" / "tmp") == []  # noqa: PTH208
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file can grow beyond 64 KiB: the write fails in the middle, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk(tmp_path: Path) -> None:
+    def make(folder: Path) -> list[RawFile]:
+        return [write_raw_file("one", folder / "one", [bytes(50_000)] * 3)]
+
+    with pytest.raises(StoreError, match=r"cannot write .*one: File too large"):
+        made_once(tmp_path, "key", make)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="Not a directory"):
+        made_once(tmp_path / "file", "key", Maker())

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podline import digests
+from podline.data.sources import class_names
+from podline.data.sources.duplicates import count_repeated, quarantine_shared, split_digests
+from podline.data.sources.opening import open_source
+from podline.data.sources.pickles import Span, read_pickle
+from podline.data.sources.sample import FOLDER, write_sample
+from podline.data.sources.shapes import draw
+from podline.errors import SettingsError, StoreError
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sample(tmp_path_factory.mktemp("drawn"), train=1203, test=400)
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    return {path.name: digests.of_file(path) for path in sorted((folder / FOLDER).iterdir())}
+
+
+def test_the_same_bytes_on_every_machine(tmp_path: Path) -> None:
+    """These checksums are part of what is promised: they change only when the drawings are meant to."""
+    found = checksums(write_sample(tmp_path, train=20, test=10))
+    assert {name: found[name][:16] for name in ("batches.meta", "data_batch_1", "data_batch_5", "test_batch")} == {
+        "batches.meta": "16f6b9997d863588",
+        "data_batch_1": "a6097922fed1dbeb",
+        "data_batch_5": "3c1677633987a868",
+        "test_batch": "5f155fb62e799d65",
+    }
+
+
+def test_an_image_depends_on_its_seed_split_and_place_alone() -> None:
+    places, labels = np.arange(40), (np.arange(40) % 10).astype(np.uint8)
+    images = draw(0, "train", places, labels)
+    np.testing.assert_array_equal(draw(0, "train", places[7:9], labels[7:9]), images[7:9])
+    for others in (draw(1, "train", places, labels), draw(0, "test", places, labels)):
+        assert (others != images).reshape(40, -1).mean(axis=1).min() > 0.9
+    assert images.shape == (40, 3, 32, 32)
+    assert (images.min(), images.max()) == (0, 255)
+
+
+def test_the_layout_is_the_official_one(drawn: Path) -> None:
+    """As the instructions on CIFAR-10's page read it: ``pickle.load(file, encoding="bytes")``."""
+    sizes = []
+    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+        batch = pickle.loads((drawn / FOLDER / name).read_bytes(), encoding="bytes")
+        assert sorted(batch) == [b"batch_label", b"data", b"filenames", b"labels"]
+        assert batch[b"data"].dtype == np.uint8
+        assert batch[b"data"].shape == (len(batch[b"labels"]), 3072)
+        assert batch[b"data"].flags.c_contiguous
+        assert len(set(batch[b"filenames"])) == len(batch[b"labels"])
+        assert batch[b"filenames"][0].startswith(class_names.SAMPLE[batch[b"labels"][0]].encode())
+        sizes.append(len(batch[b"labels"]))
+    assert sizes == [241, 241, 241, 240, 240, 400]
+    assert batch[b"batch_label"] == b"testing batch 1 of 1"
+    meta = pickle.loads((drawn / FOLDER / "batches.meta").read_bytes(), encoding="bytes")
+    assert meta[b"label_names"] == [name.encode() for name in class_names.SAMPLE]
+    assert meta[b"num_vis"] == 3072
+
+
+def test_it_is_a_source_with_its_pixels_in_place(drawn: Path, tmp_path: Path) -> None:
+    source = open_source("sample", str(drawn), tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+    assert isinstance(read_pickle(drawn / FOLDER / "test_batch")["data"].data, Span)
+    assert [len(split) for split in source.splits] == [1203, 400]
+    for split, most in zip(source.splits, (121, 40), strict=True):
+        counts = np.bincount(split.labels["label"], minlength=10)
+        assert set(counts) <= {most, most - 1}, "as many of each class as can be"
+        assert not (split.labels["label"] == np.arange(len(split)) % 10).all()
+    found = source.splits[1].read(np.arange(5))
+    np.testing.assert_array_equal(
+        found["image"].transpose(0, 3, 1, 2), draw(0, "test", np.arange(5), found["label"].astype(np.uint8))
+    )
+
+
+def test_no_image_comes_twice(drawn: Path, tmp_path: Path) -> None:
+    source = open_source("sample", str(drawn), tmp_path)
+    assert [count_repeated(split_digests(split)) for split in source.splits] == [0, 0]
+    assert quarantine_shared(source) is source
+
+
+def test_pixels_and_colours_say_nothing(drawn: Path, tmp_path: Path) -> None:
+    """A linear model (ridge regression on one-hot labels, half resolution) is near guessing, which is 10 %."""
+    train, test = (split.read(np.arange(len(split))) for split in open_source("sample", str(drawn), tmp_path).splits)
+
+    def features(images: np.ndarray) -> np.ndarray:
+        halved = images.reshape(-1, 16, 2, 16, 2, 3).mean(axis=(2, 4)).reshape(len(images), -1) / 127.5 - 1
+        mean_colour = images.mean(axis=(1, 2)) / 127.5 - 1
+        return np.column_stack([halved, mean_colour, np.ones(len(images))])
+
+    inputs = features(train["image"])
+    weights = np.linalg.solve(inputs.T @ inputs + 30 * np.eye(inputs.shape[1]), inputs.T @ np.eye(10)[train["label"]])
+    right = ((features(test["image"]) @ weights).argmax(axis=1) == test["label"]).mean()
+    assert right < 0.25  # guessing gives 10 % ± 3 % on 400 images
+
+
+def test_figures_stand_out(drawn: Path, tmp_path: Path) -> None:
+    """Every figure differs from its ground: the drawing with the label that it has is not the one with another."""
+    places = np.arange(100)
+    one, other = (draw(0, "train", places, np.full(100, label, np.uint8)).astype(int) for label in (2, 5))
+    assert (np.abs(one - other).max(axis=(1, 2, 3)) > 40).all()
+
+
+def test_drawing_again_changes_nothing(drawn: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (drawn / FOLDER).iterdir()}
+    assert write_sample(drawn, train=1203, test=400) == drawn
+    assert {path: path.stat().st_mtime_ns for path in (drawn / FOLDER).iterdir()} == before
+
+
+def test_another_data_set_is_not_overwritten(tmp_path: Path) -> None:
+    write_sample(tmp_path, train=10, test=5)
+    before = checksums(tmp_path)
+    with pytest.raises(SettingsError, match=f"{FOLDER} is there with other content; delete it"):
+        write_sample(tmp_path, train=10, test=5, seed=1)
+    assert checksums(tmp_path) == before
+
+
+@pytest.mark.parametrize("counts", [{"train": 4}, {"test": 0}, {"train": 500_001}, {"seed": -1}])
+def test_counts_have_bounds(tmp_path: Path, counts: dict[str, int]) -> None:
+    with pytest.raises(SettingsError, match="vs 5 to 500,000"):
+        write_sample(tmp_path, **counts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError):
+        write_sample(tmp_path / "file", train=10, test=5)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from podline.data.sources import sample
+
+def last(folder):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+sample._write_meta = last
+sample.write_sample(Path(sys.argv[1]), train=10, test=5)
+"""
+
+
+def test_a_killed_drawing_leaves_nothing_that_looks_whole(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert not (tmp_path / FOLDER).exists()
+    assert any(tmp_path.rglob("data_batch_1"))
+    write_sample(tmp_path, train=10, test=5)
+    assert [path.parent for path in tmp_path.rglob("data_batch_1")] == [tmp_path / FOLDER]
