@@ -1,4 +1,4 @@
-"""A Prefect server for one embedded run: ``python -m tasks.server --listen-fd N`` in an environment made for it.
+"""What :mod:`tasks.own_server` starts: ``python -m tasks.serving --listen-fd N --lock FILE`` is a Prefect server.
 
 The parent holds the other end of standard input: when that end closes, for whatever reason, this process ends.
 """
@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
 
 def main() -> None:
     """Serves until SIGTERM, or until the parent is gone."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.server", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tasks.serving", description=__doc__)
     parser.add_argument("--listen-fd", type=int, required=True)
     parser.add_argument("--lock", type=Path, required=True)
     arguments = parser.parse_args()

@@ -1,0 +1,136 @@
+"""A flow on a Prefect server of its own: it leaves nothing in the user's home, and nothing running, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+SCRIPT = """
+import json, signal, sys
+from podline.cli import _terminated
+from podline.settings import Settings
+from small_stages import ActSpec
+from tasks.embedded import run_flow
+signal.signal(signal.SIGTERM, _terminated)
+root, act = sys.argv[1:]
+spec = ActSpec(root=root, act=act, number=6)
+print(json.dumps(run_flow("small_flows:acting", spec, Settings(root=root), lambda event: None)))
+"""
+
+# A server takes 10 to 60 s to come up, and each of these starts one or two.
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    return tmp_path / "root"
+
+
+def start(root: Path, act: str) -> subprocess.Popen[str]:
+    """A process with an embedded run of one act, in an empty home."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT", "XDG_", "PODLINE"))}
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(root), act],
+        env={
+            **ours,
+            "HOME": str(root.parent / "home"),
+            "PYTHONPATH": str(TESTS),
+            "PREFECT_API_URL": "http://127.0.0.1:1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def processes_of(root: Path) -> list[int]:
+    """The living processes that name this root on their command line, and those of its stages."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(root).encode() in command and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+def assert_nothing_runs(root: Path, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while left := processes_of(root):
+        assert time.monotonic() < deadline, f"still there after {seconds} s: {left}"
+        time.sleep(0.1)
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.1)
+
+
+def test_an_embedded_run_leaves_no_trace_outside_its_root(root: Path) -> None:
+    process = start(root, "work")
+    out, err = process.communicate(timeout=150)
+    assert (process.returncode, err) == (0, "")
+    assert json.loads(out)["number"] == 6
+    assert list((root.parent / "home").rglob("*")) == []
+    assert_nothing_runs(root, 1.0)
+    with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
+        assert database.execute("select name, state_name from task_run").fetchall() == [("act", "Completed")]
+    database.close()
+
+
+def test_kill_9_of_the_run_ends_server_and_stage_and_the_same_again_works(root: Path) -> None:
+    process = start(root, "slow work")
+    wait_for(root / "working")
+    assert len(processes_of(root)) >= 3
+    process.kill()
+    process.communicate()
+    assert_nothing_runs(root, 6.0)
+
+    again = start(root, "slow work")
+    out, err = again.communicate(timeout=150)
+    assert (again.returncode, err) == (0, "")
+    assert json.loads(out)["number"] == 6
+
+
+def test_sigterm_lets_the_stage_save_and_leaves_nothing_running(root: Path) -> None:
+    process = start(root, "save when asked")
+    wait_for(root / "sleeping")
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "asked to end (SIGTERM)" in err
+    assert (root / "saved").exists()
+    assert_nothing_runs(root, 1.0)
+
+
+def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> None:
+    process = start(root, "slow work")
+    wait_for(root / "working")
+    (server,) = (
+        candidate
+        for candidate in processes_of(root)
+        if b"tasks.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
+    )
+    os.kill(server, signal.SIGKILL)
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 0
+    assert json.loads(out)["number"] == 6
+    assert_nothing_runs(root, 1.0)
+    with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
+        assert database.execute("select name, state_name from task_run").fetchall() == [("act", "Completed")]
+    database.close()
