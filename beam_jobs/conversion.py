@@ -51,10 +51,10 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     sizes = {split.name: len(split) for split in source.splits}
     frame = draft.layout.frame_length
     plans = plan_shards(spec.dataset, sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
-    with store.workspace("convert") as done:
+    with store.workspace("plan") as tables, store.workspace("done") as done:
         job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
         with quiet(), _progress(reporter, plans, done):
-            build(pipeline, list(shard_tasks(source, plans, spec.seed)), job, draft)
+            build(pipeline, shard_tasks(source, plans, spec.seed, tables), job, draft)
             run(pipeline)
         reused = list(finished(done).values()).count(REUSED)
     return _finish(store, spec, draft, time.monotonic() - started, reused)

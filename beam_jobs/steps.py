@@ -1,8 +1,8 @@
 """The steps of a conversion that Beam workers run: write each shard, or find that it is there, then the manifest.
 
-What travels to a worker is a :class:`~podline.data.shards.ShardTask`: places in raw files and one byte a label, a few
-hundred kilobytes for a shard of 100 MB. What travels back is a :class:`~podline.data.shards.WrittenShard`, a few
-hundred bytes. Pixels go from the raw file to the shard and nowhere else.
+What travels to a worker is a :class:`~podline.data.shards.ShardTask`, what travels back is a
+:class:`~podline.data.shards.WrittenShard`: each a few hundred bytes. Beam would pickle and compress anything larger
+several times over. Pixels go from the raw file to the shard and nowhere else.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     plans = plan_shards(spec.dataset, sizes, draft.layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
     store.path(draft.folder).mkdir(parents=True)
-    for task in shard_tasks(source, plans, spec.seed):
+    for task in shard_tasks(source, plans, spec.seed, store.root):
         path = store.path(draft.folder) / task.plan.file
         written.append(write_shard(path, task.plan, draft.layout, len(source.class_names), task.read))
     manifest = draft.manifest(written)

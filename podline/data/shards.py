@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from podline.data.manifest import ShardInfo
 from podline.data.pixels import PixelSums, add_up, pixel_sums
@@ -29,28 +28,34 @@ from podline.storage import explained
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 4_000_000
+_PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """One shard to be written.
+    """One shard to be written: a few hundred bytes, whatever the shard's size.
 
     Attributes:
         plan: which.
         images: its split's images, without labels.
-        places: positions of its records among all images of the split, int64.
-        labels: feature name → uint8, the labels of its records.
+        table: a file, made by :func:`shard_tasks`, of where each of the split's records is and of its labels.
     """
 
     plan: ShardPlan
     images: SourceSplit
-    places: npt.NDArray[np.int64]
-    labels: dict[str, npt.NDArray[np.uint8]]
+    table: str
 
     def read(self, start: int, stop: int) -> Mapping[str, np.ndarray]:
-        """The values of the shard's records start … stop-1."""
-        labels = {name: values[start:stop].astype(np.int64) for name, values in self.labels.items()}
-        return {**self.images.read(self.places[start:stop]), **labels}
+        """The values of the shard's records start … stop-1.
+
+        Raises:
+            SourceError: a raw file cannot be read.
+            StoreError: the table cannot be read.
+        """
+        with explained("read", self.table):
+            rows = np.load(self.table, mmap_mode="r")[self.plan.first + start : self.plan.first + stop]
+        labels = {name: rows[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
+        return {**self.images.read(rows[_PLACE]), **labels}
 
 
 class WrittenShard(Frozen):
@@ -61,16 +66,36 @@ class WrittenShard(Frozen):
     pixels: PixelSums
 
 
-def shard_tasks(source: Source, plans: tuple[ShardPlan, ...], seed: int) -> Iterator[ShardTask]:
-    """Each plan with the places and labels of its records."""
-    splits = {split.name: split for split in source.splits}
-    orders = {name: shard_order(seed, name, len(split)) for name, split in splits.items()}
-    for plan in plans:
-        split = splits[plan.split]
-        chosen = orders[plan.split][plan.first : plan.first + plan.records]
-        places = chosen if split.kept is None else split.kept[chosen]
-        labels = {name: values[places] for name, values in split.labels.items()}
-        yield ShardTask(plan, dataclasses.replace(split, labels={}, kept=None), places, labels)
+def shard_tasks(source: Source, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[ShardTask]:
+    """Each plan with where its records are.
+
+    Args:
+        source: what is converted.
+        plans: its shards.
+        seed: of the order in which records are put into shards.
+        folder: an existing folder that every worker can read, for one table a split: 9 bytes a record.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    tables = {split.name: folder / f"{split.name}.npy" for split in source.splits}
+    for split in source.splits:
+        with explained("write", tables[split.name]):
+            np.save(tables[split.name], _table(split, seed))
+    images = {split.name: dataclasses.replace(split, labels={}, kept=None) for split in source.splits}
+    return [ShardTask(plan, images[plan.split], str(tables[plan.split])) for plan in plans]
+
+
+def _table(split: SourceSplit, seed: int) -> np.ndarray:
+    """Each record's position among all images of its split, and its labels, in the order of the shards."""
+    order = shard_order(seed, split.name, len(split))
+    places = order if split.kept is None else split.kept[order]
+    labels = np.dtype([(name, np.uint8) for name in split.labels])
+    table = np.empty(len(places), np.dtype([(_PLACE, np.int64), (_LABELS, labels)]))
+    table[_PLACE] = places
+    for name, values in split.labels.items():
+        table[_LABELS][name] = values[places]
+    return table
 
 
 def write_shard(
@@ -95,18 +120,23 @@ def write_shard(
     """
     step = min(plan.records, max(1, CHUNK_BYTES // layout.frame_length))
     buffers = itertools.cycle([layout.frames(step), layout.frames(step)])
-    counts, pixels = np.zeros(classes, np.int64), []
-    digest, pending = hashlib.sha256(), None
+    counts, digest = np.zeros(classes, np.int64), hashlib.sha256()
+    pixels: list[PixelSums] = []
     with explained("write", path), path.open("wb") as stream, ThreadPoolExecutor(1) as background:
+
+        def take_in(frames: Bytes) -> None:
+            _append(frames, stream, digest)
+            pixels.append(pixel_sums(layout.values(frames, IMAGE)))
+
+        pending: Future[None] = background.submit(lambda: None)
         for start in range(0, plan.records, step):
             stop = min(start + step, plan.records)
             columns, frames = read(start, stop), next(buffers)[: stop - start]
             layout.fill(frames, columns)
-            _wait(pending)  # for the chunk before: its buffer is filled next
-            pending = background.submit(_append, frames, stream, digest)
-            pixels.append(pixel_sums(layout.values(frames, IMAGE)))
             counts += np.bincount(columns[LABEL], minlength=classes)
-        _wait(pending)
+            pending.result()  # the chunk before is done with, so that its buffer can be filled next
+            pending = background.submit(take_in, frames)
+        pending.result()
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
@@ -120,8 +150,3 @@ def write_shard(
 def _append(frames: Bytes, stream: BinaryIO, digest: hashlib._Hash) -> None:
     stream.write(frames.data)
     digest.update(frames.data)
-
-
-def _wait(pending: Future[None] | None) -> None:
-    if pending is not None:
-        pending.result()

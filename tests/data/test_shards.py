@@ -76,7 +76,7 @@ def test_tasks_read_the_records_of_the_order(tmp_path: Path, source: Source) -> 
     rows, order = raw_rows(tmp_path / "raw"), shard_order(3, "train", 100)
     plans = plan_shards("cifar10", {"train": 100, "test": 20}, 3126, shard_bytes=50_000, min_shards=1)
     seen = 0
-    for task in shard_tasks(source, plans, seed=3):
+    for task in shard_tasks(source, plans, 3, tmp_path):
         if task.plan.split == "train":
             values = pickle.loads(pickle.dumps(task)).read(0, task.plan.records)
             expected = rows[order[seen : seen + task.plan.records]]
@@ -87,14 +87,17 @@ def test_tasks_read_the_records_of_the_order(tmp_path: Path, source: Source) -> 
     assert seen == 100
 
 
-def test_what_travels_is_small(source: Source) -> None:
-    (task, *_) = shard_tasks(source, plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1), 0)
-    # 8 bytes of place and one of label for each record of 3,072 pixels, and the blocks' paths
-    assert len(pickle.dumps(task)) < 100 * 9 + 2_500
+def test_what_travels_is_small_whatever_the_shard_s_size(tmp_path: Path) -> None:
+    source = open_source("cifar10", str(write_raw_cifar(tmp_path / "raw", train=2000)), tmp_path / "cache")
+    plans = plan_shards("x", {"train": 2000}, 3126, shard_bytes=10**9, min_shards=1)
+    (task,) = shard_tasks(source, plans, 0, tmp_path)
+    assert len(pickle.dumps(task)) < 2_000  # five files' names, above all
+    assert (tmp_path / "train.npy").stat().st_size < 2000 * 9 + 500
 
 
 def test_a_raw_file_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
-    (task, *_) = shard_tasks(source, plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1), 0)
+    plans = plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1)
+    (task,) = shard_tasks(source, plans, 0, tmp_path)
     os.truncate(tmp_path / "raw" / "data_batch_3.bin", 3073)
     with pytest.raises(SourceError, match=r"data_batch_3\.bin"):
         task.read(0, 100)
