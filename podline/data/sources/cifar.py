@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.sources import class_names
-from podline.data.sources.pickles import PickledArray, Span, read_pickle
+from podline.data.sources.pickled_arrays import PickledArray, Span
+from podline.data.sources.pickles import read_pickle
 from podline.data.sources.rawfiles import RawFile, made_once, reading, write_raw_file
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError

@@ -14,60 +14,34 @@ standard library's ``pickletools``.
 
 from __future__ import annotations
 
-import codecs
-import math
 import mmap
 import pickletools
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
-
+from podline.data.sources.pickled_arrays import (
+    NDARRAY,
+    RULES,
+    DtypeNote,
+    Name,
+    PickledArray,
+    Span,
+    array_of,
+    printable,
+    text_of,
+)
 from podline.data.sources.rawfiles import reading
 from podline.errors import SourceError
 
 # Shorter byte strings are keys and names, and are read at once.
 _LONG_BYTES = 256
-# A file may have this many opcodes and one more for every 64 bytes: the official batches have about one for 600, a file
-# whose labels are NumPy scalars one for 250. It bounds memory: no opcode makes more than one small object.
+# A file may have this many opcodes and one more for every 64 bytes: the official batches have about one for 1,000, and
+# a file whose labels are NumPy scalars one for 400. It bounds memory: no opcode makes more than one small object.
 _FREE_OPCODES, _BYTES_PER_OPCODE = 20_000, 64
 
-_PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
-
-
-@dataclass(frozen=True)
-class Span:
-    """Bytes that lie in the pickle's file as they are, from ``offset`` on."""
-
-    offset: int
-    size: int
-
-
-@dataclass
-class PickledArray:
-    """A NumPy array as its pickle describes it; the element count and the byte count agree.
-
-    Attributes:
-        dtype: a plain number's or bool's.
-        shape: as pickled.
-        fortran: the bytes are in column-major order.
-        data: the elements: a place in the file, or short bytes.
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    fortran: bool
-    data: Span | bytes
-
-    def load(self, path: Path) -> np.ndarray:
-        """The array itself; a long one is mapped from the pickle's file, read-only."""
-        if isinstance(self.data, Span):
-            raw = np.memmap(path, np.uint8, "r", self.data.offset, (self.data.size,)) if self.data.size else b""
-        else:
-            raw = self.data
-        return np.frombuffer(raw, self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
+_REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 
 
 def read_pickle(path: Path, shown: str = "") -> Any:
@@ -89,28 +63,6 @@ def read_pickle(path: Path, shown: str = "") -> Any:
             raise SourceError(f"{shown or path} is empty: 0 bytes; {_REMEDY}")
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Machine(data, shown or str(path)).run()
-
-
-_REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
-
-
-@dataclass(frozen=True)
-class _Name:
-    """A module's name that a pickle refers to: a token, never the thing itself."""
-
-    module: str
-    name: str
-
-
-@dataclass
-class _Dtype:
-    """A ``numpy.dtype`` in the making: the pickle gives kind and size first and the byte order afterwards."""
-
-    code: str
-    order: str = "|"
-
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.order.replace("|", "=") + self.code)
 
 
 class _Machine:
@@ -135,8 +87,8 @@ class _Machine:
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
             # Whatever the machine stumbles over is the file's doing: it works on nothing else.
             if self.data.tell() >= len(self.data):
-                raise self.error(f"the pickle ends early ({_shown(error)})", self.data.tell()) from error
-            raise self.error(f"the pickle is damaged ({type(error).__name__}: {_shown(error)})") from error
+                raise self.error(f"the pickle ends early ({printable(error)})", self.data.tell()) from error
+            raise self.error(f"the pickle is damaged ({type(error).__name__}: {printable(error)})") from error
         raise self.error(
             f"the pickle has more than {limit:,} opcodes in {len(self.data):,} bytes, which no data set needs"
         )
@@ -205,39 +157,34 @@ class _Machine:
             target[_key(key)] = value
 
     def name(self, module: str, name: str) -> None:
-        wanted = _Name(module, name)
-        if wanted not in _CALLS and wanted != _NDARRAY:
-            raise self.refusal(_shown(f"{module}.{name}"))
+        wanted = Name(module, name)
+        if wanted not in RULES and wanted != NDARRAY:
+            raise self.refusal(printable(f"{module}.{name}"))
         self.push(wanted)
 
     def call(self, _argument: None) -> None:
         """``REDUCE``: what a name makes of its arguments, by our own rules."""
         arguments, name = self.stack.pop(), self.stack.pop()
-        if not isinstance(name, _Name) or name not in _CALLS:
+        if not isinstance(name, Name) or name not in RULES:
             raise self.refusal(
-                f"a call of {name.module}.{name.name}" if isinstance(name, _Name) else "a call of a value"
+                f"a call of {name.module}.{name.name}" if isinstance(name, Name) else "a call of a value"
             )
-        self.push(_CALLS[name](*arguments))
+        self.push(RULES[name](*arguments))
 
     def build(self, _argument: None) -> None:
         """``BUILD``: the state of an array or a dtype."""
         state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, PickledArray):
             _version, shape, dtype, fortran, data = state
-            made = _array(data, dtype, shape, "F" if fortran else "C")
+            made = array_of(data, dtype, shape, "F" if fortran else "C")
             target.dtype, target.shape, target.fortran, target.data = made.dtype, made.shape, made.fortran, made.data
-        elif isinstance(target, _Dtype):
+        elif isinstance(target, DtypeNote):
             order, *compound = state[1:5]
-            if _text(order) not in "<>|=" or any(part is not None for part in compound):
+            if text_of(order) not in "<>|=" or any(part is not None for part in compound):
                 raise ValueError("a dtype with fields")
-            target.order = _text(order)
+            target.order = text_of(order)
         else:
             raise self.refusal(f"the state of a {type(target).__name__}")
-
-
-def _shown(text: object) -> str:
-    """Text out of a file that is not trusted, fit for one line of an error message."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:120])
 
 
 def _key(key: Any) -> str | int:
@@ -249,92 +196,40 @@ def _key(key: Any) -> str | int:
     raise TypeError(f"a dictionary's key is a {type(key).__name__}")
 
 
-def _text(value: Any) -> str:
-    if type(value) is bytes:
-        return value.decode("latin-1")
-    if type(value) is str:
-        return value
-    raise TypeError(f"a {type(value).__name__} vs text")
-
-
-def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> PickledArray:
-    """An array's description, once its parts are known to fit each other."""
-    if not isinstance(data, Span | bytes):
-        raise TypeError(f"an array's elements are a {type(data).__name__} vs bytes")
-    if type(shape) is not tuple or len(shape) > 4 or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
-        raise ValueError("an array's shape is not a tuple of up to four sizes")
-    number, available = dtype.dtype(), data.size if isinstance(data, Span) else len(data)
-    needed = math.prod(shape) * number.itemsize
-    if needed != available:
-        raise ValueError(f"an array of shape {shape} and dtype {number} needs {needed} bytes vs {available} here")
-    return PickledArray(number, shape, _text(order) == "F", data)
-
-
-def _empty_array(_type: _Name, _shape: Any, _typecode: Any) -> PickledArray:
-    """``numpy.core.multiarray._reconstruct``: an array that ``BUILD`` will describe."""
-    return PickledArray(np.dtype(np.uint8), (0,), False, b"")
-
-
-def _dtype(code: Any, _align: Any = False, _copy: Any = True) -> _Dtype:
-    if _text(code) not in _PLAIN_DTYPES:
-        raise ValueError(f"an array of dtype {_shown(_text(code))} vs plain numbers")
-    return _Dtype(_text(code))
-
-
-def _scalar(dtype: _Dtype, data: bytes) -> int | float | bool:
-    """``numpy.core.multiarray.scalar``: one number."""
-    (value,) = np.frombuffer(data, dtype.dtype()).tolist()
-    return value
-
-
-def _encode(text: str, encoding: Any = "latin1") -> bytes:
-    """``_codecs.encode``: how Python 3 writes bytes in protocols 0 to 2."""
-    if _text(encoding) not in ("latin1", "latin-1"):
-        raise ValueError(f"text encoded as {_shown(_text(encoding))} vs latin1")
-    return text.encode("latin-1")
-
-
-def _no_bytes() -> bytes:
-    """``bytes()``: how Python 3 writes empty bytes in protocols 0 to 2."""
-    return b""
-
-
-_NDARRAY = _Name("numpy", "ndarray")
-# The names that a pickled array is made of, under NumPy 1 and 2, and what this machine does in their place.
-_CALLS: dict[_Name, Callable[..., Any]] = {
-    _Name("numpy.core.multiarray", "_reconstruct"): _empty_array,
-    _Name("numpy._core.multiarray", "_reconstruct"): _empty_array,
-    _Name("numpy.core.multiarray", "scalar"): _scalar,
-    _Name("numpy._core.multiarray", "scalar"): _scalar,
-    _Name("numpy.core.numeric", "_frombuffer"): _array,
-    _Name("numpy._core.numeric", "_frombuffer"): _array,
-    _Name("numpy", "dtype"): _dtype,
-    _Name("_codecs", "encode"): _encode,
-    _Name("__builtin__", "bytes"): _no_bytes,
-    _Name("builtins", "bytes"): _no_bytes,
-}
+def _line(data: mmap.mmap) -> bytes:
+    line = data.readline()
+    if not line.endswith(b"\n"):
+        raise ValueError("a line is cut off")
+    return line[:-1]
 
 
 def _python2_string(data: mmap.mmap) -> bytes:
-    """The argument of ``STRING``, protocol 0: a quoted Python 2 literal to the end of the line."""
-    line = data.readline()
-    if len(line) < 3 or line[:1] not in (b"'", b'"') or line[-2:] != line[:1] + b"\n":
+    """The argument of ``STRING``, protocol 0: Python 2's ``repr`` of a str, to the end of the line."""
+    line = _line(data)
+    if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
         raise ValueError("a string without its quotes")
-    return codecs.escape_decode(line[1:-2])[0]
+    return re.sub(rb"\\(x[0-9a-f]{2}|.)", lambda found: _ESCAPED.get(found[1]) or _byte(found[1]), line[1:-1])
+
+
+_ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\", b"'": b"'", b'"': b'"'}
+
+
+def _byte(escape: bytes) -> bytes:
+    return bytes((int(escape[1:], 16),))
+
+
+def _two_lines(data: mmap.mmap) -> tuple[str, str]:
+    """The argument of ``GLOBAL`` and ``INST``: a module and a name in it."""
+    return _line(data).decode("utf-8"), _line(data).decode("utf-8")
 
 
 def _stack_name(machine: _Machine, _argument: None) -> None:
-    name, module = _text(machine.stack.pop()), _text(machine.stack.pop())
+    name, module = text_of(machine.stack.pop()), text_of(machine.stack.pop())
     machine.name(module, name)
 
 
-def _global_name(machine: _Machine, argument: str) -> None:
-    module, _, name = argument.partition(" ")
-    machine.name(module, name)
-
-
-def _refuse_instance(machine: _Machine, argument: str) -> None:
-    raise machine.refusal(_shown(".".join(argument.split(" ", 1))))
+def _refuse_instance(machine: _Machine, argument: tuple[str, str]) -> None:
+    raise machine.refusal(printable(".".join(argument)))
 
 
 def _push_value(value: Any) -> Callable[[_Machine, Any], object]:
@@ -398,9 +293,7 @@ _BY_NAME: dict[str, Callable[[_Machine, Any], object]] = {
     **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), _Machine.store),
     "MEMOIZE": lambda machine, _argument: machine.store(len(machine.memo)),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), _Machine.fetch),
-    "GLOBAL": _global_name,
     "STACK_GLOBAL": _stack_name,
-    "INST": _refuse_instance,
     "REDUCE": _Machine.call,
     "BUILD": _Machine.build,
     "PROTO": _nothing,
@@ -420,7 +313,10 @@ _ACTIONS: dict[int, tuple[Callable[[Any], Any] | None, Callable[[_Machine, Any],
     for opcode in pickletools.opcodes
     if opcode.name in _BY_NAME
 } | {
+    # pickletools' own readers of text decode escapes, with warnings about strange ones.
     ord("S"): (_python2_string, _Machine.push),
+    ord("c"): (_two_lines, lambda machine, argument: machine.name(*argument)),
+    ord("i"): (_two_lines, _refuse_instance),
     ord("U"): _sized_bytes(1),
     ord("T"): _sized_bytes(4, signed=True),
     ord("C"): _sized_bytes(1),

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import python2
 
-from podline.data.sources.pickles import PickledArray, Span, read_pickle
+from podline.data.sources.pickled_arrays import PickledArray, Span
+from podline.data.sources.pickles import read_pickle
 from podline.errors import SourceError
 
 ROWS = np.arange(3 * 3072, dtype=np.uint32).astype(np.uint8).reshape(3, 3072)
@@ -95,8 +96,12 @@ def test_every_python_3_protocol(tmp_path: Path, protocol: int) -> None:
 
 
 def test_python_2_text_protocol(tmp_path: Path) -> None:
-    content = b"(dp0\nS'labels'\np1\n(lp2\nI3\naI9\nasS'name'\np3\nS'a\\xff\\n'\np4\nsS'flag'\nI01\nsS'real'\nF0.5\ns."
-    assert read(tmp_path, content) == {"labels": [3, 9], "name": b"a\xff\n", "flag": True, "real": 0.5}
+    """What ``pickle.dump(batch, file)`` writes in Python 2, where protocol 0 is the default."""
+    content = (
+        b"(dp0\nS'labels'\np1\n(lp2\nI3\naI9\nasS'name'\np3\nS'a\\xff\\n\\\\x\\''\np4\n"
+        b"sS'flag'\nI01\nsS'real'\nF0.5\ns."
+    )
+    assert read(tmp_path, content) == {"labels": [3, 9], "name": b"a\xff\n\\x'", "flag": True, "real": 0.5}
 
 
 class _Runs:
@@ -137,6 +142,7 @@ HOSTILE = {
     "call of the array type": (b"cnumpy\nndarray\n(J\xff\xff\xff\x7ftR.", "a call of numpy.ndarray"),
     "call of a value": (b"K\x01)R.", "a call of a value"),
     "state of a dictionary": (b"}}b.", "the state of a dict"),
+    "odd escapes": (b"cos\\u\nx\\q\n.", "os\\u.x\\q"),
     "terminal codes": (b"cos\x1b[2J\nx\n.", "os?[2J.x"),
 }
 

@@ -13,7 +13,8 @@ from podline import digests
 from podline.data.sources import class_names
 from podline.data.sources.duplicates import count_repeated, quarantine_shared, split_digests
 from podline.data.sources.opening import open_source
-from podline.data.sources.pickles import Span, read_pickle
+from podline.data.sources.pickled_arrays import Span
+from podline.data.sources.pickles import read_pickle
 from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
 from podline.errors import SettingsError, StoreError
