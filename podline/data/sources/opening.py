@@ -131,7 +131,7 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
         raise SourceError(
             f"{uri}: only a folder or a .tar.gz on this machine can be a source; {_fetch(dataset, 'DIR')}"
         )
-    place = Path(uri).expanduser().absolute()
+    place = Path(uri).expanduser().resolve()
     with reading(place):
         if not place.exists():
             raise SourceError(f"{place} does not exist; {_fetch(dataset, place)}")
