@@ -35,8 +35,9 @@ Spec = Mapping[str, tf.TensorSpec]
 MASK = "mask"
 _ALIGNMENT = 64
 _PREFETCHED = 4
-# Gathering and augmenting leave Python's lock for most of their time; more calls than this only add memory.
-_PARALLEL_CALLS = 2
+# Two threads of Python take turns more than they work side by side. A gather alone is quickest in one thread, and
+# prefetching puts it beside the training as it is; augmentation is long enough for a second one to be of use.
+_GATHERING_CALLS, _AUGMENTING_CALLS = 1, 2
 
 
 class Reader(Protocol):
@@ -133,7 +134,7 @@ class TrainingInput(_Batches):
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """What chance makes of a batch; a hole is filled with the training split's mean colour."""
-        if self.augmentation == AugmentationSettings():
+        if not self._changes:
             return arrays
         mean = self.manifest.split("train").mean
         fill = np.rint(mean).astype(np.uint8)
@@ -143,9 +144,20 @@ class TrainingInput(_Batches):
         """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field."""
         return self.augmented(*self.read(step))
 
-    def dataset(self, first: int, end: int, parallel_calls: int = _PARALLEL_CALLS) -> tf.data.Dataset:
-        """Batches ``first`` to ``end - 1`` as dictionaries of host tensors of static shape."""
-        return self._dataset(self.batch, self._spec(self.order.batch_size), first, end, parallel_calls)
+    def dataset(self, first: int, end: int, parallel_calls: int | None = None) -> tf.data.Dataset:
+        """Batches ``first`` to ``end - 1`` as dictionaries of host tensors of static shape.
+
+        Args:
+            first: the first batch.
+            end: the first batch that is not wanted any more.
+            parallel_calls: how many batches may be made at once; it changes nothing but the speed.
+        """
+        calls = parallel_calls or (_AUGMENTING_CALLS if self._changes else _GATHERING_CALLS)
+        return self._dataset(self.batch, self._spec(self.order.batch_size), first, end, calls)
+
+    @property
+    def _changes(self) -> bool:
+        return self.augmentation != AugmentationSettings()
 
 
 @dataclass(frozen=True)
@@ -179,7 +191,7 @@ class EvaluationInput(_Batches):
         arrays = self._gather(np.minimum(positions, self.count - 1))
         return arrays | {MASK: (positions < self.count).astype(np.float32)}
 
-    def dataset(self, parallel_calls: int = _PARALLEL_CALLS) -> tf.data.Dataset:
+    def dataset(self) -> tf.data.Dataset:
         """All batches as dictionaries of host tensors of static shape."""
         spec = self._spec(self.batch_size) | {MASK: tf.TensorSpec((self.batch_size,), tf.float32)}
-        return self._dataset(self.batch, spec, 0, self.batches, parallel_calls)
+        return self._dataset(self.batch, spec, 0, self.batches, _GATHERING_CALLS)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder
 from podline.errors import ArtifactError, SettingsError
+from podline.input.augmentation import augment
 from podline.recipes.settings import Recipe
 from podline.training.schedules import Schedule, build_schedule
 
@@ -41,7 +44,7 @@ def plan_training(recipe: Recipe, manifest: Manifest) -> Plan:
     """The plan of a recipe on a data set.
 
     Raises:
-        SettingsError: a batch is larger than the split, or a duration or the schedule does not fit.
+        SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation does not fit.
         ArtifactError: the manifest counts labels that it has no class for.
     """
     for split in (manifest.split(TRAINING_SPLIT), manifest.split(EVALUATION_SPLIT)):
@@ -52,6 +55,9 @@ def plan_training(recipe: Recipe, manifest: Manifest) -> Plan:
             f"batch_size={recipe.batch_size} vs {examples} examples in the training split of {manifest.dataset}: "
             "a batch cannot be larger than the split; choose a smaller batch_size"
         )
+    # What augmentation cannot do with images of this shape it says at the first of them, which this one stands for.
+    blank = np.zeros((1, *manifest.image_shape), np.uint8)
+    augment(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
     order = TrainingOrder(examples, recipe.batch_size, recipe.seed)
     total = recipe.duration.in_steps(order.steps_per_epoch, recipe.batch_size)
     if not total:

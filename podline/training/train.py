@@ -40,6 +40,7 @@ from podline.training.steps import ScoringSteps, TrainingSteps
 from podline.training.tensorboard import EventFile
 
 SPEC = "spec.json"
+_SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
 _EXPORT_CHECKED_ON = 64
 _NEWS_SECONDS = 1.0
 
@@ -68,16 +69,18 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
     plan = plan_training(spec.recipe, manifest)
-    store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
-    events = EventLog(store.path(f"{spec.folder}/{EVENTS}"))
-    checkpoints = CheckpointFolder(store, spec.folder, spec.digest())
-    with stop_on_sigterm() as asked_to_stop, MetricsLog(store.path(f"{spec.folder}/{METRICS}")) as log:
+    splits = {name: SplitReader(store.path(spec.dataset_folder), manifest, name) for name in _SPLITS}
+    with stop_on_sigterm() as asked_to_stop:
         state = _initial_state(spec.recipe, manifest)
-        run = _Run(spec, store, manifest, plan, state, log, checkpoints, reporter, asked_to_stop)
-        step, before = _go_on(run, events)
-        clock = RunClock(before, started)
-        with _noted(events, state):
-            run.train_from(step, clock)
+        # What cannot be opened or built has left no trace of a run up to here.
+        store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
+        events = EventLog(store.path(f"{spec.folder}/{EVENTS}"))
+        with MetricsLog(store.path(f"{spec.folder}/{METRICS}")) as log:
+            run = _Run(spec, store, manifest, splits, plan, state, log, reporter, asked_to_stop)
+            step, before = _go_on(run, events)
+            clock = RunClock(before, started)
+            with _noted(events, state):
+                run.train_from(step, clock)
     return _finish(run, events, clock)
 
 
@@ -107,10 +110,10 @@ class _Run:
     spec: TrainSpec
     store: Store
     manifest: Manifest
+    splits: dict[str, SplitReader]
     plan: Plan
     state: TrainingState
     log: MetricsLog
-    checkpoints: CheckpointFolder
     reporter: Reporter
     asked_to_stop: Callable[[], bool]
 
@@ -118,8 +121,9 @@ class _Run:
     def recipe(self) -> Recipe:
         return self.spec.recipe
 
-    def reader(self, split: str) -> SplitReader:
-        return SplitReader(self.store.path(self.spec.dataset_folder), self.manifest, split)
+    @property
+    def checkpoints(self) -> CheckpointFolder:
+        return CheckpointFolder(self.store, self.spec.folder, self.spec.digest())
 
     def train_from(self, step: int, clock: RunClock) -> None:
         """Takes the steps that are left, with all that happens between them."""
@@ -134,6 +138,8 @@ class _Run:
             evaluate = Evaluate(_Scoring(self).line, write, plan)
             if not any(isinstance(line, EvaluationLine) and line.step == step for line in lines):
                 evaluate.at(step)
+            if self.asked_to_stop():
+                raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
             if step == plan.total_steps:
                 return
             self.reporter.progress(step, plan.total_steps, "steps")
@@ -152,7 +158,11 @@ class _Run:
                 ),
             ]
             batches = TrainingInput(
-                self.reader(TRAINING_SPLIT), self.manifest, FIELDS, order=plan.order, augmentation=recipe.augmentation
+                self.splits[TRAINING_SPLIT],
+                self.manifest,
+                FIELDS,
+                order=plan.order,
+                augmentation=recipe.augmentation,
             )
             with batches.explained():
                 steps = self._steps(batches, step)
@@ -200,8 +210,9 @@ class _Scoring:
     def __init__(self, run: _Run) -> None:
         self._run = run
         self._batches = EvaluationInput(
-            run.reader(EVALUATION_SPLIT), run.manifest, FIELDS, batch_size=run.recipe.evaluation_batch_size
+            run.splits[EVALUATION_SPLIT], run.manifest, FIELDS, batch_size=run.recipe.evaluation_batch_size
         )
+        self._dataset = self._batches.dataset()
         self._steps = ScoringSteps(devices.choose_strategy(), run.state.evaluated)
 
     def line(self, step: int) -> EvaluationLine | None:
@@ -217,7 +228,7 @@ class _Scoring:
             return not run.asked_to_stop()
 
         with self._batches.explained():
-            score = self._steps.score(self._batches.dataset(), news)
+            score = self._steps.score(self._dataset, news)
         if score is None:
             return None
         run.reporter.log(f"step {step}: {EVALUATION_SPLIT} loss {score.loss:.4f}, accuracy {score.accuracy:.2%}")
@@ -274,7 +285,7 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
 def _finish(run: _Run, events: EventLog, clock: RunClock) -> TrainResult:
     """Publishes the model and leaves word that the run is done."""
     spec, plan = run.spec, run.plan
-    test = run.reader(EVALUATION_SPLIT)
+    test = run.splits[EVALUATION_SPLIT]
     images = test.gather(np.arange(min(len(test), _EXPORT_CHECKED_ON)), ("image",))["image"]
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)
     took = clock.read()

@@ -7,7 +7,7 @@ from small_dataset import publish_dataset
 
 from podline.data.manifest import Manifest
 from podline.errors import ArtifactError, SettingsError
-from podline.recipes.settings import Duration, Part, Recipe, ScheduleSettings
+from podline.recipes.settings import AugmentationSettings, Duration, Part, Recipe, ScheduleSettings
 from podline.training.plan import plan_training
 
 
@@ -37,6 +37,7 @@ def test_evaluation_may_be_left_to_the_end(manifest):
     ("values", "message"),
     [
         ({"batch_size": 51}, r"batch_size=51 vs 50 examples .*smaller batch_size"),
+        ({"augmentation": AugmentationSettings(cutout=8)}, "cutout=8 vs images of 8 × 8"),
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
         ({"schedule": ScheduleSettings(warmup=Part(steps=18))}, "warm-up of 18 steps vs 18 steps"),
     ],

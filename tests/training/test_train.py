@@ -296,4 +296,4 @@ def test_a_recipe_or_data_that_does_not_fit_leaves_nothing_behind(root):
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(ArtifactError):
         train(spec_of(root), silent())
-    assert not list((root / "runs").glob("*/model"))
+    assert not (root / "runs").exists()
