@@ -13,7 +13,9 @@ from podline.errors import SettingsError
 from podline.models.network import (
     Add,
     BatchNorm,
+    Concatenate,
     Convolution,
+    Crop,
     Dense,
     DepthwiseConvolution,
     Dropout,
@@ -23,8 +25,10 @@ from podline.models.network import (
     Layer,
     MaxPool,
     Normalise,
+    Projection,
     Relu,
     Scale,
+    Upsample,
 )
 from podline.models.networks import network_for
 from podline.models.normalisation import FusedBatchNormalization
@@ -62,7 +66,7 @@ def build_model(
             f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
             "give one of each per channel"
         )
-    maker = _LayerMaker(settings, mean, std, network.layers_named(settings.l2_layers))
+    maker = LayerMaker(settings, mean, std, network.layers_named(settings.l2_layers))
     image = keras.Input(image_shape, dtype="uint8", name="image")
     outputs: dict[str, Any] = {}
     logits: Any = image
@@ -105,7 +109,7 @@ def require_device(data_format: str, devices: Sequence[str]) -> None:
         )
 
 
-class _LayerMaker:
+class LayerMaker:
     """Turns layers of the plan into Keras layers of one data format."""
 
     def __init__(
@@ -138,7 +142,7 @@ class _LayerMaker:
                     layer.stride,
                     padding="same",
                     data_format=data_format,
-                    use_bias=False,
+                    use_bias=layer.bias,
                     kernel_initializer="he_normal",
                     kernel_regularizer=self._regulariser(layer),
                     name=name,
@@ -156,12 +160,29 @@ class _LayerMaker:
                     depthwise_regularizer=self._regulariser(layer),
                     name=name,
                 )
+            case Projection():
+                near_zero: Any = keras.initializers.RandomNormal(stddev=0.01)
+                return keras.layers.Conv2D(
+                    layer.filters,
+                    1,
+                    data_format=data_format,
+                    kernel_initializer=near_zero,
+                    kernel_regularizer=self._regulariser(layer),
+                    dtype="float32",
+                    name=name,
+                )
             case BatchNorm():
                 return FusedBatchNormalization(axis=1 if self.first else -1, momentum=0.9, name=name)
             case Relu():
                 return keras.layers.ReLU(layer.limit, name=name)
             case Add():
                 return keras.layers.Add(name=name)
+            case Concatenate():
+                return keras.layers.Concatenate(axis=1 if self.first else -1, name=name)
+            case Crop():
+                return keras.layers.Cropping2D(((0, layer.bottom), (0, layer.right)), data_format, name=name)
+            case Upsample():
+                return keras.layers.UpSampling2D(layer.factor, data_format, interpolation="bilinear", name=name)
             case MaxPool():
                 return keras.layers.MaxPooling2D(layer.size, padding="same", data_format=data_format, name=name)
             case GlobalAveragePool():

@@ -21,6 +21,7 @@ from podline.models.network import (
     MaxPool,
     Network,
     Normalise,
+    Projection,
     Relu,
     Shape,
 )
@@ -203,8 +204,9 @@ def _operations(layer: Layer, shape: Shape, folded: frozenset[str]) -> int:
     outputs = math.prod(layer.output_shape(shape))
     match layer:
         case Convolution() | DepthwiseConvolution():
-            return 2 * layer.multiply_adds(shape) - outputs
-        case Dense():
+            unbiased = 2 * layer.multiply_adds(shape) - outputs
+            return unbiased + outputs * (isinstance(layer, Convolution) and layer.bias)
+        case Dense() | Projection():
             return 2 * layer.multiply_adds(shape)  # the bias is the addition that a sum of n products saves
         case BatchNorm() if layer.name not in folded:
             return 2 * outputs

@@ -56,30 +56,32 @@ class Normalise(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class Convolution(Layer):
-    """A square convolution with padding ``same`` and no bias: a batch norm follows.
+    """A square convolution with padding ``same``.
 
     Attributes:
         filters: output channels.
         kernel: side in pixels.
         stride: pixels from one application to the next, both ways.
+        bias: whether something is added to each channel; a batch norm that follows would take it away again.
     """
 
     filters: int
     kernel: int
     stride: int = 1
+    bias: bool = False
 
     def output_shape(self, shape: Shape) -> Shape:
         """Height and width divided by the stride, rounded up."""
         return *_strided(shape, self.stride), self.filters
 
     def trainable_parameters(self, shape: Shape) -> int:
-        """One number for each place of the kernel, input channel and filter."""
-        return self.kernel**2 * shape[-1] * self.filters
+        """One number for each place of the kernel, input channel and filter, and the biases."""
+        return (self.kernel**2 * shape[-1] + self.bias) * self.filters
 
     def multiply_adds(self, shape: Shape) -> int:
         """The kernel applied at each place of the output."""
         height, width, _ = self.output_shape(shape)
-        return height * width * self.trainable_parameters(shape)
+        return height * width * self.kernel**2 * shape[-1] * self.filters
 
     @property
     def has_kernel(self) -> bool:
@@ -131,6 +133,64 @@ class Relu(Layer):
     """max(x, 0), cut at ``limit`` if there is one."""
 
     limit: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection(Layer):
+    """A weighted sum of the channels and a bias at each place, for each of ``filters`` maps; all near zero at first."""
+
+    filters: int
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """The channels become ``filters``."""
+        return *shape[:-1], self.filters
+
+    def trainable_parameters(self, shape: Shape) -> int:
+        """A weight for each channel and filter, a bias for each filter."""
+        return (shape[-1] + 1) * self.filters
+
+    def multiply_adds(self, shape: Shape) -> int:
+        """One for each place, channel and filter."""
+        return math.prod(shape) * self.filters
+
+    @property
+    def has_kernel(self) -> bool:
+        """True."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upsample(Layer):
+    """Height and width times ``factor``, linearly between the centres of pixels."""
+
+    factor: int
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Height and width times the factor."""
+        return shape[0] * self.factor, shape[1] * self.factor, shape[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crop(Layer):
+    """All but some rows at the ``bottom`` and some columns on the ``right``."""
+
+    bottom: int
+    right: int
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """Height and width less what is cut off."""
+        return shape[0] - self.bottom, shape[1] - self.right, shape[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concatenate(Layer):
+    """The channels of several inputs, ``channels`` in all."""
+
+    channels: int
+
+    def output_shape(self, shape: Shape) -> Shape:
+        """The channels become ``channels``."""
+        return *shape[:-1], self.channels
 
 
 @dataclass(frozen=True)

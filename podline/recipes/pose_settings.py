@@ -21,6 +21,40 @@ class PoseTargetSettings(Frozen):
     limb_sigma: float = Field(default=7.0, gt=0)
 
 
+class PoseModelSettings(Frozen):
+    """The pose network: MobileNetV2, then stages that answer with PAFs, then stages that answer with heatmaps.
+
+    Attributes:
+        width: multiplies the number of channels of every layer of the backbone.
+        features: channels of the map that all stages read.
+        paf_stages: how many stages answer with PAFs; each but the first corrects the one before it.
+        heatmap_stages: how many answer with heatmaps; each reads the last PAFs and the heatmaps before it.
+        stage_width: channels inside a stage.
+        stage_depth: residual blocks in a stage.
+        dropout: share of the values that a stage's answer is made of which is set to zero in training.
+        batch_norm: whether the stages have batch norm; the backbone always has.
+        l2: added to the loss for each kernel of the layers whose names start with one of ``l2_layers``.
+        l2_layers: prefixes of layer names; none by default.
+    """
+
+    width: float = Field(default=1.0, gt=0, le=8)
+    features: int = Field(default=96, ge=8, le=1024)
+    paf_stages: int = Field(default=2, ge=1, le=8)
+    heatmap_stages: int = Field(default=1, ge=1, le=8)
+    stage_width: int = Field(default=64, ge=8, le=1024)
+    stage_depth: int = Field(default=3, ge=1, le=20)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    batch_norm: bool = True
+    l2: float = Field(default=0.0, ge=0)
+    l2_layers: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _l2_has_layers(self) -> PoseModelSettings:
+        if bool(self.l2) != bool(self.l2_layers):
+            raise ValueError(f"l2={self.l2} vs l2_layers={list(self.l2_layers)}: give both or neither")
+        return self
+
+
 class PoseAugmentationSettings(Frozen):
     """What chance does to a training image and its people; each example has draws of its own. All is off by default.
 

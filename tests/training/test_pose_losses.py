@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from podline.input.pose_targets import PoseTargets
+from podline.training.pose_losses import stage_losses
+
+CELLS = 4
+
+
+def random_targets(count=2, seed=0):
+    rng = np.random.default_rng(seed)
+    return PoseTargets(
+        tf.constant(rng.random((count, CELLS, CELLS, 18)), tf.float32),
+        tf.constant(rng.normal(size=(count, CELLS, CELLS, 40)), tf.float32),
+        tf.constant(rng.choice([0.0, 0.5, 1.0], (count, CELLS, CELLS, 1)), tf.float32),
+    )
+
+
+def random_answers(count=2, seed=1):
+    rng = np.random.default_rng(seed)
+    channels = {"stage2_paf": 40, "stage1_paf": 40, "stage3_heatmap": 18}
+    return {
+        name: tf.constant(rng.normal(size=(count, CELLS, CELLS, wide)), tf.float32) for name, wide in channels.items()
+    }
+
+
+def test_losses_are_the_definition():
+    targets, answers = random_targets(), random_answers()
+    losses = stage_losses(answers, targets)
+    assert list(losses) == ["stage1_paf", "stage2_paf", "stage3_heatmap"]
+    for name, loss in losses.items():
+        target = targets.pafs if name.endswith("paf") else targets.heatmaps
+        for example in range(2):
+            weights = np.asarray(targets.weights)[example, ..., 0].astype(float)
+            squares = ((np.asarray(answers[name]) - np.asarray(target))[example].astype(float) ** 2).sum(axis=-1)
+            # sums of up to 640 float32 squares
+            assert float(loss[example]) == pytest.approx((squares * weights).sum() / weights.sum(), rel=1e-5)
+
+
+def test_a_perfect_answer_costs_nothing():
+    targets = random_targets()
+    losses = stage_losses({"stage1_paf": targets.pafs, "stage2_heatmap": targets.heatmaps}, targets)
+    assert [np.asarray(loss).tolist() for loss in losses.values()] == [[0, 0], [0, 0]]
+
+
+def test_what_is_ignored_has_no_influence_and_no_gradient():
+    targets, answers = random_targets(), random_answers()
+    ignored = np.asarray(targets.weights) == 0
+    changed = {name: tf.where(ignored, 1e6, answer) for name, answer in answers.items()}
+    for name, loss in stage_losses(answers, targets).items():
+        assert np.asarray(loss).tolist() == np.asarray(stage_losses(changed, targets)[name]).tolist()
+    answer = answers["stage3_heatmap"]
+    with tf.GradientTape() as tape:
+        tape.watch(answer)
+        loss = tf.reduce_sum(stage_losses({"stage3_heatmap": answer}, targets)["stage3_heatmap"])
+    gradient = np.asarray(tape.gradient(loss, answer))
+    assert not gradient[np.broadcast_to(ignored, gradient.shape)].any()
+    assert gradient[np.broadcast_to(~ignored, gradient.shape)].all()
+
+
+def test_an_image_that_is_ignored_altogether_costs_nothing():
+    targets = random_targets()._replace(weights=tf.zeros((2, CELLS, CELLS, 1)))
+    answer = random_answers()["stage1_paf"]
+    with tf.GradientTape() as tape:
+        tape.watch(answer)
+        loss = tf.reduce_sum(stage_losses({"stage1_paf": answer}, targets)["stage1_paf"])
+    assert float(loss) == 0
+    assert not np.asarray(tape.gradient(loss, answer)).any()

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from podline.data.keypoints import INDEX
+from podline.input.pose_targets import pose_targets
+from podline.recipes.pose_settings import PoseTargetSettings
+from podline.training.pose_measures import stage_findings, stage_measures
+
+SIDE, CELLS = 128, 16
+
+
+def targets(ignored=0):
+    keypoints = np.zeros((2, 2, 18, 3), np.float32)
+    keypoints[0, 0, INDEX["right_hip"]] = 35.5, 35.5, 2
+    keypoints[0, 0, INDEX["right_knee"]] = 35.5, 83.5, 2
+    keypoints[1, 0, INDEX["right_hip"]] = 91.5, 19.5, 2
+    keypoints[1, 1, INDEX["left_wrist"]] = 43.5, 99.5, 1
+    mask = np.full((2, CELLS, CELLS), ignored, np.uint8)
+    return pose_targets(keypoints, mask, SIDE, PoseTargetSettings(joint_sigma=8, limb_sigma=8))
+
+
+def measured(heatmaps, pafs, drawn):
+    answers = {"stage1_paf": tf.convert_to_tensor(pafs), "stage2_heatmap": tf.convert_to_tensor(heatmaps)}
+    return {name: float(value) for name, value in stage_measures(answers, drawn).items()}
+
+
+def test_a_perfect_answer():
+    drawn = targets()
+    found = measured(drawn.heatmaps, drawn.pafs, drawn)
+    assert list(found) == sorted(found)
+    for stage in ("stage1_paf", "stage2_heatmap"):
+        values = [found[f"{stage}/{name}"] for name in ("magnitude", "recall", "island_recall", "error")]
+        assert values == pytest.approx([1, 1, 1, 0])
+    assert stage_findings(found) == ()
+
+
+def test_zeros_are_a_collapse():
+    drawn = targets()
+    found = measured(tf.zeros_like(drawn.heatmaps), 0.02 * drawn.pafs, drawn)
+    assert found["stage2_heatmap/magnitude"] == 0
+    assert found["stage2_heatmap/error"] == pytest.approx(float(tf.reduce_mean(drawn.heatmaps)), rel=1e-5)
+    assert found["stage2_heatmap/recall"] == found["stage2_heatmap/island_recall"] == 0
+    assert stage_findings(found) == (
+        "stage1_paf has collapsed: its answers are 2.0% as strong as the targets",
+        "stage2_heatmap has collapsed: its answers are 0.0% as strong as the targets",
+    )
+
+
+def test_a_copy_of_the_stage_before():
+    drawn = targets()
+    answers = {
+        "stage1_paf": drawn.pafs,
+        "stage2_paf": drawn.pafs,
+        "stage3_heatmap": drawn.heatmaps,
+        "stage4_heatmap": 1.5 * drawn.heatmaps,
+    }
+    found = {name: float(value) for name, value in stage_measures(answers, drawn).items()}
+    assert found["stage2_paf/change"] == 0
+    assert found["stage4_heatmap/change"] == pytest.approx(1 / 3)
+    assert "stage1_paf/change" not in found
+    assert "stage3_heatmap/change" not in found
+    assert stage_findings(found) == ("stage2_paf copies the stage before it: their answers differ by 0.0%",)
+
+
+def test_islands_are_found_a_cell_away_but_not_three():
+    drawn = targets()
+    for cells, recall in ((1, 1), (3, 0)):
+        shifted = tf.roll(drawn.heatmaps, cells, axis=2)
+        assert measured(shifted, drawn.pafs, drawn)["stage2_heatmap/island_recall"] == recall
+
+
+def test_one_of_four_joints_is_missed():
+    drawn = targets()
+    heatmaps = np.array(drawn.heatmaps)
+    heatmaps[1, ..., INDEX["left_wrist"]] = 0
+    assert measured(heatmaps, drawn.pafs, drawn)["stage2_heatmap/island_recall"] == pytest.approx(3 / 4)
+
+
+def test_a_blur_without_a_peak_finds_no_island():
+    drawn = targets()
+    ramp = np.broadcast_to(np.linspace(0.5, 2, CELLS, dtype=np.float32)[None, None, :, None], drawn.heatmaps.shape)
+    found = measured(ramp, drawn.pafs, drawn)
+    assert found["stage2_heatmap/recall"] == 1
+    assert found["stage2_heatmap/island_recall"] == 0
+
+
+def test_a_field_that_points_the_wrong_way_recalls_nothing():
+    drawn = targets()
+    found = measured(drawn.heatmaps, -drawn.pafs, drawn)
+    assert found["stage1_paf/magnitude"] == pytest.approx(1)
+    assert found["stage1_paf/recall"] == found["stage1_paf/island_recall"] == 0
+
+
+def test_nothing_that_counts_is_zero_not_nan():
+    drawn = targets(ignored=255)
+    found = measured(drawn.heatmaps, drawn.pafs, drawn)
+    assert set(found.values()) == {0}
