@@ -39,7 +39,8 @@ class OwnServer:
         with explained("write to the store", store.root):
             self._home.mkdir(parents=True, exist_ok=True)
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            self._log.write_bytes(b"")
+            # Also the first to notice a full disk.
+            self._log.write_text("what Prefect's server says:\n")
         self._socket = socket.create_server((_HOST, 0))
         self._port = self._socket.getsockname()[1]
         settings.use_embedded_prefect(self._home, f"http://{_HOST}:{self._port}/api")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -226,8 +228,8 @@ def test_what_was_done_before_does_not_make_the_rest_look_fast() -> None:
 
 def test_a_stage_that_was_found_says_so_once() -> None:
     result = {"event": "result", "result": {"seconds": 90.0, "reused": True}}
-    lines = _shown([(0.0, {"event": "start"}), (0.1, {"event": "start"}), (0.4, result), (0.5, result)])
-    assert lines == ["train    ✓ re-used: found and verified in 0.4 s, made in 1 min 30 s"]
+    lines = _shown([(0.0, {"event": "start"}), (0.1, {"event": "start"}), (12.0, result), (12.1, result)])
+    assert lines == ["train    ✓ re-used: found and verified in 12 s, made in 1 min 30 s"]
 
 
 def test_bars_on_a_terminal_end_as_lines(tmp_path: Path) -> None:
@@ -253,6 +255,24 @@ def test_bars_on_a_terminal_end_as_lines(tmp_path: Path) -> None:
     assert json.loads(out)["written"] == 70
     assert "✓ " in seen.decode()
     assert "shards" in seen.decode() or "starting" in seen.decode()
+
+
+@pytest.mark.parametrize(("asked", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path, asked: signal.Signals, code: int) -> None:
+    source, root = write_sample(tmp_path / "drawn", train=3000, test=20), tmp_path / "root"
+    command = [sys.executable, "-m", "podline.cli", "convert", "sample", "--source", str(source), "--root", str(root)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
+    assert process.stderr is not None
+    assert "reading" in process.stderr.readline()
+    process.send_signal(asked)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert err.splitlines()[-1].startswith("podline: error: ")
+    assert "the same command goes on from what is there" in err.splitlines()[-1]
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            assert str(root).encode() not in entry.read_bytes(), f"{entry.parent} still runs"
+    assert not list(root.glob("datasets/*/*/manifest.json"))
 
 
 def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,3 +74,16 @@ def test_no_other_module_touches_the_environment() -> None:
         if any(_reads_the_environment(node) for node in ast.walk(ast.parse(path.read_text())))
     }
     assert readers == {"podline/settings.py"}
+
+
+def test_the_page_about_settings_has_every_one_of_them_with_its_default() -> None:
+    rows = [
+        line.split("|")[1:4]
+        for line in (PROJECT / "docs" / "settings.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    told = {key.strip(" `"): (variable.strip(" `"), default.strip(" `")) for key, variable, default in rows}
+    assert told == {
+        name: (f"PODLINE_{name.upper()}", "none" if field.default is None else f"{field.default}".removesuffix(".0"))
+        for name, field in settings.Settings.model_fields.items()
+    }
