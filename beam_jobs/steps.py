@@ -61,7 +61,7 @@ def write_or_find(task: ShardTask, job: Job) -> WrittenShard:
         return found
     with store.workspace("shard") as workspace:
         path = workspace / task.plan.file
-        written = write_shard(path, task.plan, job.layout, job.classes, task.read)
+        written = write_shard(path, task.plan, job.layout, job.classes, task.reader())
         store.publish_file(path, name, replace=True)
     store.publish_json(record, written.model_dump(mode="json"), replace=True)
     _mark(job, task.plan, WRITTEN)

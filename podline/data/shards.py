@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,17 +46,27 @@ class ShardTask:
     images: SourceSplit
     table: str
 
-    def read(self, start: int, stop: int) -> Mapping[str, np.ndarray]:
-        """The values of the shard's records start … stop-1.
+    def reader(self) -> Callable[[int, int], Mapping[str, np.ndarray]]:
+        """``read(start, stop)`` for :func:`write_shard`: the values of the shard's records start … stop-1.
+
+        Each call may overwrite what the one before returned. It raises a SourceError if a raw file cannot be read.
 
         Raises:
-            SourceError: a raw file cannot be read.
             StoreError: the table cannot be read.
         """
         with explained("read", self.table):
-            rows = np.load(self.table, mmap_mode="r")[self.plan.first + start : self.plan.first + stop]
-        labels = {name: rows[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
-        return {**self.images.read(rows[_PLACE]), **labels}
+            rows = np.load(self.table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
+        scratch = np.empty((0, math.prod(self.images.image_shape)), np.uint8)
+
+        def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
+            nonlocal scratch
+            chosen, count = rows[start:stop], stop - start
+            if len(scratch) < count:
+                scratch = np.empty((count, scratch.shape[1]), np.uint8)
+            labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
+            return {**self.images.read(chosen[_PLACE], scratch[:count]), **labels}
+
+        return read
 
 
 class WrittenShard(Frozen):
@@ -112,7 +123,8 @@ def write_shard(
         plan: what the shard is.
         layout: of its records.
         classes: how many classes the main label has.
-        read: ``read(start, stop)`` gives the values of the shard's records start … stop-1, feature by feature.
+        read: ``read(start, stop)`` gives the values of the shard's records start … stop-1, feature by feature; the
+            next call may overwrite them.
 
     Raises:
         StoreError: the file cannot be written.

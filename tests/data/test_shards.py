@@ -78,7 +78,7 @@ def test_tasks_read_the_records_of_the_order(tmp_path: Path, source: Source) -> 
     seen = 0
     for task in shard_tasks(source, plans, 3, tmp_path):
         if task.plan.split == "train":
-            values = pickle.loads(pickle.dumps(task)).read(0, task.plan.records)
+            values = pickle.loads(pickle.dumps(task)).reader()(0, task.plan.records)
             expected = rows[order[seen : seen + task.plan.records]]
             assert (values["label"] == expected[:, 0]).all()
             planes = expected[:, 1:].reshape(-1, 3, 32, 32)
@@ -100,4 +100,4 @@ def test_a_raw_file_that_shrinks_is_named(tmp_path: Path, source: Source) -> Non
     (task,) = shard_tasks(source, plans, 0, tmp_path)
     os.truncate(tmp_path / "raw" / "data_batch_3.bin", 3073)
     with pytest.raises(SourceError, match=r"data_batch_3\.bin"):
-        task.read(0, 100)
+        task.reader()(0, 100)

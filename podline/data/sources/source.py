@@ -7,11 +7,12 @@ never travel and memory is one shard a worker.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,48 +52,58 @@ class RowBlock:
     count: int
     layout: Literal["chw", "hwc"]
 
-    def read(self, images: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-        """Some images as they are stored, uint8 (len(images), size).
+    def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
+        """Reads image ``images[i]`` into ``out[rows[i]]``, as it is stored.
 
-        One positioned read an image: it is as fast as a fresh memory map, and leaves no mapped pages behind.
+        One positioned read an image: cheaper than mapping the file anew, and it leaves no mapped pages behind.
+
+        Args:
+            out: uint8, (n, size), C-contiguous.
+            rows: which rows of it to fill.
+            images: which images to fill them with.
 
         Raises:
             SourceError: the file is gone or shorter than it was.
         """
-        places = (self.offset + images * self.stride).tolist()
-        try:
-            with Path(self.path).open("rb", buffering=0) as stream:
-                number = stream.fileno()
-                raw = b"".join([os.pread(number, size, place) for place in places])
-        except OSError as error:
-            raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        if len(raw) != len(places) * size:
-            raise self._cut_short()
-        return np.frombuffer(raw, np.uint8).reshape(len(places), size)
+        size, whole = out.shape[1], out.reshape(-1).data
+        starts, places = (rows * size).tolist(), (self.offset + images * self.stride).tolist()
+        with self._open() as stream:
+            number, read = stream.fileno(), 0
+            for start, place in zip(starts, places, strict=True):
+                read += os.preadv(number, (whole[start : start + size],), place)
+        self._check(read, len(places) * size)
 
     def scan(self, size: int) -> Iterator[npt.NDArray[np.uint8]]:
-        """All images as they are stored, in the file's order, some megabytes at a time: uint8 (n, size).
+        """All images as they are stored, in the file's order, some megabytes at a time.
+
+        Yields:
+            uint8, (n, size); the next one overwrites it.
 
         Raises:
             SourceError: the file is gone or shorter than it was.
         """
-        step = max(1, _SCANNED_BYTES // self.stride)
+        step = min(self.count, max(1, _SCANNED_BYTES // self.stride))
+        buffer = np.empty((step - 1) * self.stride + size, np.uint8)
+        rows = np.lib.stride_tricks.as_strided(buffer, (step, size), (self.stride, 1), writeable=False)
+        with self._open() as stream:
+            for first in range(0, self.count, step):
+                count = min(step, self.count - first)
+                wanted = buffer[: (count - 1) * self.stride + size]
+                read = os.preadv(stream.fileno(), (wanted.data,), self.offset + first * self.stride)
+                self._check(read, len(wanted))
+                yield rows[:count]
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
         try:
             with Path(self.path).open("rb", buffering=0) as stream:
-                for first in range(0, self.count, step):
-                    count = min(step, self.count - first)
-                    needed = (count - 1) * self.stride + size
-                    raw = os.pread(stream.fileno(), needed, self.offset + first * self.stride)
-                    if len(raw) != needed:
-                        raise self._cut_short()
-                    yield np.lib.stride_tricks.as_strided(
-                        np.frombuffer(raw, np.uint8), (count, size), (self.stride, 1), writeable=False
-                    )
+                yield stream
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
 
-    def _cut_short(self) -> SourceError:
-        return SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
+    def _check(self, read: int, expected: int) -> None:
+        if read != expected:
+            raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
 
 
 @dataclass(frozen=True)
@@ -126,8 +137,14 @@ class SourceSplit:
             place -= block.count
         raise IndexError(f"record {index} of {len(self)}")
 
-    def read(self, indices: npt.NDArray[np.int64]) -> dict[str, np.ndarray]:
+    def read(
+        self, indices: npt.NDArray[np.int64], scratch: npt.NDArray[np.uint8] | None = None
+    ) -> dict[str, np.ndarray]:
         """The records at some positions, in the order given.
+
+        Args:
+            indices: int64, (n,).
+            scratch: uint8, (n, bytes of an image): the memory that the images come in; new by default.
 
         Returns:
             ``image``: uint8, (len(indices), height, width, channels), where the source stores planes as a view of them;
@@ -138,12 +155,12 @@ class SourceSplit:
         """
         places = indices if self.kept is None else self.kept[indices]
         height, width, channels = self.image_shape
-        stored = np.empty((len(places), height * width * channels), np.uint8)
+        stored = np.empty((len(places), height * width * channels), np.uint8) if scratch is None else scratch
         first = 0
         for block in self.blocks:
             chosen = np.flatnonzero((places >= first) & (places < first + block.count))
             if len(chosen):
-                stored[chosen] = block.read(places[chosen] - first, stored.shape[1])
+                block.read_into(stored, chosen, places[chosen] - first)
             first += block.count
         if self.blocks[0].layout == "chw":
             images = stored.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
