@@ -205,7 +205,8 @@ class MetricsLog:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._stream.close()
+        with explained("write", self.path):
+            self._stream.close()
 
 
 class EventLog:

@@ -6,13 +6,15 @@ times, so it has no gap and no repeat either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
 from tensorflow.core.framework.summary_pb2 import Summary
 from tensorflow.core.util.event_pb2 import Event
 
+from podline.errors import StoreError
 from podline.storage import explained
 from podline.training.metrics_log import EvaluationLine, StepsLine
 
@@ -31,30 +33,43 @@ class EventFile:
         Raises:
             StoreError: it cannot be written.
         """
+        self._path = folder / _FILE
         with explained("write", folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self._writer = tf.io.TFRecordWriter(str(folder / _FILE))
-        # What TensorBoard looks for at the start of a file of this version of the format.
-        self._writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
-        for line in lines:
-            self._write(line)
-        self._writer.flush()
+        with self._explained():
+            self._writer = tf.io.TFRecordWriter(str(self._path))
+            # What TensorBoard looks for at the start of a file of this version of the format.
+            self._writer.write(Event(wall_time=0.0, file_version="brain.Event:2").SerializeToString())
+            for line in lines:
+                self._writer.write(_event(line).SerializeToString())
+            self._writer.flush()
 
     def write(self, line: StepsLine | EvaluationLine) -> None:
-        """Appends a line's figures."""
-        self._write(line)
-        self._writer.flush()
+        """Appends a line's figures.
 
-    def _write(self, line: StepsLine | EvaluationLine) -> None:
-        if isinstance(line, StepsLine):
-            values = {f"train/{name}": getattr(line, name) for name in _TRAINING}
-        else:
-            values = {f"{line.split}/{name}": getattr(line, name) for name in _EVALUATION}
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self._writer.write(Event(wall_time=line.time, step=line.step, summary=summary).SerializeToString())
+        Raises:
+            StoreError: it cannot be written.
+        """
+        with self._explained():
+            self._writer.write(_event(line).SerializeToString())
+            self._writer.flush()
 
     def __enter__(self) -> EventFile:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._writer.close()
+        with self._explained():
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise StoreError(f"cannot write {error.message}; free some space, or choose another --root") from error
+
+
+def _event(line: StepsLine | EvaluationLine) -> Event:
+    group, names = ("train", _TRAINING) if isinstance(line, StepsLine) else (line.split, _EVALUATION)
+    values = [Summary.Value(tag=f"{group}/{name}", simple_value=getattr(line, name)) for name in names]
+    return Event(wall_time=line.time, step=line.step, summary=Summary(value=values))

@@ -83,6 +83,14 @@ def test_events_outlive_a_killed_process(tmp_path: Path):
     assert EventLog(tmp_path / "new.jsonl").read() == []
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_one_clear_line_even_when_the_log_is_closed(tmp_path: Path):
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(StoreError, match=r"cannot write .*metrics\.jsonl: no space left"):  # noqa: SIM117
+        with MetricsLog(tmp_path / "metrics.jsonl") as log:
+            log.write(EVALUATION)
+
+
 def test_an_unwritable_folder_is_one_clear_line(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write"):
