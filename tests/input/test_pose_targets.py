@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from podline.data.keypoints import INDEX, JOINTS, LIMBS, MIRRORED, mirrored
-from podline.input.pose_targets import pose_targets
+from podline.input.pose_targets import compiled_targets, pose_targets
 from podline.recipes.pose_settings import PoseTargetSettings
 
 SIDE, STRIDE, CELLS = 64, 8, 8
@@ -177,3 +177,12 @@ def test_shapes_are_known_in_a_graph():
     )
     shapes = [tuple(shape) for shape in traced.output_shapes]
     assert shapes == [(4, CELLS, CELLS, 18), (4, CELLS, CELLS, 40), (4, CELLS, CELLS, 1)]
+
+
+def test_compiled_targets_are_the_same():
+    poses = np.stack([some_people(3, seed) for seed in range(3)])
+    poses[1, 1:] = 0
+    ignored = np.random.default_rng(0).integers(0, 256, (3, 2 * CELLS, 2 * CELLS)).astype(np.uint8)
+    plain = pose_targets(poses, ignored, SIDE, SETTINGS)
+    for expected, made in zip(plain, compiled_targets(SIDE, SETTINGS)(poses, ignored), strict=True):
+        np.testing.assert_allclose(made, expected, atol=1e-5)
