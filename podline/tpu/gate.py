@@ -11,10 +11,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from podline.errors import HangError, PodlineError, TpuApiError, TpuUnhealthyError
+from podline.errors import HangError, PodlineError, TpuUnhealthyError
 from podline.frozen import Frozen
 from podline.tpu import lock, notices, policy
-from podline.tpu.clock import Clock, in_words
+from podline.tpu.clock import Clock
 from podline.tpu.lock import LockView
 from podline.tpu.node import Health, Node, State
 from podline.tpu.policy import GONE, Action, Decision, Fact, Situation
@@ -133,7 +133,7 @@ class Gate:
     def _until_go(self) -> View:
         since, patience = self._clock.now(), self._limits.patience
         while True:
-            view = self._look()
+            view = self._recovery.insist(self._look)
             now = self._clock.now()
             facts = policy.facts_of(view.node.symptoms if view.node else (), now, self._limits)
             if self._story.hung and self._limits.restart.attempts:
@@ -154,17 +154,6 @@ class Gate:
                 self._wait(f"{view}: to be looked at again after {self._failure}")
 
     def _look(self) -> View:
-        """A look at everything; an API that does not answer is waited for, within the patience."""
-        deadline = self._clock.now() + self._limits.patience
-        while True:
-            try:
-                return self._view()
-            except TpuApiError as error:
-                if self._clock.now() >= deadline:
-                    raise TpuApiError(f"{error}; no answer for {in_words(self._limits.patience)}") from error
-                self._wait(str(error))
-
-    def _view(self) -> View:
         mine = self._reservation.take()
         machine, announced, locked = self._settings.machine, "", None
         if machine is not None:

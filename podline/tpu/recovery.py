@@ -37,11 +37,11 @@ class Recovery:
     def restart(self) -> None:
         """Stops the node, unless it is stopped, and starts it."""
         name = self._settings.node
-        node = self._insist(lambda: self._api.node(name))
+        node = self.insist(lambda: self._api.node(name))
         if node is None or node.state is not State.STOPPED:
-            self._insist(lambda: self._api.stop_node(name))
+            self.insist(lambda: self._api.stop_node(name))
             self._clock.sleep(self._settings.limits.restart.pause)
-        self._insist(lambda: self._api.start_node(name))
+        self.insist(lambda: self._api.start_node(name))
 
     def recreate(self) -> None:
         """Deletes the node, if it is there, and makes it again; a request that is in the queue already is kept.
@@ -60,17 +60,32 @@ class Recovery:
         else:
             self._create(spec, limits.quota_release if deleted else 0.0)
 
+    def insist(self, call: Callable[[], T]) -> T:
+        """Does a call again, within the patience, while the API does not answer.
+
+        Raises:
+            TpuApiError: it did not answer for all that time.
+        """
+        deadline = self._clock.now() + self._settings.limits.patience
+        while True:
+            try:
+                return call()
+            except TpuApiError as error:
+                if self._clock.now() >= deadline:
+                    raise TpuApiError(f"{error}; no answer for {in_words(self._settings.limits.patience)}") from error
+                self._wait(str(error))
+
     def _delete(self) -> bool:
         """Deletes the node and its request; whether there was anything to delete."""
         name = self._settings.node
-        node = self._insist(lambda: self._api.node(name))
+        node = self.insist(lambda: self._api.node(name))
         owner = node.queued_resource if node and node.queued_resource else name
-        request = self._insist(lambda: self._api.queued_resource(owner))
+        request = self.insist(lambda: self._api.queued_resource(owner))
         if request is not None and not (node is None and request.state in IN_QUEUE):
-            self._insist(lambda: self._api.delete_queued_resource(owner))
+            self.insist(lambda: self._api.delete_queued_resource(owner))
             return True
         if node is not None:
-            self._insist(lambda: self._api.delete_node(name))
+            self.insist(lambda: self._api.delete_node(name))
             return True
         return False
 
@@ -79,7 +94,7 @@ class Recovery:
         deadline = self._clock.now() + quota_patience
         while True:
             try:
-                return self._insist(lambda: self._api.create_node(self._settings.node, spec))
+                return self.insist(lambda: self._api.create_node(self._settings.node, spec))
             except QuotaError:
                 if self._clock.now() >= deadline:
                     raise
@@ -88,11 +103,11 @@ class Recovery:
     def _queue(self, spec: NodeSpec) -> None:
         """Asks for the node through the queue, and waits for its turn."""
         name, limits = self._settings.node, self._settings.limits
-        if self._insist(lambda: self._api.queued_resource(name)) is None:
-            self._insist(lambda: self._api.create_queued_resource(name, spec))
+        if self.insist(lambda: self._api.queued_resource(name)) is None:
+            self.insist(lambda: self._api.create_queued_resource(name, spec))
         deadline = self._clock.now() + limits.queue
         while True:
-            request = self._insist(lambda: self._api.queued_resource(name))
+            request = self.insist(lambda: self._api.queued_resource(name))
             if request is None or request.state not in {*IN_QUEUE, QueueState.ACTIVE}:
                 state = f"{request.state} {request.problem}".strip() if request else "gone"
                 raise TpuCapacityError(f"queue for node {name}: the request is {state}")
@@ -104,17 +119,6 @@ class Recovery:
                     "its place, and the next attempt goes on waiting"
                 )
             self._wait(f"the request for a node is {request.state}")
-
-    def _insist(self, call: Callable[[], T]) -> T:
-        """Does a call again, within the patience, while the API does not answer."""
-        deadline = self._clock.now() + self._settings.limits.patience
-        while True:
-            try:
-                return call()
-            except TpuApiError as error:
-                if self._clock.now() >= deadline:
-                    raise
-                self._wait(str(error))
 
     def _wait(self, why: str) -> None:
         poll = self._settings.limits.poll

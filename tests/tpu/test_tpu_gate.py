@@ -162,6 +162,16 @@ def test_an_api_that_goes_away_in_the_middle_of_a_repair(tmp_path: Path) -> None
     assert [verb for _, verb, _ in it.cloud.calls] == ["stop", "start"]
 
 
+def test_an_api_that_goes_away_in_the_middle_of_a_repair_and_stays_away(tmp_path: Path) -> None:
+    script = Script(life=life("READY/TIMEOUT"), outages=(Outage(1235, 1e9),))
+    with (
+        bench(tmp_path, script) as it,
+        pytest.raises(errors.TpuApiError, match=r"start node night: .*no answer for 20"),
+    ):
+        pass_gate(it)
+    assert it.cloud.now == 1240 + 1200
+
+
 def test_answers_that_are_lost_do_no_harm(tmp_path: Path) -> None:
     outages = (Outage(1195, 1205, lost=True), Outage(1235, 1245, lost=True))
     with bench(tmp_path, Script(life=life("READY/TIMEOUT"), outages=outages)) as it:

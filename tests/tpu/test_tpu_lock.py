@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -96,6 +97,31 @@ def test_a_process_id_that_was_given_away_again_is_not_the_holder(machine: Machi
         os.utime(path, (an_hour_ago, an_hour_ago))
         assert lock.look(machine).stale
         assert process.poll() is None
+
+
+def test_a_dead_process_that_its_parent_has_not_heard_of_holds_nothing(machine: MachineSettings) -> None:
+    with holding(Path(machine.lock_file), "pid") as process:
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+        assert Path(f"/proc/{process.pid}").exists()
+        assert lock.look(machine).stale
+
+
+def test_a_lock_file_that_someone_made_anew_in_the_meantime_is_left_alone(
+    machine: MachineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(machine.lock_file)
+    path.write_text("old")
+    lockf = fcntl.lockf
+
+    def made_anew(descriptor: int, how: int) -> None:
+        lockf(descriptor, how)
+        path.unlink()
+        path.write_text("new")
+
+    monkeypatch.setattr(fcntl, "lockf", made_anew)
+    lock.clear(machine, pytest.fail)
+    assert path.read_text() == "new"
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"99999999999999999999999999", b"\xff\xfe", b"-1", b"4194305"])
