@@ -16,6 +16,7 @@ import errno
 import faulthandler
 import fcntl
 import importlib
+import json
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ from typing import Any
 from podline import processes
 from podline.errors import PodlineError, PreemptedError, StoreError
 from podline.frozen import Frozen
-from podline.progress import Event, Listener, Reporter, json_lines
+from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK
 from podline.stages import Result, Stage
 from podline.storage import Store, explained, open_store
@@ -65,10 +66,9 @@ def main() -> None:
     order = Order.model_validate_json(_first_line(sys.stdin.fileno()))
     orphaned = threading.Event()
     processes.when_parent_goes(sys.stdin.fileno(), lambda: _end_orphan(order.mark, orphaned))
-    with os.fdopen(progress_fd, "w") as stream:
-        code = _work(order, _in_turn(json_lines(stream)))
-        if orphaned.is_set():
-            _end_all(order.mark)
+    code = _work(order, _json_lines(progress_fd))
+    if orphaned.is_set():
+        _end_all(order.mark)
     sys.exit(code)
 
 
@@ -141,13 +141,20 @@ def _first_line(descriptor: int) -> bytes:
     return bytes(line)
 
 
-def _in_turn(listener: Listener) -> Listener:
-    """A listener that threads may share; that nobody listens any more is the lifeline's business."""
-    lock = threading.Lock()
+def _json_lines(descriptor: int) -> Listener:
+    """A listener that writes each event as a line, for threads and for signal handlers.
+
+    A handler runs in the middle of whatever its thread does, which may be this: so the lock may be taken again by its
+    holder, and nothing is buffered. A line as short as events are goes into a pipe whole. That nobody listens any more
+    is the lifeline's business.
+    """
+    lock = threading.RLock()
 
     def write(event: Event) -> None:
+        line = memoryview(json.dumps(event).encode() + b"\n")
         with lock, contextlib.suppress(BrokenPipeError):
-            listener(event)
+            while line:
+                line = line[os.write(descriptor, line) :]
 
     return write
 

@@ -74,17 +74,27 @@ def run_stage(
     """
     stage = stage_of(spec)
     listener({"event": "start", "stage": stage.name})
-    found = stage.find(spec, Reporter(stage.name, listener))
-    if found is not None:
-        listener({"event": "result", "stage": stage.name, "result": found.model_dump(mode="json")})
-        return found
+    try:
+        result = stage.find(spec, Reporter(stage.name, listener))
+        if result is None:
+            result = _run_in_child(stage, spec, listener, timeout, silence, grace)
+    except PodlineError as error:
+        listener({"event": "error", "stage": stage.name, "error": error.to_json()})
+        raise
+    listener({"event": "result", "stage": stage.name, "result": result.model_dump(mode="json")})
+    return result
+
+
+def _run_in_child(
+    stage: Stage[Any, R], spec: Spec, listener: Listener, timeout: float | None, silence: float | None, grace: float
+) -> R:
     with _started(stage, spec, listener, grace) as child:
         for event in child.events(timeout, silence):
-            listener(event)
             if event["event"] == "result":
                 return stage.result.model_validate(event["result"])
             if event["event"] == "error":
                 raise child.error(event["error"])
+            listener(event)
         raise child.unexplained()
 
 

@@ -87,13 +87,15 @@ def run_in_child(spec: Spec) -> dict[str, Any]:
     return result.model_dump(mode="json")
 
 
-def try_again(failed: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
+def try_again(failed: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether, and after which delays, a task is tried again: its error's class says both."""
     error = state.data
     if not isinstance(error, TransientError):
         return False
     # Prefect reads the delays after it asked; the task is the copy that with_options made for this one call.
-    failed.retry_delay_seconds = list(error.retry_delays)
+    failed.retry_delay_seconds = delays = list(error.retry_delays)
+    delay, cause = delays[min(run.run_count, len(delays)) - 1], str(error).splitlines()[0]
+    Reporter(failed.name, terminal()).warn(f"{cause}; trying again in about {delay:g} s ({run.run_count} of {RETRIES})")
     return True
 
 

@@ -30,7 +30,7 @@ def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: 
     return run_stage(ActSpec(root=str(root), act=name, number=number), listener or (lambda _event: None), **limits)
 
 
-def wait_for(path: Path, seconds: float = 20.0) -> int:
+def wait_for(path: Path, seconds: float = 60.0) -> int:
     """The number in a note, once it is there."""
     deadline = time.monotonic() + seconds
     while not path.exists():
@@ -125,35 +125,57 @@ def test_an_end_without_a_word_comes_with_the_last_lines_of_the_log(tmp_path: Pa
 def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
     tmp_path: Path, name: str, signal_name: str
 ) -> None:
+    events: list[Event] = []
     with pytest.raises(errors.ChildKilledError, match=f"was ended by {signal_name}") as caught:
-        act(tmp_path, name)
+        act(tmp_path, name, events.append)
+    assert events[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
     assert errors.is_transient(caught.value)
 
 
+# A child takes a second to start, several on a busy machine: limits below that would be met before it did anything.
+LIMIT = 6.0
+
+
 def test_silence_is_a_hang(tmp_path: Path) -> None:
-    started = time.monotonic()
-    with pytest.raises(errors.HangError, match="no sign of progress for 1 s"):
-        act(tmp_path, "sleep", silence=1.0)
-    assert time.monotonic() - started < 10
+    with pytest.raises(errors.HangError, match="no sign of progress for 6 s"):
+        act(tmp_path, "sleep", silence=LIMIT)
     assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
 
 
 def test_progress_is_no_silence_but_the_time_out_holds(tmp_path: Path) -> None:
-    with pytest.raises(errors.StageTimeoutError, match=r"took longer than its 2\.5 s"):
-        act(tmp_path, "linger", silence=1.0, timeout=2.5)
+    with pytest.raises(errors.StageTimeoutError, match="took longer than its 8 s"):
+        act(tmp_path, "linger", silence=LIMIT, timeout=8.0)
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+class StopError(Exception):
+    """What ends a stage from within its parent."""
+
+
+def ended_when_asleep(root: Path, name: str, grace: float, number: int = 0) -> list[Event]:
+    """The events of a stage that its parent ends as soon as it says that it is asleep."""
+    events: list[Event] = []
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if event.get("message") == "asleep":
+            raise StopError
+
+    with pytest.raises(StopError):
+        act(root, name, listen, number, grace=grace)
+    return events
 
 
 def test_a_stage_that_is_ended_has_time_to_save(tmp_path: Path) -> None:
-    events: list[Event] = []
-    with pytest.raises(errors.HangError):
-        act(tmp_path, "save when asked", events.append, silence=1.0, grace=10.0)
+    events = ended_when_asleep(tmp_path, "save when asked", grace=30.0)
     assert (tmp_path / "saved").exists()
     assert events[-1]["message"] == "saved at SIGTERM"
 
 
 def test_a_stage_that_is_deaf_to_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
-    with pytest.raises(errors.HangError):
-        act(tmp_path, "deaf", silence=1.0, grace=0.3)
+    started = time.monotonic()
+    ended_when_asleep(tmp_path, "deaf", grace=0.3)
+    assert time.monotonic() - started < 30
     assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
 
 
@@ -164,8 +186,7 @@ def test_grandchildren_end_with_a_stage_that_ends_well(tmp_path: Path) -> None:
 
 
 def test_grandchildren_end_with_a_stage_that_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(errors.StageTimeoutError):
-        act(tmp_path, "family", number=1, timeout=2.0, grace=0.3)
+    ended_when_asleep(tmp_path, "family", grace=0.3, number=1)
     for name in ("sleeping", "near", "far"):
         assert_gone(wait_for(tmp_path / name), 0.1)
 
@@ -178,7 +199,7 @@ def test_an_interrupt_of_the_parent_ends_the_child_and_goes_on(tmp_path: Path) -
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        act(tmp_path, "save when asked", grace=10.0)
+        act(tmp_path, "save when asked", grace=30.0)
     thread.join()
     assert (tmp_path / "saved").exists()
     assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
@@ -207,7 +228,7 @@ def test_kill_9_of_the_parent_ends_the_child_and_its_family(tmp_path: Path) -> N
     parent.kill()
     parent.wait()
     for process in (child, wait_for(tmp_path / "near"), wait_for(tmp_path / "far")):
-        assert_gone(process, 4.0)
+        assert_gone(process, 10.0)
 
 
 def test_kill_9_of_the_parent_leaves_the_child_time_to_save(tmp_path: Path) -> None:
@@ -215,8 +236,8 @@ def test_kill_9_of_the_parent_leaves_the_child_time_to_save(tmp_path: Path) -> N
     child = wait_for(tmp_path / "sleeping")
     parent.kill()
     parent.wait()
-    wait_for(tmp_path / "saved", 4.0)
-    assert_gone(child, 4.0)
+    wait_for(tmp_path / "saved", 10.0)
+    assert_gone(child, 10.0)
 
 
 def test_a_second_start_waits_for_the_first_and_takes_its_result(tmp_path: Path) -> None:

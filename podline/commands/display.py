@@ -111,7 +111,7 @@ class _Bars:
         self._console = console
         self._progress = Progress(
             TextColumn("  {task.description}", style="bold"),
-            BarColumn(bar_width=28, style="grey37", complete_style="cyan", finished_style="cyan"),
+            BarColumn(bar_width=28, style="grey37", complete_style="cyan", finished_style="cyan", pulse_style="cyan"),
             TextColumn("{task.fields[amount]}"),
             TextColumn("{task.fields[metrics]}", style="cyan"),
             TextColumn("{task.fields[left]}", style="dim"),

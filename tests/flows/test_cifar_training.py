@@ -9,7 +9,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, FlowRunFilter, FlowRunFilterId
 from prefect.utilities.importtools import load_script_as_module
-from small_stages import FLOW_STAGES, ran
+from small_flow_stages import FLOW_STAGES, ran
 
 from flows.cifar_training import cifar_training
 from podline.data.sources.sample import write_sample

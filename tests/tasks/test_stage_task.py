@@ -46,7 +46,10 @@ def test_a_killed_child_is_tried_again_after_its_own_delay(tmp_path: Path, monke
     # The jitter is at most 30 %.
     assert 0.7 < time.monotonic() - started < 30
     assert newest_task().run_count == 2
-    assert events[-1]["event"] == "result"
+    (warning,) = (event["message"] for event in events if event.get("level") == "warning")
+    assert warning.endswith("trying again in about 1 s (1 of 3)")
+    assert "SIGKILL" in warning
+    assert [event["event"] for event in events if event["event"] in ("error", "result")] == ["error", "result"]
 
 
 def test_a_transient_error_that_stays_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,141 @@
+"""The stages of the flow with the training left out: their artifacts are a line of text, made in no time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from podline import digests
+from podline.data.fingerprint import fingerprint, source_cache
+from podline.data.manifest import MANIFEST, dataset_folder
+from podline.data.sources.opening import open_source
+from podline.errors import SanityError
+from podline.progress import Reporter
+from podline.stages import (
+    CONVERT,
+    EVALUATE,
+    REPORT,
+    TRAIN,
+    VALIDATE,
+    ConvertResult,
+    ConvertSpec,
+    EvaluateResult,
+    EvaluateSpec,
+    Metric,
+    ReportResult,
+    ReportSpec,
+    Result,
+    Spec,
+    TrainResult,
+    TrainSpec,
+    ValidateResult,
+    ValidateSpec,
+    complete,
+)
+from podline.storage import open_store
+
+
+def ran(root: str) -> list[str]:
+    """The stages that did their work, in order; those that were found are not among them."""
+    file = Path(root, "ran")
+    return file.read_text().split() if file.exists() else []
+
+
+def _note_run(spec: Spec, stage: str) -> None:
+    with Path(spec.root, "ran").open("a") as file:
+        file.write(f"{stage}\n")
+
+
+def _leave(spec: Any, result: Result, files: dict[str, bytes]) -> None:
+    store = open_store(spec.root)
+    for name, content in files.items():
+        store.publish_bytes(f"{spec.folder}/{name}", content, replace=True)
+    complete(store, spec.folder, spec, result, [f"{spec.folder}/{name}" for name in files])
+
+
+def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
+    """Its weights are a number that the next training changes, if the test asks for that by a file."""
+    _note_run(spec, "train")
+    reporter.progress(1, 1, "steps", {"loss": 0.5})
+    changed = Path(spec.root, "next-weights")
+    weights = changed.read_bytes() if changed.exists() else b"weights"
+    result = TrainResult(
+        seconds=1.0,
+        run=spec.run,
+        folder=spec.folder,
+        steps=1,
+        epochs=1.0,
+        examples=1,
+        parameters=1,
+        weights_sha256=digests.of_bytes(weights),
+        loss=0.5,
+        examples_per_second=1.0,
+        waiting_for_input=0.0,
+    )
+    _leave(spec, result, {"weights": weights})
+    return result
+
+
+def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
+    """Fails as long as the test asks for that by a file."""
+    _note_run(spec, "evaluate")
+    if Path(spec.root, "fail-evaluation").exists():
+        raise SanityError("no better than guessing")
+    figures = f"figures of {spec.weights_sha256}".encode()
+    result = EvaluateResult(
+        run=spec.run,
+        examples=20,
+        metrics={"top1": Metric(value=0.5, low=0.4, high=0.6)},
+        untrained_top1=0.1,
+        evaluation_sha256=digests.of_bytes(figures),
+    )
+    _leave(spec, result, {"evaluation.json": figures})
+    return result
+
+
+def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
+    """A page of one line."""
+    _note_run(spec, "report")
+    result = ReportResult(html=f"{spec.folder}/report.html", markdown=f"{spec.folder}/report.md")
+    _leave(spec, result, {"report.html": b"<p>fine</p>", "report.md": b"# It went well"})
+    return result
+
+
+def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
+    """Its only shard is the list of the source's files, without Beam, which takes seconds to import."""
+    _note_run(spec, "convert")
+    store = open_store(spec.root)
+    files = open_source(spec.dataset, spec.source, source_cache(store)).files
+    folder = dataset_folder(spec.dataset, fingerprint(spec, files))
+    result = ConvertResult(
+        dataset=spec.dataset,
+        fingerprint=fingerprint(spec, files),
+        folder=folder,
+        read=70,
+        written=70,
+        quarantined=0,
+        splits={"train": 50, "test": 20},
+        bytes=1,
+        shards_written=1,
+        shards_reused=0,
+    )
+    names = [f"{folder}/shard", f"{folder}/{MANIFEST}"]
+    for name in names:
+        store.publish_bytes(name, repr(files).encode(), replace=True)
+    complete(store, folder, spec, result, names)
+    return result
+
+
+def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
+    """Finds nothing wrong."""
+    _note_run(spec, "validate")
+    result = ValidateResult(records=70, shards=1, duplicates_within=0)
+    complete(open_store(spec.root), spec.folder, spec, result, [f"{spec.folder}/shard"])
+    return result
+
+
+FLOW_STAGES = {
+    stage.name: replace(stage, run_at=f"small_flow_stages:{stage.name}")
+    for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)
+}
