@@ -15,9 +15,10 @@ error    ``stage``, ``error`` (see :meth:`podline.errors.PodlineError.to_json`);
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
@@ -55,6 +56,16 @@ class Reporter:
 def silent(stage: str = "stage") -> Reporter:
     """A reporter that nobody listens to: for notebooks and tests."""
     return Reporter(stage, lambda _event: None)
+
+
+def json_lines(stream: TextIO) -> Listener:
+    """A listener that writes each event as one line of JSON and flushes it."""
+
+    def write(event: Event) -> None:
+        stream.write(json.dumps(event) + "\n")
+        stream.flush()
+
+    return write
 
 
 def to_logger(logger: logging.Logger | logging.LoggerAdapter[Any]) -> Listener:
