@@ -50,6 +50,16 @@ class CloudTpu:
         self._settings, self._clock = settings, clock
         self._client = client or connect(settings)
 
+    def close(self) -> None:
+        """Ends the connection."""
+        self._client.transport.close()
+
+    def __enter__(self) -> CloudTpu:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
     def node(self, name: str) -> Node | None:
         """A node, or None if there is none of that name."""
         try:

@@ -233,8 +233,10 @@ def test_an_api_that_answers_otherwise(
 
 
 def test_an_api_that_is_not_there() -> None:
-    api = CloudTpu(api_settings("127.0.0.1:9", call_timeout=2), TurnedClock())
-    with pytest.raises(errors.TpuApiError, match="node night: failed to connect"):
+    with (
+        CloudTpu(api_settings("127.0.0.1:9", call_timeout=2), TurnedClock()) as api,
+        pytest.raises(errors.TpuApiError, match="node night: failed to connect"),
+    ):
         api.node(NODE)
 
 

@@ -164,11 +164,9 @@ def test_an_api_that_goes_away_in_the_middle_of_a_repair(tmp_path: Path) -> None
 
 def test_an_api_that_goes_away_in_the_middle_of_a_repair_and_stays_away(tmp_path: Path) -> None:
     script = Script(life=life("READY/TIMEOUT"), outages=(Outage(1235, 1e9),))
-    with (
-        bench(tmp_path, script) as it,
-        pytest.raises(errors.TpuApiError, match=r"start node night: .*no answer for 20"),
-    ):
+    with bench(tmp_path, script) as it, pytest.raises(errors.TpuApiError) as caught:
         pass_gate(it)
+    assert str(caught.value) == "start node night: The service is currently unavailable; no answer for 20 min"
     assert it.cloud.now == 1240 + 1200
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,7 @@ def test_one_at_a_time_and_then_a_pause(file: Path) -> None:
     clock.turn(40)
     assert second.cooling == 0
     assert not first.take()
+    assert reservation.look(file, 60.0, clock).holder == os.getpid()
 
 
 def test_a_killed_holder_gives_its_turn_back_and_the_pause_begins_when_that_is_noticed(file: Path) -> None:

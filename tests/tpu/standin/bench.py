@@ -60,4 +60,5 @@ def bench(
     with serving(cloud) as address:
         api = api_settings(address)
         given: dict[str, Any] = {"node": NODE, "api": api, "spec": SPEC, "folder": str(folder), **changes}
-        yield Bench(clock, cloud, CloudTpu(api, clock), TpuSettings(**given))
+        with CloudTpu(api, clock) as client:
+            yield Bench(clock, cloud, client, TpuSettings(**given))
