@@ -237,10 +237,12 @@ def _binary_batch(family: Family, file: RawFile) -> tuple[RowBlock, dict[str, La
             f"{file.shown} is truncated, or no {family.title} in binary layout: "
             f"{file.bytes:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {_REMEDY}"
         )
-    with reading(file.path):
-        table = np.memmap(file.path, np.uint8, "r", shape=(rows, stride)) if rows else np.empty((0, stride), np.uint8)
-        labels = {kind.feature: _binary_labels(table[:, kind.column], kind, file) for kind in family.labels}
-    return RowBlock(file.name, str(file.path), len(family.labels), stride, rows, "chw"), labels
+    columns = len(family.labels)
+    # Read through, not mapped: a label a row touches every page, and all of the file would count as our memory.
+    starts = RowBlock(file.name, str(file.path), 0, stride, rows, "chw").scan(columns)
+    table = np.concatenate([np.empty((0, columns), np.uint8), *(part.copy() for part in starts)])
+    labels = {kind.feature: _binary_labels(table[:, kind.column], kind, file) for kind in family.labels}
+    return RowBlock(file.name, str(file.path), columns, stride, rows, "chw"), labels
 
 
 def _binary_labels(column: Labels, kind: LabelKind, file: RawFile) -> Labels:

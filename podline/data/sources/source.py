@@ -82,7 +82,7 @@ class RowBlock:
         Raises:
             SourceError: the file is gone or shorter than it was.
         """
-        step = min(self.count, max(1, _SCANNED_BYTES // self.stride))
+        step = max(1, min(self.count, _SCANNED_BYTES // self.stride))
         buffer = np.empty((step - 1) * self.stride + size, np.uint8)
         rows = np.lib.stride_tricks.as_strided(buffer, (step, size), (self.stride, 1), writeable=False)
         with self._open() as stream:

@@ -1,0 +1,65 @@
+"""Raw files read by position and from end to end, whatever lies between their images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podline.data.sources import source as sources
+from podline.data.sources.source import RowBlock, SourceSplit
+from podline.errors import SourceError
+
+SIZE, STRIDE, COUNT, OFFSET = 12, 15, 40, 7
+
+
+@pytest.fixture
+def images() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (COUNT, SIZE), np.uint8)
+
+
+@pytest.fixture
+def block(tmp_path: Path, images: np.ndarray) -> RowBlock:
+    rows = np.zeros((COUNT, STRIDE), np.uint8)
+    rows[:, :SIZE] = images
+    # Nothing follows the last image, not even what lies between the others.
+    (tmp_path / "raw").write_bytes(bytes(OFFSET) + rows.tobytes()[: (COUNT - 1) * STRIDE + SIZE])
+    return RowBlock("raw", str(tmp_path / "raw"), OFFSET, STRIDE, COUNT, "hwc")
+
+
+@pytest.mark.parametrize("scanned_bytes", [1, 4 * STRIDE, 7 * STRIDE + 3, 10**6])
+def test_a_scan_gives_every_image_in_order(
+    block: RowBlock, images: np.ndarray, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int
+) -> None:
+    monkeypatch.setattr(sources, "_SCANNED_BYTES", scanned_bytes)
+    assert (np.concatenate([rows.copy() for rows in block.scan(SIZE)]) == images).all()
+
+
+def test_images_go_where_they_are_asked_for(block: RowBlock, images: np.ndarray) -> None:
+    out = np.zeros((4, SIZE), np.uint8)
+    block.read_into(out, np.array([3, 0]), np.array([39, 5]))
+    assert (out == np.stack([images[5], out[1] * 0, out[1] * 0, images[39]])).all()
+
+
+def test_scratch_memory_is_used(block: RowBlock, images: np.ndarray) -> None:
+    split = SourceSplit("train", (2, 2, 3), (block,), {"label": np.arange(COUNT, dtype=np.uint8)})
+    scratch = np.empty((3, SIZE), np.uint8)
+    found = split.read(np.array([7, 7, 0]), scratch)
+    assert np.shares_memory(found["image"], scratch)
+    assert (found["image"].reshape(3, SIZE) == images[[7, 7, 0]]).all()
+    assert found["label"].tolist() == [7, 7, 0]
+
+
+@pytest.mark.parametrize("damage", ["short", "gone"])
+def test_a_file_that_changed_is_named(tmp_path: Path, block: RowBlock, damage: str) -> None:
+    if damage == "short":
+        os.truncate(block.path, OFFSET + 20 * STRIDE)
+    else:
+        (tmp_path / "raw").unlink()
+    problem = "was cut short while it was converted" if damage == "short" else "cannot be read: No such file"
+    with pytest.raises(SourceError, match=f"raw {problem}"):
+        list(block.scan(SIZE))
+    with pytest.raises(SourceError, match=f"raw {problem}"):
+        block.read_into(np.zeros((1, SIZE), np.uint8), np.array([0]), np.array([30]))
