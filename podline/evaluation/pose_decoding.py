@@ -8,7 +8,7 @@ groups of joints grow together until nothing fits.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -119,31 +119,35 @@ def _refined(
     The logarithm of a Gaussian is a parabola, so the top of a Gaussian is found exactly, whatever its width. At the
     border the three cells are the border's and the two beside it.
     """
+
+    def logs(at_rows: Ints, at_columns: Ints) -> Floats:
+        return np.log(np.maximum(heatmaps[images, at_rows, at_columns, kinds], _LOWEST))
+
     height, width = heatmaps.shape[1:3]
-    logs = np.log(np.maximum(heatmaps[images, rows, columns, kinds], _LOWEST))
-    places, gains = [], []
-    for cells, count, along_x in ((columns, width, True), (rows, height, False)):
-        middle = np.clip(cells, 1, count - 2)
-        before, at, after = (
-            np.log(
-                np.maximum(
-                    heatmaps[images, rows, middle + step, kinds]
-                    if along_x
-                    else heatmaps[images, middle + step, columns, kinds],
-                    _LOWEST,
-                )
-            )
-            for step in (-1, 0, 1)
-        )
-        slope, curvature = (after - before) / 2, 2 * at - before - after
-        curved = curvature > 0
-        top = np.where(curved, middle + slope / np.where(curved, curvature, 1), cells)
-        top = np.clip(top, cells - 0.5, cells + 0.5)
-        places.append(top)
-        offset = top - middle
-        gains.append(at + slope * offset - curvature * offset**2 / 2 - logs)
-    heights = np.exp(np.minimum(logs + np.maximum(gains[0], 0) + np.maximum(gains[1], 0), 0))
-    return np.stack(places, axis=-1).astype(np.float64), heights.astype(np.float32)
+    middles = np.clip(columns, 1, width - 2), np.clip(rows, 1, height - 2)
+    x, rise_x = _top(columns, middles[0], [logs(rows, middles[0] + step) for step in (-1, 0, 1)])
+    y, rise_y = _top(rows, middles[1], [logs(middles[1] + step, columns) for step in (-1, 0, 1)])
+    heights = np.exp(np.minimum(logs(rows, columns) + rise_x + rise_y, 0))
+    return np.stack([x, y], axis=-1), heights.astype(np.float32)
+
+
+def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Where parabolas are highest, within half a cell of the peak's cell, and how much higher than at that cell.
+
+    Args:
+        cells: the peaks' cells along one axis.
+        middles: the middle ones of the three cells that a parabola goes through.
+        logs: its values before, at and after the middle.
+    """
+    before, at, after = (values.astype(np.float64) for values in logs)
+    slope, curvature = (after - before) / 2, 2 * at - before - after
+    top = middles + np.divide(slope, curvature, out=np.zeros_like(slope), where=curvature > 0)
+    top = np.where(curvature > 0, np.clip(top, cells - 0.5, cells + 0.5), cells)
+
+    def parabola(places: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        return at + slope * (places - middles) - curvature / 2 * (places - middles) ** 2
+
+    return top, np.maximum(parabola(top) - parabola(cells), 0)
 
 
 def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingSettings) -> People:
