@@ -104,8 +104,8 @@ class Gate:
         began = self._clock.now()
         try:
             view = self._until_go()
-        except PodlineError as error:
-            self._story.tell(self._clock.now(), Event.GIVE_UP, str(error))
+        except BaseException as error:
+            self._story.tell(self._clock.now(), Event.GIVE_UP, str(error) or type(error).__name__)
             self._reservation.give_back()
             raise
         now = self._clock.now()
@@ -143,7 +143,8 @@ class Gate:
             if decision.action is Action.GO:
                 return view
             if decision.action is Action.GIVE_UP:
-                raise self._failure or decision.error(f"{view}: {decision.why}")
+                last = f"; last of all: {self._failure}" if self._failure else ""
+                raise decision.error(f"{view}: {decision.why}{last}")
             if decision.action is Action.WAIT:
                 self._wait(f"{view}: {decision.why}{view.details()}")
             elif self._repair(view, decision):

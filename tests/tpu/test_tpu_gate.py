@@ -364,6 +364,30 @@ def test_the_next_user_waits_for_the_cool_down(tmp_path: Path) -> None:
     assert it.events() == ["go", "leave", "wait", "go", "leave"]
 
 
+def test_one_that_is_interrupted_while_it_waits_gives_its_turn_back(tmp_path: Path) -> None:
+    class Interrupted(TurnedClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.now() == NOON + 60:
+                raise KeyboardInterrupt
+
+    with bench(tmp_path, Script(life=life("READY/TIMEOUT 300, READY/HEALTHY")), Interrupted(NOON)) as it:
+        with pytest.raises(KeyboardInterrupt):
+            pass_gate(it)
+        pass_gate(it)
+    assert it.events() == ["wait", "give up", "wait", "go", "leave"]
+
+
+def test_a_project_that_is_barred_is_said_whatever_failed_before(tmp_path: Path) -> None:
+    script = Script(
+        life=life("READY/TIMEOUT"),
+        starts=(Attempt(60, code=code_pb2.INTERNAL, message="no start"),),
+        creates=(Attempt(60, life("READY/HEALTHY+PROJECT_ABUSE")),),
+    )
+    with bench(tmp_path, script) as it, pytest.raises(errors.TpuSetupError, match="Google reports abuse"):
+        pass_gate(it)
+
+
 def test_two_at_once_follow_each_other(tmp_path: Path) -> None:
     uses: list[tuple[float, float]] = []
     with bench(tmp_path) as it:
