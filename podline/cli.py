@@ -61,12 +61,13 @@ command is given again.
 
 EXIT_CODES = """\b
 Exit codes:
-    0  done                              6  the loss is no finite number
-    1  a bug, or an unforeseen error     7  a result that is no better than guessing
-    2  an option, setting or spec       75  try again later: killed, hung or timed out
-    3  the raw data                    130  interrupted (Ctrl-C)
-    4  a damaged artifact              143  asked to end (SIGTERM)
-    5  the store: access, space
+    0  done                              7  a result that is no better than guessing
+    1  a bug, or an unforeseen error     8  credentials for Google Cloud
+    2  an option, setting or spec        9  a quota of Google Cloud
+    3  the raw data                     10  a TPU that is not set up
+    4  a damaged artifact               75  try again later: killed, hung, timed out, away
+    5  the store: access, space        130  interrupted (Ctrl-C)
+    6  the loss is no finite number    143  asked to end (SIGTERM)
 
 Settings (time-outs, workers, the default --root) come from `--settings FILE`, a TOML file, or from PODLINE_...
 variables; see docs/settings.md. An error is one line on standard error; --debug adds the traceback.

@@ -28,7 +28,8 @@ from tasks.run_log import everyone
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
 
-RETRIES = 3
+# A task is tried again as often as its error has delays, but not more often than this.
+RETRIES = 5
 _JITTER = 0.3
 
 
@@ -90,12 +91,13 @@ def run_in_child(spec: Spec) -> dict[str, Any]:
 def try_again(failed: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether, and after which delays, a task is tried again: its error's class says both."""
     error = state.data
-    if not isinstance(error, TransientError):
+    if not isinstance(error, TransientError) or run.run_count > len(error.retry_delays):
         return False
     # Prefect reads the delays after it asked; the task is the copy that with_options made for this one call.
     failed.retry_delay_seconds = delays = list(error.retry_delays)
-    delay, cause = delays[min(run.run_count, len(delays)) - 1], str(error).splitlines()[0]
-    Reporter(failed.name, terminal()).warn(f"{cause}; trying again in about {delay:g} s ({run.run_count} of {RETRIES})")
+    cause, delay = str(error).splitlines()[0], delays[run.run_count - 1]
+    times = f"{run.run_count} of {len(delays)}"
+    Reporter(failed.name, terminal()).warn(f"{cause}; trying again in about {delay:g} s ({times})")
     return True
 
 

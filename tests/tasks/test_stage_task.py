@@ -47,16 +47,24 @@ def test_a_killed_child_is_tried_again_after_its_own_delay(tmp_path: Path, monke
     assert 0.7 < time.monotonic() - started < 30
     assert newest_task().run_count == 2
     (warning,) = (event["message"] for event in events if event.get("level") == "warning")
-    assert warning.endswith("trying again in about 1 s (1 of 3)")
+    assert warning.endswith("trying again in about 1 s (1 of 2)")
     assert "SIGKILL" in warning
     assert [event["event"] for event in events if event["event"] in ("error", "result")] == ["error", "result"]
 
 
 def test_a_transient_error_that_stays_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors.ChildKilledError, "retry_delays", (0.1,))
+    monkeypatch.setattr(errors.ChildKilledError, "retry_delays", (0.1, 0.1))
     with pytest.raises(errors.ChildKilledError):
         acting(str(tmp_path), "killed")
-    assert newest_task().run_count == RETRIES + 1
+    assert newest_task().run_count == 3
+
+
+def test_no_error_has_more_delays_than_a_task_has_retries() -> None:
+    classes, causes = [errors.TransientError], []
+    while classes:
+        causes.append(classes.pop())
+        classes += causes[-1].__subclasses__()
+    assert max(len(cause.retry_delays) for cause in causes) == RETRIES
 
 
 @pytest.mark.parametrize(("name", "error"), [("bad source", errors.SourceError), ("bug", errors.PodlineError)])
