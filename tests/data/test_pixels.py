@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.pixels import add_up, pixel_sums
@@ -47,6 +47,7 @@ def test_mean_and_deviation_are_numpy_s() -> None:
     assert pixel_sums(np.full((3, 2, 2, 1), 7, np.uint8)).std == (0.0,)
 
 
+@settings(deadline=None)  # a busy machine is no bug
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
     images = noise(sum(sizes), 3, 3, 3)

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.planning import plan_shards, refuse_shared_records, shard_count, shard_order
@@ -54,8 +54,9 @@ def test_names_and_order() -> None:
     ]
 
 
+@settings(deadline=None)  # a busy machine is no bug
 @given(
-    records=st.integers(1, 100_000),
+    records=st.integers(1, 20_000),
     frame=st.integers(17, 200_000),
     shard_bytes=st.integers(200_000, 100_000_000),
     min_shards=st.integers(1, 64),
