@@ -15,7 +15,6 @@ at step k asks for batch k, without replaying those before.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -27,13 +26,13 @@ import tensorflow as tf
 from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder
 from podline.input.augmentation import augment
+from podline.input.buffers import Buffers
 from podline.recipes.settings import AugmentationSettings
 
 Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
 
 MASK = "mask"
-_ALIGNMENT = 64
 _PREFETCHED = 4
 # Two threads of Python take turns more than they work side by side. A gather alone is quickest in one thread, and
 # prefetching puts it beside the training as it is; augmentation is long enough for a second one to be of use.
@@ -52,14 +51,6 @@ class Reader(Protocol):
         ...
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An empty array that starts where TensorFlow wants its tensors to: it takes such a one over without copying."""
-    size = math.prod(shape) * dtype.itemsize
-    room = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + size].view(dtype).reshape(shape)
-
-
 @dataclass(frozen=True)
 class _Batches:
     """Batches by number; ``failures`` holds what went wrong in Python while TensorFlow asked for one."""
@@ -68,6 +59,7 @@ class _Batches:
     manifest: Manifest
     fields: tuple[str, ...]
     failures: list[Exception] = field(default_factory=list, kw_only=True, compare=False, repr=False)
+    buffers: Buffers = field(default_factory=Buffers, kw_only=True, compare=False, repr=False)
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -81,7 +73,7 @@ class _Batches:
 
     def _gather(self, ids: npt.NDArray[np.int64]) -> Arrays:
         infos = [self.manifest.field(name) for name in self.fields]
-        out = {info.name: _aligned((len(ids), *info.shape), np.dtype(info.dtype)) for info in infos}
+        out = {info.name: self.buffers.empty((len(ids), *info.shape), np.dtype(info.dtype)) for info in infos}
         return self.reader.gather(ids, self.fields, out)
 
     def _spec(self, batch_size: int) -> dict[str, tf.TensorSpec]:
