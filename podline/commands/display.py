@@ -101,7 +101,7 @@ class Lines:
         return True
 
     def _say(self, stage: str, text: str) -> None:
-        self._write(f"{stage:{_NAME_WIDTH}}{text}")
+        self._write(f"{stage:{_NAME_WIDTH}} {text}")
 
 
 class _Bars:

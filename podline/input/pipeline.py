@@ -101,7 +101,12 @@ class _Batches:
             }
 
         numbers = tf.data.Dataset.range(first, end)
-        return numbers.map(in_tensorflow, num_parallel_calls=parallel_calls, deterministic=True).prefetch(_PREFETCHED)
+        batches = numbers.map(in_tensorflow, num_parallel_calls=parallel_calls, deterministic=True)
+        # Nothing is left to optimise or to tune, and looking for it took up to a third of a pass over 50,000 images.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        return batches.prefetch(_PREFETCHED).with_options(options)
 
 
 @dataclass(frozen=True)
