@@ -19,7 +19,7 @@ from rich.text import Text
 from podline.progress import Event, Listener
 from podline.reporting.figures import count, duration, rounded
 
-_NAME_WIDTH = 9
+_NAME_WIDTH = 8
 _LINE_SHARE = 0.1
 _LINE_SECONDS = (5.0, 60.0)
 
