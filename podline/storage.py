@@ -135,8 +135,15 @@ class Store:
             name, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode(), replace=replace
         )
 
-    def publish_file(self, source: Path, name: str, *, replace: bool = False) -> Path:
+    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> Path:
         """Moves a finished local file to a name; ``source`` is best made in :meth:`workspace`, where this is a rename.
+
+        Args:
+            source: the file.
+            name: where it goes.
+            replace: whether other content that is there may be overwritten.
+            flush: wait until the disk has it. Without, a power cut (not a killed process) may leave a published name
+                with less than its content: only for what is checked against a checksum each time before it is used.
 
         Raises:
             ArtifactError: the name is there with other content, and ``replace`` is not set.
@@ -151,8 +158,9 @@ class Store:
                     f"{target} is already there with other content; delete it, or choose another --root"
                 )
             target.parent.mkdir(parents=True, exist_ok=True)
-            with source.open("rb") as stream:
-                os.fsync(stream.fileno())
+            if flush:
+                with source.open("rb") as stream:
+                    os.fsync(stream.fileno())
             try:
                 source.replace(target)
             except OSError as error:
@@ -161,7 +169,8 @@ class Store:
                 beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
                 shutil.copyfile(source, beside)
                 beside.replace(target)
-            _sync_folder(target.parent)
+            if flush:
+                _sync_folder(target.parent)
         return target
 
     def delete(self, name: str) -> None:
