@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -23,12 +23,11 @@ from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
 from podline.data.sources.source import Source, SourceSplit
-from podline.data.tfrecord import Bytes
 from podline.frozen import Frozen
 from podline.storage import explained
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
-CHUNK_BYTES = 4_000_000
+CHUNK_BYTES = 2_000_000
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 
@@ -133,22 +132,17 @@ def write_shard(
     step = min(plan.records, max(1, CHUNK_BYTES // layout.frame_length))
     buffers = itertools.cycle([layout.frames(step), layout.frames(step)])
     counts, digest = np.zeros(classes, np.int64), hashlib.sha256()
-    pixels: list[PixelSums] = []
-    with explained("write", path), path.open("wb") as stream, ThreadPoolExecutor(1) as background:
-
-        def take_in(frames: Bytes) -> None:
-            _append(frames, stream, digest)
-            pixels.append(pixel_sums(layout.values(frames, IMAGE)))
-
-        pending: Future[None] = background.submit(lambda: None)
+    pixels, pending = [], []
+    with explained("write", path), path.open("wb") as stream, ThreadPoolExecutor(2) as background:
         for start in range(0, plan.records, step):
             stop = min(start + step, plan.records)
             columns, frames = read(start, stop), next(buffers)[: stop - start]
             layout.fill(frames, columns)
             counts += np.bincount(columns[LABEL], minlength=classes)
-            pending.result()  # the chunk before is done with, so that its buffer can be filled next
-            pending = background.submit(take_in, frames)
-        pending.result()
+            _wait(pending)  # until the chunk before is done with: its buffer is filled next
+            pending = [background.submit(stream.write, frames.data), background.submit(digest.update, frames.data)]
+            pixels.append(pixel_sums(layout.values(frames, IMAGE)))
+        _wait(pending)
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
@@ -159,6 +153,6 @@ def write_shard(
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))
 
 
-def _append(frames: Bytes, stream: BinaryIO, digest: hashlib._Hash) -> None:
-    stream.write(frames.data)
-    digest.update(frames.data)
+def _wait(pending: Iterable[Future[Any]]) -> None:
+    for future in pending:
+        future.result()
