@@ -35,10 +35,13 @@ def contents(spec: ConvertSpec) -> dict[str, bytes]:
 
 
 def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
-    """A conversion that kills itself the ``call``-th time that it enters a function, given as ``module:name``."""
-    module_name, name = function.split(":")
-    module, calls = importlib.import_module(module_name), 0
-    original = getattr(module, name)
+    """A conversion that kills itself the ``call``-th time that it enters a function, ``module:name`` or a method's."""
+    module_name, _, names = function.partition(":")
+    *owners, name = names.split(".")
+    owner, calls = importlib.import_module(module_name), 0
+    for part in owners:
+        owner = getattr(owner, part)
+    original = getattr(owner, name)
 
     def deadly(*args: object, **kwargs: object) -> object:
         nonlocal calls
@@ -47,7 +50,7 @@ def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*args, **kwargs)
 
-    setattr(module, name, deadly)
+    setattr(owner, name, deadly)
     convert(spec, silent())
 
 
@@ -92,10 +95,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
     [
         ("podline.data.shards:pixel_sums", 1, 0),  # in the middle of the first shard
         ("podline.data.shards:pixel_sums", 4, 3),
-        ("podline.storage:_sync_folder", 1, 0),  # a shard is published, what is known of it is not
+        ("podline.storage:Store.publish_json", 1, 0),  # a shard is published, what is known of it is not
         ("beam_jobs.steps:_mark", 1, 1),
         ("beam_jobs.steps:_mark", 6, 6),  # all shards, nothing beside them
-        ("podline.storage:_sync_folder", 14, 6),  # features.json, no manifest
+        ("podline.storage:Store.publish_bytes", 8, 6),  # features.json, no manifest; each shard's word was one of them
         ("beam_jobs.conversion:complete", 1, 6),  # all but the completion record
     ],
 )
