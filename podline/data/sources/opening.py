@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.settings import DatasetName
+
+_HASHING_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -149,10 +152,12 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
             f"{place} has {find.layout.title} without {', '.join(find.missing)}; "
             f"unpack the official archive again, or {_fetch(dataset, 'DIR')}"
         )
-    files = {
-        name: replace(unpacked[path], name=name) if path in unpacked else raw_file(name, path)
-        for name, path in find.files.items()
-    }
+
+    def raw(name: str, path: Path) -> RawFile:
+        return replace(unpacked[path], name=name) if path in unpacked else raw_file(name, path)
+
+    with ThreadPoolExecutor(_HASHING_THREADS) as threads:  # a checksum is computed without Python's lock
+        files = dict(zip(find.files, threads.map(raw, find.files, find.files.values()), strict=True))
     source = find.layout.open(dataset, files, work)
     _refuse_other_names(source, place)
     return source
