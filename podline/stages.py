@@ -138,17 +138,12 @@ class TrainResult(Result):
     devices: str = "cpu"
 
 
-class EvaluateSpec(Spec):
-    """A trained model judged on a split, every example once."""
+class RunSpec(Spec):
+    """What the stages after training have in common: a run and the data set that it was trained on."""
 
     run: str
     dataset: DatasetName
     fingerprint: str
-    weights_sha256: str
-    split: str = "test"
-    batch_size: int = Field(default=500, ge=1)
-
-    beside_the_point = frozenset({"root", "batch_size"})
 
     @property
     def folder(self) -> str:
@@ -159,6 +154,16 @@ class EvaluateSpec(Spec):
     def dataset_folder(self) -> str:
         """Where the data set lies."""
         return dataset_folder(self.dataset, self.fingerprint)
+
+
+class EvaluateSpec(RunSpec):
+    """A trained model judged on a split, every example once."""
+
+    weights_sha256: str
+    split: str = "test"
+    batch_size: int = Field(default=500, ge=1)
+
+    beside_the_point = frozenset({"root", "batch_size"})
 
 
 class Metric(Frozen):
@@ -179,26 +184,13 @@ class EvaluateResult(Result):
     evaluation_sha256: str
 
 
-class ReportSpec(Spec):
+class ReportSpec(RunSpec):
     """One page about a run."""
 
-    run: str
-    dataset: DatasetName
-    fingerprint: str
     evaluation_sha256: str
     command: str = Field(default="", description="what to type to do it again")
 
     beside_the_point = frozenset({"root", "command"})
-
-    @property
-    def folder(self) -> str:
-        """The run's folder in the store."""
-        return f"runs/{self.run}"
-
-    @property
-    def dataset_folder(self) -> str:
-        """Where the data set lies."""
-        return dataset_folder(self.dataset, self.fingerprint)
 
 
 class ReportResult(Result):

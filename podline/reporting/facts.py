@@ -155,8 +155,6 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: Evaluation) -> npt.NDArray[np.uint8]:
-    if not evaluation.mistakes:
-        return np.empty((0, *manifest.image_shape), np.uint8)
     reader = SplitReader(store.path(spec.dataset_folder), manifest, evaluation.split)
     records = np.array([mistake.record for mistake in evaluation.mistakes], np.int64)
     return reader.gather(records, ["image"])["image"]

@@ -86,7 +86,6 @@ EventKind = Literal[
     "started",  # training began at step 0
     "restored",  # … or went on from a checkpoint
     "checkpoint_damaged",  # a checkpoint was passed over
-    "checkpoint",  # a checkpoint was written
     "preempted",  # the machine asked the run to end
     "diverged",  # the loss was no finite number
     "finished",  # all steps are done and the model is written
