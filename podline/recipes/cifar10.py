@@ -8,22 +8,16 @@ The 50,000 images of the official archive take six times as long an epoch.
 
 from __future__ import annotations
 
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    OptimizerSettings,
-    Part,
-    Recipe,
-    ScheduleSettings,
-)
+from podline.recipes.settings import AugmentationSettings, Duration, Recipe
+from podline.recipes.small_images import OPTIMIZER, SCHEDULE
 
 RECIPE = Recipe(
     name="cifar10",
     dataset="cifar10",
     batch_size=128,
     duration=Duration(epochs=60),
-    optimizer=OptimizerSettings(kind="sgd", momentum=0.9, nesterov=True, weight_decay=5e-3),
-    schedule=ScheduleSettings(kind="one_cycle", learning_rate=0.2, warmup=Part(share=0.2)),
+    optimizer=OPTIMIZER,
+    schedule=SCHEDULE,
     augmentation=AugmentationSettings(pad=4, flip=True, cutout=8),
     label_smoothing=0.1,
     evaluate_every=Duration(epochs=2),

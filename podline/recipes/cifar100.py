@@ -7,15 +7,8 @@ The settings are those of ``cifar10`` with a wider network and half as many epoc
 
 from __future__ import annotations
 
-from podline.recipes.settings import (
-    AugmentationSettings,
-    Duration,
-    ModelSettings,
-    OptimizerSettings,
-    Part,
-    Recipe,
-    ScheduleSettings,
-)
+from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.recipes.small_images import OPTIMIZER, SCHEDULE
 
 RECIPE = Recipe(
     name="cifar100",
@@ -23,8 +16,8 @@ RECIPE = Recipe(
     model=ModelSettings(kind="resnet", width=2.0),
     batch_size=128,
     duration=Duration(epochs=30),
-    optimizer=OptimizerSettings(kind="sgd", momentum=0.9, nesterov=True, weight_decay=5e-3),
-    schedule=ScheduleSettings(kind="one_cycle", learning_rate=0.2, warmup=Part(share=0.2)),
+    optimizer=OPTIMIZER,
+    schedule=SCHEDULE,
     augmentation=AugmentationSettings(pad=4, flip=True, cutout=8),
     label_smoothing=0.1,
 )
