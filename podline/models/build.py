@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -41,8 +42,9 @@ def build_model(
     classes: int,
     mean: Sequence[float],
     std: Sequence[float],
+    seed: int = 0,
 ) -> keras.Model:
-    """The model of a recipe, with fresh weights from Keras's global seed (``keras.utils.set_random_seed``).
+    """The model of a recipe, with fresh weights.
 
     Args:
         settings: which kind, how wide, how deep, what is regularised.
@@ -50,6 +52,8 @@ def build_model(
         classes: number of logits.
         mean: per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, likewise; a channel that never varies (0) is centred and not scaled.
+        seed: of weights and dropout; a layer's draws depend on it and on the layer's name, and on nothing else in the
+            process.
 
     Returns:
         A model from uint8 (n, height, width, channels) to float32 logits (n, classes). Its ``losses`` hold the L2
@@ -66,7 +70,7 @@ def build_model(
             f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
             "give one of each per channel"
         )
-    maker = LayerMaker(settings, mean, std, network.layers_named(settings.l2_layers))
+    maker = LayerMaker(settings, mean, std, network.layers_named(settings.l2_layers), seed)
     image = keras.Input(image_shape, dtype="uint8", name="image")
     outputs: dict[str, Any] = {}
     logits: Any = image
@@ -113,8 +117,14 @@ class LayerMaker:
     """Turns layers of the plan into Keras layers of one data format."""
 
     def __init__(
-        self, settings: ModelSettings, mean: Sequence[float], std: Sequence[float], l2_names: frozenset[str]
+        self,
+        settings: ModelSettings,
+        mean: Sequence[float],
+        std: Sequence[float],
+        l2_names: frozenset[str],
+        seed: int,
     ) -> None:
+        self.seed = seed
         self.format = settings.data_format
         self.first = settings.data_format == "channels_first"
         self.l2, self.l2_names = settings.l2, l2_names
@@ -134,6 +144,8 @@ class LayerMaker:
 
     def _keras_layer(self, layer: Layer) -> keras.layers.Layer:
         name, data_format = layer.name, self.format
+        # Left to itself, Keras draws a layer's seed from a generator that all threads of the process share.
+        seed = _seed_of_layer(self.seed, name)
         match layer:
             case Convolution():
                 return keras.layers.Conv2D(
@@ -143,13 +155,13 @@ class LayerMaker:
                     padding="same",
                     data_format=data_format,
                     use_bias=layer.bias,
-                    kernel_initializer="he_normal",
+                    kernel_initializer=keras.initializers.HeNormal(seed),
                     kernel_regularizer=self._regulariser(layer),
                     name=name,
                 )
             case DepthwiseConvolution():
                 # He's rule by hand: Keras would take all channels for inputs of each filter.
-                initializer: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / layer.kernel)
+                initializer: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / layer.kernel, seed=seed)
                 return keras.layers.DepthwiseConv2D(
                     layer.kernel,
                     layer.stride,
@@ -161,7 +173,7 @@ class LayerMaker:
                     name=name,
                 )
             case Projection():
-                near_zero: Any = keras.initializers.RandomNormal(stddev=0.01)
+                near_zero: Any = keras.initializers.RandomNormal(stddev=0.01, seed=seed)
                 return keras.layers.Conv2D(
                     layer.filters,
                     1,
@@ -194,13 +206,21 @@ class LayerMaker:
             case Flatten():
                 return keras.layers.Flatten(data_format="channels_last", name=name)
             case Dropout():
-                return keras.layers.Dropout(layer.rate, name=name)
+                return keras.layers.Dropout(layer.rate, seed=seed, name=name)
             case Dense():
                 return keras.layers.Dense(
-                    layer.units, kernel_regularizer=self._regulariser(layer), dtype="float32", name=name
+                    layer.units,
+                    kernel_initializer=keras.initializers.GlorotUniform(seed),
+                    kernel_regularizer=self._regulariser(layer),
+                    dtype="float32",
+                    name=name,
                 )
             case _:
                 raise TypeError(f"no Keras layer for {layer}")
 
     def _regulariser(self, layer: Layer) -> keras.regularizers.Regularizer | None:
         return keras.regularizers.L2(self.l2) if layer.name in self.l2_names else None
+
+
+def _seed_of_layer(seed: int, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little") % 2**31

@@ -14,9 +14,9 @@ from podline.recipes.settings import ModelSettings
 
 
 def build_pose_model(
-    settings: PoseModelSettings, side: int, stride: int, mean: Sequence[float], std: Sequence[float]
+    settings: PoseModelSettings, side: int, stride: int, mean: Sequence[float], std: Sequence[float], seed: int = 0
 ) -> keras.Model:
-    """The model, with fresh weights from Keras's global seed (``keras.utils.set_random_seed``).
+    """The model, with fresh weights.
 
     Args:
         settings: how wide, how many stages.
@@ -24,6 +24,7 @@ def build_pose_model(
         stride: pixels of the input to a cell of the answers.
         mean: per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, likewise.
+        seed: of weights and dropout, as in :func:`podline.models.build.build_model`.
 
     Returns:
         A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride, 40
@@ -35,7 +36,7 @@ def build_pose_model(
     """
     network = pose_network(settings, side, stride)
     regularised = ModelSettings(kind="mobilenetv2", l2=settings.l2, l2_layers=settings.l2_layers)
-    maker = LayerMaker(regularised, mean, std, network.layers_named(settings.l2_layers))
+    maker = LayerMaker(regularised, mean, std, network.layers_named(settings.l2_layers), seed)
     image = keras.Input((side, side, 3), dtype="uint8", name="image")
     outputs: dict[str, Any] = {}
     for layer, inputs in network.wired():

@@ -94,7 +94,9 @@ def initial_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
 def _build(recipe: Recipe, manifest: Manifest) -> keras.Model:
     split = manifest.split(TRAINING_SPLIT)
     height, width, channels = manifest.image_shape
-    return build_model(recipe.model, (height, width, channels), len(manifest.class_names), split.mean, split.std)
+    return build_model(
+        recipe.model, (height, width, channels), len(manifest.class_names), split.mean, split.std, recipe.seed
+    )
 
 
 def _initial_state(recipe: Recipe, manifest: Manifest) -> TrainingState:

@@ -18,7 +18,6 @@ MEAN, STD = (120.0, 115.0, 105.0), (60.0, 60.0, 60.0)
 
 
 def build(settings=SMALL, side=SIDE):
-    keras.utils.set_random_seed(0)
     return build_pose_model(settings, side, STRIDE, MEAN, STD)
 
 
