@@ -32,6 +32,7 @@ from podline.errors import PodlineError, PreemptedError, StoreError
 from podline.frozen import Frozen
 from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK
+from podline.stacks import STACKS_SIGNAL
 from podline.stages import Result, Stage
 from podline.storage import Store, explained, open_store
 
@@ -62,6 +63,8 @@ def main() -> None:
     # What the stage starts must not hold the parent's pipe open.
     os.set_inheritable(progress_fd, False)
     faulthandler.enable()
+    # By native code, so it also works while the main thread is deep in TensorFlow; it goes to the stage's log.
+    faulthandler.register(STACKS_SIGNAL)
     signal.signal(signal.SIGTERM, _preempted)
     order = Order.model_validate_json(_first_line(sys.stdin.fileno()))
     orphaned = threading.Event()

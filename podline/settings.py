@@ -33,6 +33,8 @@ class Settings(Frozen):
     root: str = Field(default="podline-root", min_length=1, description="the store")
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the conversion")
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
+    hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
+    hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long, however fast its steps are")
     grace: float = Field(default=30.0, ge=0, description="what a stage that is ended has left to save its work")
     convert_timeout: float | None = Field(default=None, gt=0, description="the conversion may take so long")
     validate_timeout: float | None = Field(default=None, gt=0, description="the validation may take so long")

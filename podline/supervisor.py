@@ -2,13 +2,16 @@
 
 What the child writes to its standard output and error goes to ``.podline/logs/<stage>-<digest>.log`` in the store, so
 that the noise of libraries never reaches a terminal. Only events count as signs of life: there is no heartbeat that a
-hung stage would go on giving, so a stage reports progress more often than ``silence``.
+hung stage would go on giving, so a stage reports progress more often than ``silence``. A stage that knows its pace, as
+training does between two stops, tells it, and then counts as hung much sooner. A hung child is first asked where each
+of its threads is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -17,6 +20,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -31,15 +35,21 @@ from podline.errors import (
 )
 from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK, child_environment
+from podline.stacks import STACKS_SIGNAL, where
 from podline.stages import Result, Spec, Stage, stage_of
 from podline.storage import explained, open_store
 
 R = TypeVar("R", bound=Result)
 
 DEFAULT_GRACE = 30.0
+DEFAULT_HANG_FACTOR = 20.0
+DEFAULT_HANG_FLOOR = 120.0
 _POLL = 0.2
 # From a child's last event to its end: interpreters with TensorFlow in them take a while to go.
 _EXIT_SECONDS = 20.0
+# A hung child will hardly save anything; a signal handler that still works is done within this.
+_HUNG_GRACE = 2.0
+_STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
 
 
@@ -49,6 +59,8 @@ def run_stage(
     *,
     timeout: float | None = None,
     silence: float | None = None,
+    hang_factor: float = DEFAULT_HANG_FACTOR,
+    hang_floor: float = DEFAULT_HANG_FLOOR,
     grace: float = DEFAULT_GRACE,
 ) -> Any:
     """A stage's result: an earlier one if it is still whole, else that of a child process.
@@ -61,6 +73,8 @@ def run_stage(
         listener: gets the stage's events, from ``start`` to ``result`` or ``error``.
         timeout: seconds that the stage may take.
         silence: seconds that it may go without an event.
+        hang_factor: a stage that told its pace may go without an event for so many times as long …
+        hang_floor: … but at least for so many seconds, and never for more than ``silence``.
         grace: seconds between SIGTERM, at which a stage saves what it has, and SIGKILL.
 
     Returns:
@@ -69,7 +83,7 @@ def run_stage(
     Raises:
         PodlineError: what the stage raised, as the same class.
         StageTimeoutError: it took longer than ``timeout``.
-        HangError: it gave no sign of life for ``silence``.
+        HangError: it gave no sign of life for too long; says where its threads were.
         ChildKilledError: it was ended by a signal.
     """
     stage = stage_of(spec)
@@ -77,7 +91,8 @@ def run_stage(
     try:
         result = stage.find(spec, Reporter(stage.name, listener))
         if result is None:
-            result = _run_in_child(stage, spec, listener, timeout, silence, grace)
+            limits = _Limits(timeout, silence, hang_factor, hang_floor, grace)
+            result = _run_in_child(stage, spec, listener, limits)
     except PodlineError as error:
         listener({"event": "error", "stage": stage.name, "error": error.to_json()})
         raise
@@ -85,11 +100,30 @@ def run_stage(
     return result
 
 
-def _run_in_child(
-    stage: Stage[Any, R], spec: Spec, listener: Listener, timeout: float | None, silence: float | None, grace: float
-) -> R:
-    with _started(stage, spec, listener, grace) as child:
-        for event in child.events(timeout, silence):
+@dataclass(frozen=True)
+class _Limits:
+    """What a child may take, in seconds."""
+
+    timeout: float | None = None
+    silence: float | None = None
+    hang_factor: float = DEFAULT_HANG_FACTOR
+    hang_floor: float = DEFAULT_HANG_FLOOR
+    grace: float = DEFAULT_GRACE
+
+    def quiet(self, pace: float | None) -> tuple[float, str]:
+        """How long a child may say nothing, if its next event is due in ``pace``; and why, in words."""
+        silence = math.inf if self.silence is None else self.silence
+        if pace is not None:
+            hang = max(self.hang_floor, self.hang_factor * pace)
+            if hang < silence:
+                which = "hang_floor" if hang == self.hang_floor else "hang_factor"
+                return hang, f"the next was due after {pace:.2g} s; the limit is the setting {which}"
+        return silence, "the limit is the setting silence"
+
+
+def _run_in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, limits: _Limits) -> R:
+    with _started(stage, spec, listener, limits.grace) as child:
+        for event in child.events(limits):
             if event["event"] == "result":
                 return stage.result.model_validate(event["result"])
             if event["event"] == "error":
@@ -104,11 +138,12 @@ class _Child:
     def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
         self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
         self._log_start = log.stat().st_size
-        self._said_its_last = False
+        self._said_its_last = self._hung = False
 
-    def events(self, timeout: float | None, silence: float | None) -> Iterator[Event]:
+    def events(self, limits: _Limits) -> Iterator[Event]:
         """The child's events as they come, until it has ended and all are read."""
         started = heard = time.monotonic()
+        pace: float | None = None
         unfinished = b""
         with selectors.DefaultSelector() as selector:
             selector.register(self._pipe, selectors.EVENT_READ)
@@ -120,22 +155,44 @@ class _Child:
                     heard = time.monotonic()
                     event = json.loads(line)
                     self._said_its_last = event["event"] in ("result", "error")
-                    yield event
+                    if event["event"] == "pace":
+                        pace = event["seconds"]
+                    else:
+                        yield event
                 if ended and not block:
                     return
                 if block == b"":  # closed, but not gone yet: nothing more to hear
                     time.sleep(_POLL)
                 now = time.monotonic()
-                if timeout is not None and now - started > timeout:
+                if limits.timeout is not None and now - started > limits.timeout:
                     raise StageTimeoutError(
-                        f"{self._stage} took longer than its {timeout:g} s and was ended; what it had saved is kept, "
-                        f"and the next start goes on from there (the limit is the setting {self._stage}_timeout)"
+                        f"{self._stage} took longer than its {limits.timeout:g} s and was ended; what it had saved is "
+                        f"kept, and the next start goes on from there (the limit is the setting {self._stage}_timeout)"
                     )
-                if silence is not None and now - heard > silence:
+                quiet, why = limits.quiet(pace)
+                if now - heard > quiet:
+                    stacks = self._stacks()
+                    yield _log_event(self._stage, f"its threads before it was ended:\n{stacks}")
                     raise HangError(
-                        f"{self._stage} gave no sign of progress for {silence:g} s and was ended; what it had saved is "
-                        f"kept, and the next start goes on from there (the limit is the setting silence)"
+                        f"{self._stage} gave no sign of progress for {quiet:.4g} s and was ended; what it had saved is "
+                        f"kept, and the next start goes on from there ({why})\n{where(stacks)}\n"
+                        f"the stacks are in {self._log}"
                     )
+
+    def _stacks(self) -> str:
+        """Has a hung child write the stacks of its threads to its log; what it wrote."""
+        self._hung = True
+        before = self._log.stat().st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, STACKS_SIGNAL)
+        deadline, written, latest = time.monotonic() + _STACKS_SECONDS, b"", None
+        while time.monotonic() < deadline and (not written or written != latest):
+            latest = written
+            time.sleep(_POLL)
+            with self._log.open("rb") as stream:
+                stream.seek(before)
+                written = stream.read()
+        return written.decode(errors="replace").strip()
 
     def error(self, document: dict[str, Any]) -> PodlineError:
         """The error that a child's last event tells of; one that no stage foresaw comes with the way to its log."""
@@ -163,11 +220,11 @@ class _Child:
         """Waits for a child that said its last; asks any other one to end, and passes on what it logs meanwhile."""
         seconds = _EXIT_SECONDS
         if not self._said_its_last:
-            seconds = grace
+            seconds = min(grace, _HUNG_GRACE) if self._hung else grace
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGTERM)
         with contextlib.suppress(StageTimeoutError):
-            for event in self.events(timeout=seconds, silence=None):
+            for event in self.events(_Limits(timeout=seconds)):
                 if event["event"] == "log":
                     listener(event)
 
@@ -183,6 +240,10 @@ class _Child:
             text = stream.read().decode(errors="replace")
         lines = [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
         return "".join(f"\n  {line}" for line in [f"the end of {self._log}:", *lines]) if lines else ""
+
+
+def _log_event(stage: str, message: str) -> Event:
+    return {"event": "log", "stage": stage, "level": "warning", "message": message}
 
 
 @contextlib.contextmanager

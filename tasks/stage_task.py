@@ -84,7 +84,15 @@ class StageTask(Generic[S, R]):
 def run_in_child(spec: Spec) -> dict[str, Any]:
     """The body of every stage's task; returns the result as JSON."""
     limits, name = settings.load(), stage_of(spec).name
-    result = run_stage(spec, everyone(name), timeout=limits.timeout(name), silence=limits.silence, grace=limits.grace)
+    result = run_stage(
+        spec,
+        everyone(name),
+        timeout=limits.timeout(name),
+        silence=limits.silence,
+        hang_factor=limits.hang_factor,
+        hang_floor=limits.hang_floor,
+        grace=limits.grace,
+    )
     return result.model_dump(mode="json")
 
 

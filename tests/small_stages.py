@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,18 @@ def _sleep(spec: ActSpec, reporter: Reporter) -> None:
     time.sleep(60)
 
 
+def _stall(spec: ActSpec, reporter: Reporter) -> None:
+    """Has a pace, and then blocks while a thread of its own blocks as well."""
+    reporter.pace(None)
+    threading.Thread(target=_blocked_reader, daemon=True).start()
+    reporter.pace(0.01)
+    _sleep(spec, reporter)
+
+
+def _blocked_reader() -> None:
+    time.sleep(60)
+
+
 def _save_when_asked(spec: ActSpec, reporter: Reporter) -> None:
     def save(_signal: int, _frame: Any) -> None:
         time.sleep(0.3)
@@ -162,6 +175,7 @@ ACTS = {
     "killed once": _killed_once,
     "crash": _crash,
     "sleep": _sleep,
+    "stall": _stall,
     "save when asked": _save_when_asked,
     "deaf": _deaf,
     "family": _family,

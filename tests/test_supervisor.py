@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ TESTS = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def _small_stages_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS}:{TESTS.parent}")
 
 
 def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: float) -> ActResult:
@@ -140,6 +141,29 @@ def test_silence_is_a_hang(tmp_path: Path) -> None:
     with pytest.raises(errors.HangError, match="no sign of progress for 6 s"):
         act(tmp_path, "sleep", silence=LIMIT)
     assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_a_hang_against_its_own_pace_is_found_sooner_and_says_where_each_thread_was(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with pytest.raises(errors.HangError, match=r"for 6 s .*due after 0\.01 s; .*setting hang_floor") as caught:
+        act(tmp_path, "stall", events.append, silence=60.0, hang_floor=LIMIT, grace=30.0)
+    assert re.search(
+        r"main thread: .*small_stages\.py:\d+ in _sleep, called from podline/\w+\.py:\d+", str(caught.value)
+    )
+    assert re.search(r"another thread: .*small_stages\.py:\d+ in _blocked_reader", str(caught.value))
+    assert errors.is_transient(caught.value)
+    assert not any(event["event"] == "pace" for event in events), "that is between child and supervisor"
+    (log,) = (tmp_path / ".podline" / "logs").iterdir()
+    assert "in _blocked_reader" in log.read_text()
+    assert "in _blocked_reader" in next(event["message"] for event in events if event.get("level") == "warning")
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_the_limit_of_a_hang_grows_with_the_pace_and_never_beyond_silence(tmp_path: Path) -> None:
+    with pytest.raises(errors.HangError, match=r"for 5 s .*setting hang_factor"):
+        act(tmp_path, "stall", hang_floor=1.0, hang_factor=500.0, silence=60.0)
+    with pytest.raises(errors.HangError, match=r"for 4 s .*setting silence"):
+        act(tmp_path, "stall", hang_floor=1.0, hang_factor=500.0, silence=4.0)
 
 
 def test_progress_is_no_silence_but_the_time_out_holds(tmp_path: Path) -> None:

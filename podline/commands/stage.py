@@ -98,6 +98,8 @@ def perform(spec: Spec, listener: Listener, settings: Settings) -> Any:
         listener,
         timeout=settings.timeout(stages.stage_of(spec).name),
         silence=settings.silence,
+        hang_factor=settings.hang_factor,
+        hang_floor=settings.hang_floor,
         grace=settings.grace,
     )
 

@@ -34,6 +34,7 @@ from podline.training.metrics_log import (
     read_metrics,
 )
 from podline.training.optimizers import build_optimizer
+from podline.training.pace import Paced
 from podline.training.plan import EVALUATION_SPLIT, FIELDS, TRAINING_SPLIT, Plan, plan_training
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -169,7 +170,7 @@ class _Run:
             with batches.explained():
                 steps = self._steps(batches, step)
                 run_loop(
-                    steps.advance,
+                    Paced(steps.advance, self.reporter.pace).advance,
                     step,
                     plan.total_steps,
                     hooks=hooks,
