@@ -320,6 +320,10 @@ def find_in_folder(spec: Any, reporter: Reporter) -> Any | None:
     return find_completed(open_store(spec.root), spec.folder, spec, reporter)
 
 
+def find_nothing(_spec: Any, _reporter: Reporter) -> None:
+    """For what is measured or drawn anew each time."""
+
+
 CONVERT = Stage(
     "convert", ConvertSpec, ConvertResult, "beam_jobs.conversion:convert", "podline.data.fingerprint:find_converted"
 )

@@ -28,7 +28,7 @@ PROJECT = Path(__file__).parent.parent
 class Answer:
     """What a command line printed, and its exit code."""
 
-    def __init__(self, code: int, out: str, err: str) -> None:
+    def __init__(self, code: object, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
 
@@ -55,7 +55,12 @@ def test_every_command_has_a_page_with_an_example(podline) -> None:
             page = podline(name, "--help")
             assert page.code == 0
             assert f"podline {name}" in page.out
-    for group, commands in {"data": ("list", "show", "verify", "count", "download"), "runs": ("list", "show")}.items():
+    groups = {
+        "data": ("list", "show", "verify", "count", "download"),
+        "runs": ("list", "show"),
+        "benchmark": ("compare", "input"),
+    }
+    for group, commands in groups.items():
         for command in commands:
             assert f"\n    podline {group} {command}" in podline(group, command, "--help").out
 
@@ -76,6 +81,8 @@ def test_the_first_page_lists_the_exit_codes(podline) -> None:
         (["model", "describe", "mnist", "--set", "depth"], "'depth' is no assignment"),
         (["model", "describe", "mnist", "--epochs", "1", "--steps", "2"], "epochs=1 and steps=2: give one of"),
         (["model", "describe", "mnist", "--learning-rate", "-1"], "schedule.learning_rate = -1.0: Input should be"),
+        (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
+        (["benchmark", "input", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
         (["convert", "mnist"], "where is the raw data? give --source DIR"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
     ],
@@ -279,6 +286,14 @@ def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path, asked
         with contextlib.suppress(OSError):
             assert str(root).encode() not in entry.read_bytes(), f"{entry.parent} still runs"
     assert not list(root.glob("datasets/*/*/manifest.json"))
+
+
+def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, converted: Path) -> None:
+    root = ["--root", converted / "root", "--json"]
+    answer = podline("benchmark", "input", "sample", *root, "--batch-size", 10, "--model", "linear", "--seconds", 0.02)
+    speed = json.loads(answer.out)
+    assert speed["bottleneck"] in {stage["name"] for stage in speed["stages"]}
+    assert (speed["batch_size"], speed["devices"]) == (10, "cpu")
 
 
 def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import podline.tool_stages  # noqa: F401 (it registers its stages)
 from podline.cli import SECTIONS
-from podline.stages import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE
+from podline.stages import STAGES
 
 PROJECT = Path(__file__).parent.parent
 HEAVY = ("tensorflow", "keras", "prefect", "apache_beam", "pandas", "matplotlib")
@@ -37,7 +38,17 @@ def loaded_by(modules: list[str]) -> set[str]:
     ("packages", "allowed"),
     [
         (["podline.data", "podline.storage", "podline.stages", "podline.supervisor", "podline.child"], set()),
-        (["podline.cli", "podline.commands", "podline.catalogue", "podline.settings", "podline.recipes"], set()),
+        (
+            [
+                "podline.cli",
+                "podline.commands",
+                "podline.catalogue",
+                "podline.settings",
+                "podline.recipes",
+                "podline.notebook",
+            ],
+            set(),
+        ),
         (["beam_jobs"], {"apache_beam", "pandas", "matplotlib"}),
         (["tasks", "flows"], {"prefect", "pandas"}),
     ],
@@ -54,7 +65,8 @@ def test_the_check_sees_what_is_loaded() -> None:
 
 def test_every_stage_and_command_is_where_its_entry_point_says() -> None:
     entry_points = [entry.at for section in SECTIONS.values() for entry in section.values()]
-    entry_points += [stage.run_at for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)]
+    stages = [stage for name, stage in STAGES.items() if name != "act"]
+    entry_points += [entry_point for stage in stages for entry_point in (stage.run_at, stage.find_at)]
     for entry_point in entry_points:
         module, _, name = entry_point.partition(":")
         spec = importlib.util.find_spec(module)

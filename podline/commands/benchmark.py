@@ -1,20 +1,48 @@
-"""``podline benchmark``: ours beside the plain way, both measured on this machine, now."""
+"""``podline benchmark``: ours beside the plain way, and a recipe's input stage by stage, both measured here and now."""
 
 from __future__ import annotations
 
 import importlib
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from podline.commands import display, pages
-from podline.commands.options import json_option, say, say_json
+from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
+from podline.commands.stage import Request, fingerprint_option, perform
+from podline.recipes.choices import Choices
+from podline.storage import open_store
+from podline.tool_stages import INPUT_SPEED, InputSpeedSpec
 
 _STAGE = "benchmark"
+_COMPARE = "compare"
 
 
-@click.command(_STAGE, cls=pages.Command)
+class _Benchmarks(pages.Group):
+    """A group that takes the names of comparisons as well: ``podline benchmark labels pixels``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """What begins with no command of the group is for ``compare``."""
+        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [_COMPARE, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(_STAGE, cls=_Benchmarks)
+def benchmark() -> None:
+    """Our way beside the plain way, and the stages of a recipe's input, measured here and now.
+
+      podline benchmark
+      podline benchmark shuffled-batches train-step
+      podline benchmark input cifar10 --root podline-root
+
+    Without a command, `compare`: `podline benchmark labels` is `podline benchmark compare labels`.
+    """
+
+
+@benchmark.command(_COMPARE)
 @click.argument("names", nargs=-1, metavar="[NAMES]...")
 @click.option(
     "--examples", type=int, help="Images of the whole conversion job.  [default: 500,000, about 5 GB of disk]"
@@ -24,12 +52,12 @@ _STAGE = "benchmark"
 )
 @click.option("--quick", is_flag=True, help="Sizes so small that the figures mean nothing: to see that it works.")
 @json_option
-def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, quick: bool, as_json: bool) -> None:
+def compare(names: tuple[str, ...], examples: int | None, work: Path | None, quick: bool, as_json: bool) -> None:
     """Our way beside the plain way, measured in turns in one run; a ratio above 1 means that ours is better.
 
-      podline benchmark
-      podline benchmark shuffled-batches train-step
-      podline benchmark convert-job --examples 50000 --json
+      podline benchmark compare
+      podline benchmark compare shuffled-batches train-step
+      podline benchmark compare convert-job --examples 50000 --json
 
     Without names, all of them: writing shards, the whole conversion, shuffled batches, training steps, labels, pixels.
     """
@@ -49,3 +77,40 @@ def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, q
         lines.append(f"{row.name:{width}} {row.ours:>12,.4g} {row.other:>12,.4g} {row.ratio:>7.2f}  {row.unit}")
         lines.append(f"{'':{width}} {row.note}")
     say(lines)
+
+
+@benchmark.command("input")
+@click.argument("recipe", metavar="RECIPE")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.01, 60),
+    default=0.5,
+    show_default=True,
+    help="For which each stage of the input is measured.",
+)
+@in_order(recipe_options, fingerprint_option, store_options)
+@json_option
+def benchmark_input(recipe: str, seconds: float, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """How fast a recipe's input is, stage by stage, which one is the bottleneck, and whether it feeds the model.
+
+    Measured on the recipe's converted data set and through the functions that training calls, in about 20 seconds:
+    reading, augmentation, making tensors, the way to the device, each by itself; all of them together; the training
+    step with a batch at hand; and the share of its time that training with this input waits.
+
+      podline benchmark input cifar10 --root podline-root
+      podline benchmark input mnist --batch-size 1024 --set augmentation.pad=0 --json
+
+    Rates of other machines say nothing about this one: run it where you train. What to do about a slow stage is in
+    docs/input.md.
+    """
+    settings = load_settings(options)
+    with display.shown() as listener:
+        request = Request(recipe, open_store(settings.root), settings, listener)
+        chosen = Choices(**options).apply(request.recipe)
+        dataset = request.dataset(INPUT_SPEED, fingerprint)
+        spec = InputSpeedSpec(root=request.store.uri, recipe=chosen, fingerprint=dataset.fingerprint, seconds=seconds)
+        speed = perform(spec, listener, settings)
+    if as_json:
+        say_json(speed.model_dump(mode="json"))
+    else:
+        say(speed.lines())

@@ -40,7 +40,7 @@ _spec_option = click.option(
     "--spec", "spec_file", type=click.File(), help="All of it from a JSON file (- is standard input); see --show-spec."
 )
 _show_spec_option = click.option("--show-spec", is_flag=True, help="Print the spec as JSON for --spec, do nothing.")
-_fingerprint_option = click.option(
+fingerprint_option = click.option(
     "--fingerprint", help="Which data set, by the start of its fingerprint.  [default: the newest]"
 )
 
@@ -139,7 +139,7 @@ def convert(request: Request, source: str | None, beam_options: tuple[str, ...])
     )
 
 
-@_stage_command(stages.VALIDATE, _fingerprint_option)
+@_stage_command(stages.VALIDATE, fingerprint_option)
 def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
     """Every byte of a converted data set is checked against its manifest, and its splits against each other.
 
@@ -158,7 +158,7 @@ def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
     )
 
 
-@_stage_command(stages.TRAIN, recipe_options, _fingerprint_option)
+@_stage_command(stages.TRAIN, recipe_options, fingerprint_option)
 def train(request: Request, fingerprint: str | None, **changes: Any) -> stages.TrainSpec:
     """A recipe is trained on its converted data set; a run that was broken off goes on from its last checkpoint.
 
@@ -172,7 +172,7 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> stages.T
     return _train_spec(request, fingerprint, Choices(**changes))
 
 
-@_stage_command(stages.EVALUATE, recipe_options, _fingerprint_option)
+@_stage_command(stages.EVALUATE, recipe_options, fingerprint_option)
 def evaluate(request: Request, fingerprint: str | None, **changes: Any) -> stages.EvaluateSpec:
     """A trained model is judged on the test split, every example once, with 95 % intervals.
 
@@ -186,7 +186,7 @@ def evaluate(request: Request, fingerprint: str | None, **changes: Any) -> stage
     return _evaluate_spec(request, fingerprint, Choices(**changes))
 
 
-@_stage_command(stages.REPORT, recipe_options, _fingerprint_option)
+@_stage_command(stages.REPORT, recipe_options, fingerprint_option)
 def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.ReportSpec:
     """One HTML page about a run, which needs no other file: curves, mistakes, data, model, time; beside it Markdown.
 

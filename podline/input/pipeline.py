@@ -149,8 +149,14 @@ class TrainingInput(_Batches):
             end: the first batch that is not wanted any more.
             parallel_calls: how many batches may be made at once; it changes nothing but the speed.
         """
+        return self.dataset_of(self.batch, first, end, parallel_calls)
+
+    def dataset_of(
+        self, batch: Callable[[int], Arrays], first: int, end: int, parallel_calls: int | None = None
+    ) -> tf.data.Dataset:
+        """Like :meth:`dataset`, of the arrays that another function gives for a batch's number: to measure parts."""
         calls = parallel_calls or (_AUGMENTING_CALLS if self._changes else _GATHERING_CALLS)
-        return self._dataset(self.batch, self._spec(self.order.batch_size), first, end, calls)
+        return self._dataset(batch, self._spec(self.order.batch_size), first, end, calls)
 
     @property
     def _changes(self) -> bool:

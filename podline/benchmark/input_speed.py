@@ -1,0 +1,283 @@
+"""Measured in a child process, or in a notebook's: each stage of a recipe's input, and the model beside it.
+
+Every stage is measured by itself, on the same batches of the real data set, and through the very functions that
+training calls:
+
+========= ===========================================================================================================
+disk      what reading takes longer when the operating system has just been told to forget the files' pages
+read      :meth:`~podline.input.pipeline.TrainingInput.read`: records gathered from the mapped files into one array
+augment   :meth:`~podline.input.pipeline.TrainingInput.augmented`: what chance does to them
+batch     the dataset around arrays that are at hand: they become tensors of static shape, and are prefetched
+hand-over tensors that are at hand become the devices' own
+========= ===========================================================================================================
+
+*read*, *augment* and *batch* share the parallel calls of the pipeline, so the slowest of them is what to look at first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.data.manifest import Manifest, SplitInfo, read_manifest
+from podline.data.reader import SplitReader
+from podline.input.pipeline import Arrays, TrainingInput
+from podline.progress import Reporter
+from podline.stages import manifest_sha256
+from podline.storage import explained, open_store
+from podline.tool_stages import InputSpeed, InputSpeedSpec, StageSpeed
+from podline.training import devices
+from podline.training.optimizers import build_optimizer
+from podline.training.plan import FIELDS, TRAINING_SPLIT, Plan, plan_training
+from podline.training.state import TrainingState
+from podline.training.steps import TrainingSteps
+from podline.training.train import initial_model
+
+Raw = tuple[int, npt.NDArray[np.int64], Arrays]
+Take = Callable[[int], Arrays]
+
+# A model waits for less than this share of its time: it is fed.
+_HARDLY = 0.05
+_MOST_BATCHES = 64
+_LEAST_BATCHES = 2
+_ENDLESS = 2**40
+# More than a pipeline has under way: what was made before the clock ran is not counted.
+_UNDER_WAY = 8
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of an input pipeline as functions, so that each can be measured, or exchanged, by itself.
+
+    Attributes:
+        read: the epoch, the ids and the records of a batch, by the batch's number.
+        augment: what chance makes of them.
+        batch: a dataset of tensors from a function from numbers to arrays.
+        hand_over: the devices' batches from such a dataset.
+    """
+
+    read: Callable[[int], Raw]
+    augment: Callable[[Raw], Arrays]
+    batch: Callable[[Take], tf.data.Dataset]
+    hand_over: Callable[[tf.data.Dataset], Iterable[Any]]
+
+    def made(self, number: int) -> Arrays:
+        """A batch as training gets it."""
+        return self.augment(self.read(number))
+
+
+def stages_of(source: TrainingInput, strategy: tf.distribute.Strategy) -> Stages:
+    """The stages of a recipe's input."""
+
+    def handed_over(dataset: tf.data.Dataset) -> Iterator[Any]:
+        to_devices = tf.function(
+            lambda batch: strategy.run(lambda mine: tf.nest.map_structure(tf.identity, mine), args=(batch,)),
+            autograph=False,
+        )
+        for batch in strategy.experimental_distribute_dataset(dataset):
+            there = to_devices(batch)
+            # Copies to a device are made while Python goes on; a value that comes back comes after them.
+            strategy.experimental_local_results(there["label"])[-1].numpy()
+            yield there
+
+    return Stages(
+        read=source.read,
+        augment=lambda raw: source.augmented(*raw),
+        batch=lambda take: source.dataset_of(take, 0, _ENDLESS),
+        hand_over=handed_over,
+    )
+
+
+def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
+    """Measures the input of a recipe, and the model beside it.
+
+    Args:
+        spec: the recipe, the data set, how long.
+        reporter: is told of progress.
+
+    Raises:
+        StoreError: there is no such data set, or it cannot be read.
+        SettingsError: the recipe does not fit the data set.
+        ArtifactError: the data set is not what its manifest says.
+    """
+    store = open_store(spec.root)
+    manifest_sha256(store, spec.dataset_folder)
+    manifest = read_manifest(store, spec.dataset_folder)
+    folder = store.path(spec.dataset_folder)
+    plan = plan_training(spec.recipe, manifest)
+    source = TrainingInput(
+        SplitReader(folder, manifest, TRAINING_SPLIT),
+        manifest,
+        FIELDS,
+        order=plan.order,
+        augmentation=spec.recipe.augmentation,
+    )
+    with source.explained():
+        return _measured(spec, reporter, manifest, folder, plan, stages_of(source, devices.choose_strategy()))
+
+
+def _measured(
+    spec: InputSpeedSpec, reporter: Reporter, manifest: Manifest, folder: Path, plan: Plan, stages: Stages
+) -> InputSpeed:
+    started, size = time.monotonic(), spec.recipe.batch_size
+    split = manifest.split(TRAINING_SPLIT)
+    say = _Progress(reporter)
+    say("reading")
+    disk, read, raws = _reading(stages, split, folder, plan, spec.seconds)
+    say("augmenting")
+    augment = _timed(lambda: (stages.augment(raw) for raw in itertools.cycle(raws)), spec.seconds)
+    held = stages.augment(raws[0])
+    say("making tensors")
+    batch = _timed(lambda: stages.batch(lambda _number: held), spec.seconds)
+    say("handing over")
+    tensors = tf.data.Dataset.from_tensors({name: tf.constant(held[name]) for name in FIELDS}).repeat()
+    hand_over = _timed(lambda: stages.hand_over(tensors), spec.seconds)
+    say("the whole pipeline")
+    together = _timed(lambda: stages.batch(lambda number: stages.made(number % len(raws))), spec.seconds)
+    say("the model")
+    step, waiting = _Beside(spec, manifest, plan, stages, held, len(raws)).measure(2 * spec.seconds)
+    say("done")
+    took = {"read": read, "augment": augment, "batch": batch, "hand-over": hand_over}
+    first = took | {"disk": disk}
+    return InputSpeed(
+        seconds=time.monotonic() - started,
+        recipe=spec.recipe.name,
+        dataset=spec.dataset_folder,
+        batch_size=size,
+        devices=devices.describe(devices.choose_strategy()),
+        stages=tuple(_speed(name, seconds, size) for name, seconds in took.items()),
+        disk=_speed("disk", disk, size),
+        bottleneck=slowest(took if _fits_in_memory(split) else first),
+        first_pass_bottleneck=slowest(first),
+        together=size / together,
+        first_pass=size / (together + disk),
+        model=size / step,
+        waiting=waiting,
+        feeds=waiting < _HARDLY,
+    )
+
+
+_ABOUT = {
+    "disk": "the first pass only: pages that are not in memory yet",
+    "read": "records gathered from the mapped files into one array",
+    "augment": "what chance does to each image",
+    "batch": "the array becomes a tensor and is prefetched",
+    "hand-over": "the tensor becomes the device's",
+}
+
+
+def slowest(seconds: Mapping[str, float]) -> str:
+    """The name of what takes longest."""
+    return max(seconds, key=lambda name: seconds[name])
+
+
+def _speed(name: str, seconds: float, batch_size: int) -> StageSpeed:
+    return StageSpeed(
+        name=name, about=_ABOUT[name], milliseconds=1000 * seconds, examples_per_second=batch_size / seconds
+    )
+
+
+class _Progress:
+    """Tells of the parts of a measurement."""
+
+    _parts = 6
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter, self._done = reporter, 0
+
+    def __call__(self, part: str) -> None:
+        self._reporter.progress(self._done, self._parts, f"parts: {part}")
+        self._done += 1
+
+
+def _reading(
+    stages: Stages, split: SplitInfo, folder: Path, plan: Plan, seconds: float
+) -> tuple[float, float, Sequence[Raw]]:
+    """Seconds that the disk adds to a batch, seconds to read one whose pages are in memory, and some batches."""
+    plan.order.batch(0)  # An epoch's permutation is made once, by whoever asks first.
+    _forget([folder / shard.file for shard in split.shards])
+    raws: list[Raw] = []
+    most = max(_LEAST_BATCHES, min(_MOST_BATCHES, plan.order.steps_per_epoch))
+    started = time.perf_counter()
+    while len(raws) < _LEAST_BATCHES or (len(raws) < most and time.perf_counter() - started < seconds):
+        raws.append(stages.read(len(raws)))
+    cold = (time.perf_counter() - started) / len(raws)
+    warm = _timed(lambda: (stages.read(number) for number in itertools.cycle(range(len(raws)))), seconds)
+    return max(cold - warm, _TICK), warm, raws
+
+
+# What a clock can tell apart: a stage that does nothing takes this long, so that rates stay finite.
+_TICK = 1e-7
+
+
+def _timed(batches: Callable[[], Iterable[object]], seconds: float) -> float:
+    """Mean seconds for a batch, over a stretch of time; the first batches come before the clock runs."""
+    iterator = iter(batches())
+    for _ in range(_LEAST_BATCHES):
+        next(iterator)
+    count, started = 0, time.perf_counter()
+    while count < _LEAST_BATCHES or time.perf_counter() - started < seconds:
+        next(iterator)
+        count += 1
+    return max((time.perf_counter() - started) / count, _TICK)
+
+
+def _forget(files: Iterable[Path]) -> None:
+    """Asks the operating system to drop what it keeps of files; what a process has mapped it keeps all the same."""
+    for file in files:
+        with explained("read", file):
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)  # What is not on the disk yet cannot be dropped.
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def _fits_in_memory(split: SplitInfo) -> bool:
+    """Whether the operating system can keep all of a split's pages, with room for everything else."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return sum(shard.bytes for shard in split.shards) < memory / 2
+
+
+class _Beside:
+    """The model, first with a batch that is always there, then with the input: one graph for both."""
+
+    def __init__(
+        self, spec: InputSpeedSpec, manifest: Manifest, plan: Plan, stages: Stages, held: Arrays, batches: int
+    ) -> None:
+        self._stages, self._held, self._batches = stages, held, batches
+        self._with_input = False
+        recipe = spec.recipe
+        model, strategy = initial_model(recipe, manifest), devices.choose_strategy()
+        with strategy.scope():
+            state = TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
+        self._steps = TrainingSteps(strategy, state, plan.schedule, recipe, stages.batch(self._take))
+
+    def _take(self, number: int) -> Arrays:
+        return self._stages.made(number % self._batches) if self._with_input else self._held
+
+    def measure(self, seconds: float) -> tuple[float, float]:
+        """Seconds of a step whose batch is there; the share of its time that training waits for the input."""
+        self._steps.advance(_LEAST_BATCHES)
+        alone, _ = self._stretch(seconds)
+        self._with_input = True
+        self._steps.advance(_UNDER_WAY)
+        _, waiting = self._stretch(seconds)
+        return alone, waiting
+
+    def _stretch(self, seconds: float) -> tuple[float, float]:
+        steps, took, waited = 0, 0.0, 0.0
+        while steps < _LEAST_BATCHES or took < seconds:
+            part = self._steps.advance(_LEAST_BATCHES)
+            steps, took, waited = steps + part.steps, took + part.seconds, waited + part.waiting
+        return max((took - waited) / steps, _TICK), waited / took

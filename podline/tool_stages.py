@@ -1,0 +1,160 @@
+"""The stages beside the chain, as data: they measure, draw and search, and change nothing that the chain made.
+
+Importing this module registers them with those of :mod:`podline.stages`. They run like any other stage, so an error
+keeps its class, progress is shown, and no process of the command line or of a flow imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from podline.data.manifest import dataset_folder
+from podline.frozen import Frozen
+from podline.recipes.settings import Recipe
+from podline.reporting.figures import percent, rate
+from podline.stages import STAGES, Result, Spec, Stage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class RecipeSpec(Spec):
+    """What the tools have in common: a recipe and the data set that it is for."""
+
+    recipe: Recipe
+    fingerprint: str
+
+    @property
+    def dataset_folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.recipe.dataset, self.fingerprint)
+
+
+class InputSpeedSpec(RecipeSpec):
+    """How fast each stage of a recipe's input pipeline is on this machine, and the model beside it."""
+
+    seconds: float = Field(default=0.5, gt=0, le=60, description="for which each stage is measured")
+
+
+class StageSpeed(Frozen):
+    """A stage of the input pipeline, measured by itself.
+
+    Attributes:
+        name: ``disk``, ``read``, ``augment``, ``batch`` or ``hand-over``.
+        about: what it does.
+        milliseconds: for a batch.
+        examples_per_second: if it were the only stage.
+    """
+
+    name: str
+    about: str
+    milliseconds: float
+    examples_per_second: float
+
+
+class InputSpeed(Result):
+    """How fast the input of a recipe is, stage by stage, and whether it feeds the model. Rates are in examples/s.
+
+    Attributes:
+        recipe: its name.
+        dataset: the data set's folder in the store.
+        batch_size: examples in a batch.
+        devices: what the model was measured on.
+        stages: in the order in which a batch passes through them; ``disk`` is paid in the first pass over the data only
+            (as long as memory can hold them), so it stands apart.
+        disk: what the first pass adds to ``read``: the pages are not in memory yet.
+        bottleneck: the slowest of the stages.
+        first_pass_bottleneck: the same in the first pass.
+        together: the whole pipeline, its stages side by side as in training, with nobody who uses the batches.
+        first_pass: the same in the first pass.
+        model: the training step with a batch that is at hand.
+        waiting: share of the time for which training with this input waited for it, 0…1.
+        feeds: whether the model hardly waits (less than 5 % of the time).
+    """
+
+    recipe: str
+    dataset: str
+    batch_size: int
+    devices: str
+    stages: tuple[StageSpeed, ...]
+    disk: StageSpeed
+    bottleneck: str
+    first_pass_bottleneck: str
+    together: float
+    first_pass: float
+    model: float
+    waiting: float
+    feeds: bool
+
+    def __str__(self) -> str:
+        """A table and a verdict."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """A table and a verdict, as lines for a terminal."""
+        row = "{:10} {:>12} {:>11}   {}".format
+        rows = [row("stage", "examples/s", "ms a batch", f"{self.recipe}, batches of {self.batch_size}")]
+        for stage in (self.disk, *self.stages):
+            mark = " ← the bottleneck" if stage.name == self.bottleneck else ""
+            about = f"{stage.about}{mark}"
+            rows.append(row(stage.name, rate(stage.examples_per_second), f"{stage.milliseconds:.3f}", about))
+        rows.append(row("together", rate(self.together), self._milliseconds(self.together), "the whole pipeline"))
+        about = f"the training step on {self.devices}, its batch at hand"
+        rows.append(row("model", rate(self.model), self._milliseconds(self.model), about))
+        return [*rows, "", *self._verdict()]
+
+    def table(self) -> pd.DataFrame:
+        """One row for each stage, for the whole pipeline and for the model."""
+        import pandas as pd  # noqa: PLC0415 (the command line does without it)
+
+        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._all()]
+        table = pd.DataFrame(rows).set_index("name")
+        table["bottleneck"] = [name == self.bottleneck for name in table.index]
+        return table
+
+    def _repr_html_(self) -> str:
+        return f"{self.table().to_html()}<p>{'<br>'.join(self._verdict())}</p>"
+
+    def _all(self) -> list[StageSpeed]:
+        whole = [("together", self.together), ("model", self.model)]
+        added = [
+            StageSpeed(name=name, about="", milliseconds=1000 * self.batch_size / speed, examples_per_second=speed)
+            for name, speed in whole
+        ]
+        return [self.disk, *self.stages, *added]
+
+    def _milliseconds(self, speed: float) -> str:
+        return f"{1000 * self.batch_size / speed:.3f}"
+
+    def _verdict(self) -> list[str]:
+        compared = f"{rate(self.together)} examples/s vs {rate(self.model)} that the model takes"
+        feeds = "The input feeds the model" if self.feeds else "The input does not feed the model"
+        lines = [
+            f"The bottleneck of the input is {self.bottleneck}.",
+            f"{feeds}: {compared}; training waits for input {percent(self.waiting)} of its time.",
+        ]
+        if self.first_pass_bottleneck != self.bottleneck:
+            enough = "which is enough as well" if self.first_pass > self.model else "which is not enough"
+            lines.append(
+                f"In the first pass over the data the bottleneck is {self.first_pass_bottleneck}: "
+                f"{rate(self.first_pass)} examples/s, {enough}."
+            )
+        if not self.feeds:
+            lines.append(_ADVICE[self.bottleneck])
+        return lines
+
+
+_ADVICE = {
+    "disk": "The data do not fit into memory and the disk is slow: put the store on a faster one.",
+    "read": "Reading is slow though the data are in memory: other processes may be using the cores or the memory.",
+    "augment": "Augmentation is slow: use less of it, larger batches do not help; or give the input more cores.",
+    "batch": "Turning arrays into tensors is slow, which grows with the bytes of a batch: read fewer fields.",
+    "hand-over": "The way to the device is slow, which grows with the bytes of a batch: keep pixels uint8.",
+}
+
+INPUT_SPEED = Stage(
+    "benchmark", InputSpeedSpec, InputSpeed, "podline.benchmark.input_speed:run", "podline.stages:find_nothing"
+)
+STAGES.update({stage.name: stage for stage in (INPUT_SPEED,)})

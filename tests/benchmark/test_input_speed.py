@@ -1,0 +1,150 @@
+"""The benchmark of the input: whichever stage is slow is the one that is named."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline import notebook
+from podline.benchmark import input_speed
+from podline.data.reader import SplitReader
+from podline.errors import StoreError
+from podline.input import pipeline
+from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.tool_stages import InputSpeed
+
+# So much longer than anything that the small data set's stages do, that no hiccup of the machine makes up for it.
+SLOW = 0.1
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear"),
+    batch_size=8,
+    duration=Duration(steps=30),
+    augmentation=AugmentationSettings(flip=True),
+)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    publish_dataset(root)
+    return root
+
+
+def measure(root: Path) -> InputSpeed:
+    return notebook.benchmark_input(RECIPE, str(root), seconds=0.02)
+
+
+def slowed(function: Any) -> Any:
+    def wait_and_call(*arguments: Any, **keywords: Any) -> Any:
+        time.sleep(SLOW)
+        return function(*arguments, **keywords)
+
+    return wait_and_call
+
+
+def test_a_slow_reader_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SplitReader, "gather", slowed(SplitReader.gather))
+    found = measure(root)
+    assert (found.bottleneck, found.first_pass_bottleneck) == ("read", "read")
+    assert not found.feeds
+    assert found.waiting > 0.5
+
+
+def test_a_slow_augmentation_is_named_and_advice_given(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "augment", slowed(pipeline.augment))
+    found = measure(root)
+    assert (found.bottleneck, found.first_pass_bottleneck) == ("augment", "augment")
+    assert found.waiting > 0.5
+    text = str(found)
+    assert "The bottleneck of the input is augment." in text
+    assert "does not feed the model" in text
+    assert "Augmentation is slow" in text
+    [augment] = [stage for stage in found.stages if stage.name == "augment"]
+    assert augment.milliseconds >= 1000 * SLOW
+    assert augment.examples_per_second <= 8 / SLOW
+
+
+def slow_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    def wait(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        with tf.control_dependencies([tf.py_function(lambda: time.sleep(SLOW), [], [])]):
+            return {name: tf.identity(value) for name, value in batch.items()}
+
+    return dataset.map(wait)
+
+
+def slow_hand_over(batches: Any) -> Iterator[Any]:
+    for batch in batches:
+        time.sleep(SLOW)
+        yield batch
+
+
+def _with_slow_batch(stages: input_speed.Stages) -> input_speed.Stages:
+    return replace(stages, batch=lambda take: slow_batches(stages.batch(take)))
+
+
+def _with_slow_hand_over(stages: input_speed.Stages) -> input_speed.Stages:
+    return replace(stages, hand_over=lambda dataset: slow_hand_over(stages.hand_over(dataset)))
+
+
+def _with_slow_disk(stages: input_speed.Stages) -> input_speed.Stages:
+    seen: set[int] = set()
+
+    def read(number: int) -> input_speed.Raw:
+        time.sleep(0 if number in seen else SLOW)
+        seen.add(number)
+        return stages.read(number)
+
+    return replace(stages, read=read)
+
+
+@pytest.mark.parametrize(
+    ("change", "bottleneck", "first_pass"),
+    [
+        (_with_slow_batch, "batch", "batch"),
+        (_with_slow_hand_over, "hand-over", "hand-over"),
+        (_with_slow_disk, None, "disk"),
+    ],
+)
+def test_any_other_slow_stage_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch, change: Any, bottleneck: str | None, first_pass: str
+) -> None:
+    stages_of = input_speed.stages_of
+    monkeypatch.setattr(input_speed, "stages_of", lambda *given: change(stages_of(*given)))
+    found = measure(root)
+    assert found.first_pass_bottleneck == first_pass
+    assert found.bottleneck == bottleneck or (bottleneck is None and found.bottleneck != "disk")
+    assert f"bottleneck is {first_pass}" in str(found) or f"the input is {first_pass}" in str(found)
+
+
+def test_data_that_memory_cannot_hold_come_from_the_disk_in_every_pass(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages_of = input_speed.stages_of
+    monkeypatch.setattr(input_speed, "stages_of", lambda *given: _with_slow_disk(stages_of(*given)))
+    monkeypatch.setattr(input_speed, "_fits_in_memory", lambda _split: False)
+    assert measure(root).bottleneck == "disk"
+
+
+def test_a_notebook_gets_a_table(root: Path) -> None:
+    found = measure(root)
+    assert found.dataset == f"datasets/sample/{FINGERPRINT}"
+    table = found.table()
+    assert list(table.index) == ["disk", "read", "augment", "batch", "hand-over", "together", "model"]
+    assert table["bottleneck"].to_dict() == {name: name == found.bottleneck for name in table.index}
+    assert min(table["examples_per_second"]) > 0
+    assert "<table" in found._repr_html_()
+    assert InputSpeed.model_validate_json(found.model_dump_json()) == found
+
+
+def test_without_a_data_set_it_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="make one with `podline convert sample"):
+        measure(tmp_path)
