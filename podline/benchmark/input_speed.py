@@ -36,11 +36,10 @@ from podline.stages import manifest_sha256
 from podline.storage import explained, open_store
 from podline.tool_stages import InputSpeed, InputSpeedSpec, StageSpeed
 from podline.training import devices
-from podline.training.optimizers import build_optimizer
-from podline.training.plan import FIELDS, TRAINING_SPLIT, Plan, plan_training
-from podline.training.state import TrainingState
+from podline.training.objective import objective_of
+from podline.training.plan import TRAINING_SPLIT, Plan, plan_training
+from podline.training.run import initial_state
 from podline.training.steps import TrainingSteps
-from podline.training.train import initial_model
 
 Raw = tuple[int, npt.NDArray[np.int64], Arrays]
 Take = Callable[[int], Arrays]
@@ -117,7 +116,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     source = TrainingInput(
         SplitReader(folder, manifest, TRAINING_SPLIT),
         manifest,
-        FIELDS,
+        objective_of(spec.recipe).fields,
         order=plan.order,
         augmentation=spec.recipe.augmentation,
     )
@@ -139,7 +138,7 @@ def _measured(
     say("making tensors")
     batch = _timed(lambda: stages.batch(lambda _number: held), spec.seconds)
     say("handing over")
-    tensors = tf.data.Dataset.from_tensors({name: tf.constant(held[name]) for name in FIELDS}).repeat()
+    tensors = tf.data.Dataset.from_tensors({name: tf.constant(held[name]) for name in held}).repeat()
     hand_over = _timed(lambda: stages.hand_over(tensors), spec.seconds)
     say("the whole pipeline")
     together = _timed(lambda: stages.batch(lambda number: stages.made(number % len(raws))), spec.seconds)
@@ -258,10 +257,15 @@ class _Beside:
         self._stages, self._held, self._batches = stages, held, batches
         self._with_input = False
         recipe = spec.recipe
-        model, strategy = initial_model(recipe, manifest), devices.choose_strategy()
-        with strategy.scope():
-            state = TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
-        self._steps = TrainingSteps(strategy, state, plan.schedule, recipe, stages.batch(self._take))
+        state = initial_state(recipe, manifest)
+        self._steps = TrainingSteps(
+            devices.choose_strategy(),
+            state,
+            plan.schedule,
+            objective_of(recipe),
+            stages.batch(self._take),
+            recipe.batch_size,
+        )
 
     def _take(self, number: int) -> Arrays:
         return self._stages.made(number % self._batches) if self._with_input else self._held

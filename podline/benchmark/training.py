@@ -20,12 +20,13 @@ from podline.recipes import registry
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.storage import open_store
 from podline.training.devices import choose_strategy
+from podline.training.objective import objective_of
 from podline.training.optimizers import build_optimizer
-from podline.training.plan import FIELDS, TRAINING_SPLIT
+from podline.training.plan import TRAINING_SPLIT
+from podline.training.run import initial_model
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import TrainingSteps
-from podline.training.train import initial_model
 
 _LEARNING_RATE = 0.05
 # More than either side is ever asked for.
@@ -114,14 +115,17 @@ def _recipe(batch_size: int) -> Recipe:
 def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.data.Dataset:
     reader = SplitReader(open_store(root).path(folder), manifest, TRAINING_SPLIT)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
-    batches = TrainingInput(reader, manifest, FIELDS, order=order, augmentation=recipe.augmentation)
+    batches = TrainingInput(
+        reader, manifest, objective_of(recipe).fields, order=order, augmentation=recipe.augmentation
+    )
     return batches.dataset(0, _MANY_STEPS)
 
 
 def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> TrainingSteps:
     state = TrainingState(initial_model(recipe, manifest), build_optimizer(recipe.optimizer), recipe.ema_decay)
     schedule = build_schedule(recipe.schedule, _MANY_STEPS, _MANY_STEPS, recipe.batch_size)
-    return TrainingSteps(choose_strategy(), state, schedule, recipe, _input(recipe, manifest, root, folder))
+    batches = _input(recipe, manifest, root, folder)
+    return TrainingSteps(choose_strategy(), state, schedule, objective_of(recipe), batches, recipe.batch_size)
 
 
 def _fit(

@@ -22,8 +22,10 @@ from podline.progress import Reporter
 from podline.stages import EvaluateResult, EvaluateSpec, TrainSpec, complete, manifest_sha256
 from podline.storage import Store, open_store
 from podline.training.export import load_model
-from podline.training.plan import FIELDS, TRAINING_SPLIT
-from podline.training.train import SPEC, initial_model
+from podline.training.objective import objective_of
+from podline.training.plan import TRAINING_SPLIT
+from podline.training.run import initial_model
+from podline.training.train import SPEC
 
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
 # matrices that all larger batches share. In pairs, a logit has the same bits whatever the batch size (seen on CPUs).
@@ -70,9 +72,10 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
 def _evaluation(spec: EvaluateSpec, store: Store, manifest: Manifest, reporter: Reporter) -> Evaluation:
     recipe = _training(spec, store).recipe
     folder, batch_size = store.path(spec.dataset_folder), max(_SMALLEST_BATCH, spec.batch_size)
-    judged = EvaluationInput(SplitReader(folder, manifest, spec.split), manifest, FIELDS, batch_size=batch_size)
+    fields = objective_of(recipe).fields
+    judged = EvaluationInput(SplitReader(folder, manifest, spec.split), manifest, fields, batch_size=batch_size)
     seen = EvaluationInput(
-        SplitReader(folder, manifest, TRAINING_SPLIT), manifest, FIELDS, batch_size=batch_size, examples=judged.count
+        SplitReader(folder, manifest, TRAINING_SPLIT), manifest, fields, batch_size=batch_size, examples=judged.count
     )
     news = _News(reporter, 2 * judged.count + seen.count)
     # First of all, as in training: it sets the seeds that its weights are drawn from.

@@ -24,6 +24,8 @@ _EXAMPLES_NAMED = 8
 class StopOnDivergence(Hook):
     """Ends the run at the first loss that is not a finite number. Comes first: nothing of such a stretch is kept."""
 
+    reads = ("loss",)
+
     def __init__(self, order: TrainingOrder) -> None:
         self._order = order
 
@@ -76,6 +78,8 @@ class RunClock(Hook):
 
 class WriteMetrics(Hook):
     """A line for every stretch."""
+
+    reads = ("loss", "correct")
 
     def __init__(
         self,

@@ -16,11 +16,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.errors import PreemptedError
+from podline.errors import PreemptedError, SettingsError
 
 Series = Mapping[str, npt.NDArray[np.float32]]
 
@@ -68,7 +69,13 @@ class Stretch(Part):
 
 
 class Hook(ABC):
-    """Something to be done between the stretches."""
+    """Something to be done between the stretches.
+
+    Attributes:
+        reads: the quantities of a step that it looks at in ``stretch.series``; see :func:`require_keys`.
+    """
+
+    reads: ClassVar[tuple[str, ...]] = ()
 
     def next_stop(self, step: int) -> int:  # noqa: ARG002 (for those that want a stop of their own)
         """The first step after ``step`` at which this hook wants the loop to come back; never, unless it says so."""
@@ -77,6 +84,21 @@ class Hook(ABC):
     @abstractmethod
     def after(self, stretch: Stretch) -> None:
         """Called at every stop, whichever hook wanted it."""
+
+
+def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
+    """Makes sure, before the first step, that no hook looks for what no step tells.
+
+    Raises:
+        SettingsError: one does.
+    """
+    for hook in hooks:
+        for key in hook.reads:
+            if key not in provided:
+                raise SettingsError(
+                    f"the hook {type(hook).__name__} reads {key!r} vs {', '.join(provided)} that a step tells; "
+                    "leave the hook out, or have the objective measure it"
+                )
 
 
 def next_multiple(step: int, every: int) -> int:

@@ -15,8 +15,6 @@ from podline.training.schedules import Schedule, build_schedule
 
 TRAINING_SPLIT = "train"
 EVALUATION_SPLIT = "test"
-# What the model and its loss read of a record.
-FIELDS = ("image", "label")
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,18 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from podline.recipes.settings import Recipe
+from podline.input.pipeline import MASK
 from podline.training.loop import Part
-from podline.training.losses import cross_entropy
+from podline.training.objective import IMAGE, Batch, Objective
 from podline.training.schedules import Schedule
 from podline.training.state import TrainingState
 
-Batch = dict[str, tf.Tensor]
 Series = dict[str, tf.TensorArray]
+
+
+def provided(objective: Objective) -> tuple[str, ...]:
+    """The names of what each step tells: ``loss``, that of the batch with the model's penalties, and the measures."""
+    return ("loss", *objective.measured)
 
 
 class TrainingSteps:
@@ -37,11 +41,12 @@ class TrainingSteps:
         strategy: tf.distribute.Strategy,
         state: TrainingState,
         schedule: Schedule,
-        recipe: Recipe,
+        objective: Objective,
         batches: tf.data.Dataset,
+        batch_size: int,
     ) -> None:
         self._strategy, self._state, self._schedule = strategy, state, schedule
-        self._batch_size, self._smoothing = recipe.batch_size, recipe.label_smoothing
+        self._objective, self._batch_size = objective, batch_size
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
         self._iterator: Any = iter(strategy.experimental_distribute_dataset(batches))
@@ -73,7 +78,7 @@ class TrainingSteps:
                 tf.constant(0),
                 tf.constant(0.0),
                 tf.constant(0.0, tf.float64),
-                {name: tf.TensorArray(tf.float32, size=count, element_shape=()) for name in ("loss", "correct")},
+                {name: tf.TensorArray(tf.float32, size=count, element_shape=()) for name in provided(self._objective)},
             ],
             parallel_iterations=1,
         )
@@ -104,26 +109,22 @@ class TrainingSteps:
                 return batch, self._now() - asked
 
     def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """One step of one replica: its share of the loss, and how many of its first guesses were right."""
+        """One step of one replica: its share of the loss and of the measures."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
-            logits = model(batch["image"], training=True)
-            losses = cross_entropy(batch["label"], logits, self._smoothing)
-            loss = tf.reduce_sum(losses) / self._batch_size
+            outputs = model(batch[IMAGE], training=True)
+            terms = self._objective.terms(batch, outputs)
+            loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()]) / self._batch_size
             if model.losses:
                 loss += tf.add_n(model.losses) / replicas
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
         self._state.optimizer.apply(gradients, model.trainable_variables)
-        return {"loss": loss, "correct": tf.reduce_sum(_correct(batch["label"], logits))}
+        measures = self._objective.measures(batch, outputs)
+        return {"loss": loss, **{name: tf.reduce_sum(value) for name, value in measures.items()}}
 
 
 def _python_clock() -> tf.Tensor:
     return tf.ensure_shape(tf.numpy_function(time.perf_counter, [], tf.float64), ())
-
-
-def _correct(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """1 where the largest logit is the label's, else 0; float32, shape (n,)."""
-    return tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == tf.cast(labels, tf.int32), tf.float32)
 
 
 class Score(NamedTuple):
@@ -136,8 +137,8 @@ class Score(NamedTuple):
 class ScoringSteps:
     """Scores a model on padded batches: each example counts once, the padding not at all."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model) -> None:
-        self._strategy, self._model = strategy, model
+    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model, objective: Objective) -> None:
+        self._strategy, self._model, self._objective = strategy, model, objective
         self._one = tf.function(self._sums, autograph=False)
 
     def score(self, batches: tf.data.Dataset, news: Callable[[int], bool]) -> Score | None:
@@ -163,7 +164,7 @@ class ScoringSteps:
         return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
 
     def _step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
-        mask, labels = batch["mask"], batch["label"]
-        logits = self._model(batch["image"], training=False)
-        losses = cross_entropy(labels, logits)
-        return tf.reduce_sum(losses * mask), tf.reduce_sum(_correct(labels, logits) * mask), tf.reduce_sum(mask)
+        mask, outputs = batch[MASK], self._model(batch[IMAGE], training=False)
+        losses = tf.add_n(list(self._objective.terms(batch, outputs).values()))
+        correct = self._objective.measures(batch, outputs)["correct"]
+        return tf.reduce_sum(losses * mask), tf.reduce_sum(correct * mask), tf.reduce_sum(mask)

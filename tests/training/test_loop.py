@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from podline.errors import PreemptedError
-from podline.training.loop import Hook, Part, Stretch, next_multiple, run_loop, stop_on_sigterm
+from podline.errors import PreemptedError, SettingsError
+from podline.training.loop import Hook, Part, Stretch, next_multiple, require_keys, run_loop, stop_on_sigterm
 
 
 class Device:
@@ -123,3 +123,13 @@ def test_outside_the_main_thread_signals_are_left_alone():
     thread.start()
     thread.join()
     assert answers == [(False, before)]
+
+
+class Picky(Recorder):
+    reads = ("loss", "depth")
+
+
+def test_a_hook_that_reads_what_no_step_tells_is_refused_by_name():
+    require_keys([Recorder(), Picky()], ("loss", "correct", "depth"))
+    with pytest.raises(SettingsError, match=r"the hook Picky reads 'depth' vs loss, correct that a step tells"):
+        require_keys([Recorder(), Picky()], ("loss", "correct"))

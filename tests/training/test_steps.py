@@ -13,6 +13,7 @@ from podline.models.build import build_model
 from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
 from podline.training import devices
 from podline.training.losses import cross_entropy
+from podline.training.objective import Classification, objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.schedules import Schedule, build_schedule
 from podline.training.state import TrainingState, set_weights, weights
@@ -55,6 +56,7 @@ RECIPE = Recipe(
     label_smoothing=0.1,
     ema_decay=0.7,
 )
+OBJECTIVE = objective_of(RECIPE)
 
 
 def schedule() -> Schedule:
@@ -72,7 +74,7 @@ def fresh_state(settings: ModelSettings = RECIPE.model, decay: float = RECIPE.em
 
 
 def steps_of(state: TrainingState, first: int = 0) -> TrainingSteps:
-    return TrainingSteps(tf.distribute.get_strategy(), state, schedule(), RECIPE, dataset(batches()[first:]))
+    return TrainingSteps(tf.distribute.get_strategy(), state, schedule(), OBJECTIVE, dataset(batches()[first:]), BATCH)
 
 
 def equal(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> bool:
@@ -156,7 +158,7 @@ def test_waiting_for_input_is_seen_by_either_clock(clock):
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # or a batch would come while the last is worked on
     source = dataset(batches()).map(slowed).with_options(options)
-    steps = TrainingSteps(tf.distribute.get_strategy(), fresh_state(), schedule(), RECIPE, source)
+    steps = TrainingSteps(tf.distribute.get_strategy(), fresh_state(), schedule(), OBJECTIVE, source, BATCH)
     part = steps.advance(STEPS)
     assert 0.05 * STEPS <= part.waiting < part.seconds
 
@@ -200,7 +202,7 @@ def test_scoring_counts_each_example_once_and_the_padding_not_at_all():
     mask = (np.arange(2 * BATCH) < 11).astype(np.float32)
     padded = tf.data.Dataset.from_tensors(batch | {"mask": mask})
     logits = model(batch["image"][:11], training=False)
-    scoring = ScoringSteps(tf.distribute.get_strategy(), model)
+    scoring = ScoringSteps(tf.distribute.get_strategy(), model, Classification())
     score = scoring.score(padded, lambda batches: True)
     assert score is not None
     assert score.accuracy == pytest.approx(np.mean(np.argmax(logits, 1) == batch["label"][:11]), abs=0)

@@ -1,0 +1,235 @@
+"""A training run's parts, put together: model and state, steps, hooks, evaluation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+
+from podline.data.manifest import Manifest
+from podline.data.reader import SplitReader
+from podline.errors import PreemptedError
+from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.models.build import build_model
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.stages import TrainSpec
+from podline.storage import Store
+from podline.training import devices
+from podline.training.checkpoints import CheckpointFolder
+from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
+from podline.training.loop import Hook, Part, require_keys, run_loop
+from podline.training.metrics_log import EvaluationLine, MetricsLog, StepsLine, read_metrics
+from podline.training.objective import Classification, Objective
+from podline.training.optimizers import build_optimizer
+from podline.training.pace import Paced
+from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, Plan
+from podline.training.state import TrainingState
+from podline.training.steps import ScoringSteps, TrainingSteps, provided
+from podline.training.tensorboard import EventFile
+
+_NEWS_SECONDS = 1.0
+
+
+def initial_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
+    """The recipe's model with the weights that training begins with; sets this process's seeds."""
+    devices.prepare(recipe.seed, deterministic=recipe.deterministic)
+    with devices.choose_strategy().scope():
+        return _build(recipe, manifest)
+
+
+def _build(recipe: Recipe, manifest: Manifest) -> keras.Model:
+    split = manifest.split(TRAINING_SPLIT)
+    height, width, channels = manifest.image_shape
+    return build_model(
+        recipe.model, (height, width, channels), len(manifest.class_names), split.mean, split.std, recipe.seed
+    )
+
+
+def initial_state(recipe: Recipe, manifest: Manifest) -> TrainingState:
+    """The state that training begins with."""
+    model = initial_model(recipe, manifest)
+    with devices.choose_strategy().scope():
+        return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the parts of a run share.
+
+    Attributes:
+        spec: what is trained on what.
+        store: where.
+        manifest: of the data set.
+        splits: its readers, by the splits' names.
+        plan: the run in steps.
+        objective: what is trained for.
+        state: everything that training changes.
+        log: ``metrics.jsonl``.
+        reporter: is told of progress.
+        asked_to_stop: whether the process was asked to end.
+    """
+
+    spec: TrainSpec
+    store: Store
+    manifest: Manifest
+    splits: dict[str, SplitReader]
+    plan: Plan
+    objective: Objective
+    state: TrainingState
+    log: MetricsLog
+    reporter: Reporter
+    asked_to_stop: Callable[[], bool]
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is trained, and how."""
+        return self.spec.recipe
+
+    @property
+    def checkpoints(self) -> CheckpointFolder:
+        """The run's checkpoints."""
+        return CheckpointFolder(self.store, self.spec.folder, self.spec.digest())
+
+    def train_from(self, step: int, clock: RunClock) -> None:
+        """Takes the steps that are left, with all that happens between them.
+
+        Raises:
+            PreemptedError: the process was asked to end; what was done is saved.
+            SettingsError: a hook looks for what no step tells.
+        """
+        lines = read_metrics(self.log.path)
+        with EventFile(self.store.path(f"{self.spec.folder}/tensorboard"), lines) as board:
+
+            def write(line: StepsLine | EvaluationLine) -> None:
+                self.log.write(line)
+                board.write(line)
+
+            evaluate = Evaluate(Scoring(self).line, write, self.plan)
+            if not any(isinstance(line, EvaluationLine) and line.step == step for line in lines):
+                evaluate.at(step)
+            if self.asked_to_stop():
+                raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
+            if step == self.plan.total_steps:
+                return
+            self.reporter.progress(step, self.plan.total_steps, "steps")
+            self._loop(step, self._hooks(evaluate, write, clock))
+
+    def _hooks(
+        self, evaluate: Evaluate, write: Callable[[StepsLine | EvaluationLine], None], clock: RunClock
+    ) -> list[Hook]:
+        """What happens between the stretches, in this order; :mod:`podline.training.hooks` says why in this one."""
+        recipe = self.recipe
+        return [
+            StopOnDivergence(self.plan.order),
+            clock,
+            WriteMetrics(write, self.plan, recipe.summary_steps, clock),
+            evaluate,
+            SaveCheckpoints(
+                self.checkpoints,
+                self.state.snapshot,
+                self.log.mark,
+                every_steps=recipe.checkpoint_steps,
+                every_minutes=recipe.checkpoint_minutes,
+                clock=clock,
+            ),
+        ]
+
+    def _loop(self, step: int, hooks: list[Hook]) -> None:
+        require_keys(hooks, provided(self.objective))
+        batches = self.batches()
+        with batches.explained():
+            steps = self.steps(batches, step)
+            run_loop(
+                Paced(steps.advance, self.reporter.pace).advance,
+                step,
+                self.plan.total_steps,
+                hooks=hooks,
+                news=self._news,
+                asked_to_stop=self.asked_to_stop,
+            )
+
+    def batches(self) -> TrainingInput:
+        """The run's input."""
+        return TrainingInput(
+            self.splits[TRAINING_SPLIT],
+            self.manifest,
+            self.objective.fields,
+            order=self.plan.order,
+            augmentation=self.recipe.augmentation,
+        )
+
+    def steps(self, batches: TrainingInput, step: int) -> TrainingSteps:
+        """The run's steps on the device, from ``step`` on."""
+        strategy = devices.choose_strategy()
+        advice = devices.batch_advice(
+            self.recipe.batch_size, strategy.num_replicas_in_sync, tpu=devices.describe(strategy).endswith("tpu")
+        )
+        if advice:
+            self.reporter.warn(advice)
+        self.reporter.log("turning the training step into a graph")
+        dataset = batches.dataset(step, self.plan.total_steps)
+        steps = TrainingSteps(strategy, self.state, self.plan.schedule, self.objective, dataset, self.recipe.batch_size)
+        self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
+        return steps
+
+    def _news(self, step: int, part: Part) -> None:
+        examples = part.steps * self.recipe.batch_size
+        self.reporter.progress(
+            step,
+            self.plan.total_steps,
+            "steps",
+            {
+                "loss": float(np.mean(part.series["loss"])),
+                "accuracy": float(np.sum(part.series["correct"])) / examples,
+                "examples/s": examples / part.seconds,
+                "learning_rate": self.plan.schedule.at(step - 1),
+                "waiting": part.waiting / part.seconds,
+            },
+        )
+
+
+class Scoring:
+    """The evaluation of a run on its test split."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._batches = EvaluationInput(
+            run.splits[EVALUATION_SPLIT],
+            run.manifest,
+            run.objective.fields,
+            batch_size=run.recipe.evaluation_batch_size,
+        )
+        self._dataset = self._batches.dataset()
+        self._steps = ScoringSteps(devices.choose_strategy(), run.state.evaluated, Classification())
+
+    def line(self, step: int) -> EvaluationLine | None:
+        """Evaluates the state after ``step`` steps; None if the process is asked to end meanwhile."""
+        run = self._run
+        started = told = time.monotonic()
+
+        def news(_batch: int) -> bool:
+            nonlocal told
+            if time.monotonic() - told > _NEWS_SECONDS:
+                run.reporter.progress(step, run.plan.total_steps, "steps")
+                told = time.monotonic()
+            return not run.asked_to_stop()
+
+        with self._batches.explained():
+            score = self._steps.score(self._dataset, news)
+        if score is None:
+            return None
+        run.reporter.log(f"step {step}: {EVALUATION_SPLIT} loss {score.loss:.4f}, accuracy {score.accuracy:.2%}")
+        return EvaluationLine(
+            step=step,
+            epoch=run.plan.epoch(step),
+            split=EVALUATION_SPLIT,
+            examples=self._batches.count,
+            loss=score.loss,
+            accuracy=score.accuracy,
+            seconds=time.monotonic() - started,
+            time=time.time(),
+        )
