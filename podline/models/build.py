@@ -148,6 +148,7 @@ class LayerMaker:
         seed = _seed_of_layer(self.seed, name)
         match layer:
             case Convolution():
+                he_normal: Any = keras.initializers.HeNormal(seed)
                 return keras.layers.Conv2D(
                     layer.filters,
                     layer.kernel,
@@ -155,7 +156,7 @@ class LayerMaker:
                     padding="same",
                     data_format=data_format,
                     use_bias=layer.bias,
-                    kernel_initializer=keras.initializers.HeNormal(seed),
+                    kernel_initializer=he_normal,
                     kernel_regularizer=self._regulariser(layer),
                     name=name,
                 )
@@ -208,9 +209,10 @@ class LayerMaker:
             case Dropout():
                 return keras.layers.Dropout(layer.rate, seed=seed, name=name)
             case Dense():
+                glorot: Any = keras.initializers.GlorotUniform(seed)
                 return keras.layers.Dense(
                     layer.units,
-                    kernel_initializer=keras.initializers.GlorotUniform(seed),
+                    kernel_initializer=glorot,
                     kernel_regularizer=self._regulariser(layer),
                     dtype="float32",
                     name=name,
