@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from podline.data.order import TrainingOrder
 from podline.errors import DivergenceError
@@ -19,6 +20,7 @@ from podline.training.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.training.plan import Plan
 
 _EXAMPLES_NAMED = 8
+_BLOCK = "gradient_norm/"
 
 
 class StopOnDivergence(Hook):
@@ -79,7 +81,7 @@ class RunClock(Hook):
 class WriteMetrics(Hook):
     """A line for every stretch."""
 
-    reads = ("loss", "correct")
+    reads = ("loss", "correct", "gradient_norm")
 
     def __init__(
         self,
@@ -101,9 +103,15 @@ class WriteMetrics(Hook):
             StepsLine(
                 step=stretch.step,
                 epoch=self._plan.epoch(stretch.step),
-                loss=float(np.mean(losses, dtype=np.float64)),
+                loss=_mean(losses),
                 accuracy=float(np.sum(stretch.series["correct"], dtype=np.float64)) / examples,
                 learning_rate=self._plan.schedule.at(stretch.step - 1),
+                gradient_norm=_mean(stretch.series["gradient_norm"]),
+                gradient_norms={
+                    name.removeprefix(_BLOCK): _mean(values)
+                    for name, values in stretch.series.items()
+                    if name.startswith(_BLOCK)
+                },
                 examples_per_second=examples / stretch.seconds,
                 waiting=stretch.waiting / stretch.seconds,
                 seconds=self._clock.read().training,
@@ -111,6 +119,10 @@ class WriteMetrics(Hook):
                 losses=tuple(losses.tolist()),
             )
         )
+
+
+def _mean(values: npt.NDArray[np.float32]) -> float:
+    return float(np.mean(values, dtype=np.float64))
 
 
 class Evaluate(Hook):

@@ -35,6 +35,9 @@ class StepsLine(Frozen):
         loss: mean of ``losses``.
         accuracy: share of the stretch's examples, as augmented, that the model got right while it learned from them.
         learning_rate: of the stretch's last step.
+        gradient_norm: Euclidean norm of the gradient of a step, summed over the replicas and not yet bounded by
+            ``clip_norm``; mean over the stretch's steps.
+        gradient_norms: the same of each block of layers.
         examples_per_second: over the stretch.
         waiting: share of the stretch's time in which the device waited for input, 0…1.
         seconds: time spent in training steps so far, over all starts of the run.
@@ -48,6 +51,8 @@ class StepsLine(Frozen):
     loss: float
     accuracy: float
     learning_rate: float
+    gradient_norm: float
+    gradient_norms: dict[str, float]
     examples_per_second: float
     waiting: float
     seconds: float

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from podline.input.pipeline import MASK
+from podline.training.gradients import TOTAL, GradientNorms
 from podline.training.loop import Part
 from podline.training.objective import IMAGE, Batch, Objective
 from podline.training.schedules import Schedule
@@ -23,10 +24,16 @@ from podline.training.state import TrainingState
 
 Series = dict[str, tf.TensorArray]
 
+_NORMS = "gradient norms"
+
 
 def provided(objective: Objective) -> tuple[str, ...]:
-    """The names of what each step tells: ``loss``, that of the batch with the model's penalties, and the measures."""
-    return ("loss", *objective.measured)
+    """The names of what each step tells.
+
+    ``loss``, that of the batch with the model's penalties; ``gradient_norm``, beside which there is one for each block
+    of the model (:mod:`podline.training.gradients`); and the measures.
+    """
+    return ("loss", TOTAL, *objective.measured)
 
 
 class TrainingSteps:
@@ -47,6 +54,7 @@ class TrainingSteps:
     ) -> None:
         self._strategy, self._state, self._schedule = strategy, state, schedule
         self._objective, self._batch_size = objective, batch_size
+        self._norms = GradientNorms(state.model.trainable_variables)
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
         self._iterator: Any = iter(strategy.experimental_distribute_dataset(batches))
@@ -60,6 +68,7 @@ class TrainingSteps:
         before = time.perf_counter()
         series, waiting = self._many(self._iterator, tf.constant(count, tf.int32))
         arrays = {name: values.numpy() for name, values in series.items()}
+        arrays |= self._norms.series(arrays.pop(_NORMS))
         return Part(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
 
     def _take(self, iterator: Any, count: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
@@ -71,6 +80,7 @@ class TrainingSteps:
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
             return index + 1, outputs["loss"], waiting + waited, written
 
+        shapes = {"loss": (), **dict.fromkeys(self._objective.measured, ()), _NORMS: self._norms.shape}
         _, _, waiting, series = tf.while_loop(
             lambda index, *_: index < count,
             body,
@@ -78,14 +88,14 @@ class TrainingSteps:
                 tf.constant(0),
                 tf.constant(0.0),
                 tf.constant(0.0, tf.float64),
-                {name: tf.TensorArray(tf.float32, size=count, element_shape=()) for name in provided(self._objective)},
+                {name: tf.TensorArray(tf.float32, count, element_shape=shape) for name, shape in shapes.items()},
             ],
             parallel_iterations=1,
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
     def _one(self, batch: Any) -> dict[str, tf.Tensor]:
-        """One step over all replicas: a float32 scalar for each quantity."""
+        """One step over all replicas: float32 values of each quantity."""
         optimizer = self._state.optimizer
         optimizer.learning_rate = self._schedule.in_graph(tf.convert_to_tensor(optimizer.iterations))
         outputs = self._strategy.run(self._replica_step, args=(batch,))
@@ -109,7 +119,7 @@ class TrainingSteps:
                 return batch, self._now() - asked
 
     def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """One step of one replica: its share of the loss and of the measures."""
+        """One step of one replica: its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         with tf.GradientTape() as tape:
             outputs = model(batch[IMAGE], training=True)
@@ -120,7 +130,12 @@ class TrainingSteps:
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
         self._state.optimizer.apply(gradients, model.trainable_variables)
         measures = self._objective.measures(batch, outputs)
-        return {"loss": loss, **{name: tf.reduce_sum(value) for name, value in measures.items()}}
+        return {
+            "loss": loss,
+            **{name: tf.reduce_sum(value) for name, value in measures.items()},
+            # All replicas have the same, and what they return is summed.
+            _NORMS: self._norms.of(gradients) / replicas,
+        }
 
 
 def _python_clock() -> tf.Tensor:

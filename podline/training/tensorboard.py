@@ -20,7 +20,7 @@ from podline.training.metrics_log import EvaluationLine, StepsLine
 
 # TensorBoard takes any file with "tfevents" in its name; one file for the whole run, whatever broke it off.
 _FILE = "events.out.tfevents.0.podline"
-_TRAINING = ("loss", "accuracy", "learning_rate", "examples_per_second", "waiting")
+_TRAINING = ("loss", "accuracy", "learning_rate", "gradient_norm", "examples_per_second", "waiting")
 _EVALUATION = ("loss", "accuracy")
 
 
@@ -71,5 +71,8 @@ class EventFile:
 
 def _event(line: StepsLine | EvaluationLine) -> Event:
     group, names = ("train", _TRAINING) if isinstance(line, StepsLine) else (line.split, _EVALUATION)
-    values = [Summary.Value(tag=f"{group}/{name}", simple_value=getattr(line, name)) for name in names]
+    figures = {name: getattr(line, name) for name in names}
+    if isinstance(line, StepsLine):
+        figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
+    values = [Summary.Value(tag=f"{group}/{name}", simple_value=figure) for name, figure in figures.items()]
     return Event(wall_time=line.time, step=line.step, summary=Summary(value=values))

@@ -12,7 +12,7 @@ from podline.data.manifest import Manifest, Quarantined, ShardInfo, SourceFile, 
 from podline.data.records import layout_of
 from podline.data.sources.source import Feature
 from podline.evaluation.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
-from podline.recipes.settings import ModelSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages import (
     ConvertResult,
     ConvertSpec,
@@ -71,7 +71,10 @@ def finished_run(
 
 def _recipe() -> Recipe:
     return Recipe(
-        name="cifar10", dataset="cifar10", model=ModelSettings(kind="resnet"), augmentation={"pad": 4, "flip": True}
+        name="cifar10",
+        dataset="cifar10",
+        model=ModelSettings(kind="resnet"),
+        augmentation=AugmentationSettings(pad=4, flip=True),
     )
 
 
@@ -160,6 +163,8 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
                 loss=loss,
                 accuracy=float(np.clip(1 - loss / 2.4 + 0.02 * random.standard_normal(), 0, 1)),
                 learning_rate=0.4 * min(step / 260, (1320 - step) / 1060),
+                gradient_norm=float(np.hypot(loss, 2 * loss)),
+                gradient_norms={"stem": loss, "classifier": 2 * loss},
                 examples_per_second=1850 + 60 * random.standard_normal(),
                 waiting=abs(0.02 * random.standard_normal()),
                 seconds=step * 0.07,

@@ -15,6 +15,8 @@ def steps_line(step: int, *losses: float) -> StepsLine:
         loss=float(np.mean(losses)),
         accuracy=0.5,
         learning_rate=0.1,
+        gradient_norm=5.0,
+        gradient_norms={"stem": 3.0, "classifier": 4.0},
         examples_per_second=100.0,
         waiting=0.01,
         seconds=1.5,

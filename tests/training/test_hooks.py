@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from small_dataset import publish_dataset
 from podline.errors import DivergenceError
 from podline.recipes.settings import Duration, Recipe
 from podline.training import hooks
-from podline.training.checkpoints import Clock
+from podline.training.checkpoints import Arrays, Clock
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
 from podline.training.loop import Stretch
 from podline.training.metrics_log import LogMark
@@ -29,7 +30,14 @@ def plan(tmp_path_factory) -> Plan:
 
 
 def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
-    series = {"loss": np.array(losses, np.float32), "correct": np.full(len(losses), 2, np.float32)}
+    norms = np.arange(len(losses), dtype=np.float32)
+    series = {
+        "loss": np.array(losses, np.float32),
+        "correct": np.full(len(losses), 2, np.float32),
+        "gradient_norm": 5 * norms,
+        "gradient_norm/stem": 3 * norms,
+        "gradient_norm/classifier": 4 * norms,
+    }
     return Stretch(series, seconds=0.5 * len(losses), waiting=0.1 * len(losses), step=step, last=last)
 
 
@@ -55,6 +63,7 @@ def test_a_line_of_metrics_says_what_the_stretch_was(plan):
     [line] = lines
     assert (line.step, line.epoch, line.losses, line.loss) == (9, 1.5, (1.0, 2.0, 6.0), 3.0)
     assert line.accuracy == 6 / 24
+    assert (line.gradient_norm, line.gradient_norms) == (5.0, {"stem": 3.0, "classifier": 4.0}), "means of 0, 1 and 2"
     assert line.learning_rate == plan.schedule.at(8), "the rate that the last step was taken with"
     assert line.examples_per_second == pytest.approx(24 / 1.5)
     assert line.waiting == pytest.approx(0.2)
@@ -82,7 +91,7 @@ class Folder:
         self.saved.append(step)
 
 
-def saver(folder: Folder, arrays=dict, minutes: float = 1e6) -> SaveCheckpoints:
+def saver(folder: Folder, arrays: Callable[[], Arrays] = dict, minutes: float = 1e6) -> SaveCheckpoints:
     clock = RunClock(Clock(), time.monotonic())
     return SaveCheckpoints(folder, arrays, lambda: MARK, every_steps=6, every_minutes=minutes, clock=clock)  # type: ignore[arg-type]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import keras
 import numpy as np
@@ -42,7 +43,7 @@ def batches() -> list[dict[str, np.ndarray]]:
 
 
 def dataset(batches: list[dict[str, np.ndarray]]) -> tf.data.Dataset:
-    columns = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+    columns: Any = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
     return tf.data.Dataset.from_tensor_slices(columns)
 
 
@@ -85,7 +86,7 @@ def test_the_inner_loop_does_what_single_steps_by_the_book_do():
     state, book = fresh_state(RESNET), fresh_state(RESNET)
     part = steps_of(state).advance(STEPS)
     assert book.average is not None
-    losses, averages = [], {variable.path: variable.numpy() for variable in book.average.variables}
+    losses, norms, averages = [], [], {variable.path: variable.numpy() for variable in book.average.variables}
     for number, batch in enumerate(batches()):
         book.optimizer.learning_rate = schedule().at(number)
         with tf.GradientTape() as tape:
@@ -94,7 +95,9 @@ def test_the_inner_loop_does_what_single_steps_by_the_book_do():
             loss = tf.reduce_mean(tf.keras.losses.categorical_crossentropy(targets, logits, from_logits=True))
             kernel = book.model.get_layer("classifier").kernel
             loss += 1e-2 * tf.reduce_sum(kernel**2)
-        book.optimizer.apply(tape.gradient(loss, book.model.trainable_variables), book.model.trainable_variables)
+        gradients = tape.gradient(loss, book.model.trainable_variables)
+        norms.append(float(tf.linalg.global_norm(gradients)))
+        book.optimizer.apply(gradients, book.model.trainable_variables)
         losses.append(float(loss))
         rate = 1 - min(0.7, (2 + number) / (11 + number))
         for variable in book.model.variables:
@@ -102,6 +105,7 @@ def test_the_inner_loop_does_what_single_steps_by_the_book_do():
                 averages[variable.path] += (variable.numpy() - averages[variable.path]) * rate
     # Two orders of the same float32 operations; a forgotten term or a wrong rate is off by more than 1e-3.
     np.testing.assert_allclose(part.series["loss"], losses, rtol=2e-5)
+    np.testing.assert_allclose(part.series["gradient_norm"], norms, rtol=1e-3)
     for ours, theirs in zip(state.model.variables, book.model.variables, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-3, atol=2e-5)
     assert state.average is not None
@@ -206,5 +210,7 @@ def test_scoring_counts_each_example_once_and_the_padding_not_at_all():
     score = scoring.score(padded, lambda batches: True)
     assert score is not None
     assert score.accuracy == pytest.approx(np.mean(np.argmax(logits, 1) == batch["label"][:11]), abs=0)
-    assert score.loss == pytest.approx(float(np.mean(cross_entropy(batch["label"][:11], logits))), rel=1e-5)
+    assert score.loss == pytest.approx(
+        float(np.mean(cross_entropy(tf.constant(batch["label"][:11]), logits))), rel=1e-5
+    )
     assert scoring.score(padded, lambda batches: False) is None

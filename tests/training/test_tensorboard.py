@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -14,7 +15,8 @@ from podline.training.tensorboard import EventFile
 
 def events(folder: Path) -> list[Event]:
     [file] = folder.iterdir()
-    return [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(file))]
+    records: Any = tf.data.TFRecordDataset(str(file))
+    return [Event.FromString(record.numpy()) for record in records]
 
 
 def test_a_file_begun_again_holds_the_lines_that_are_left_at_the_times_they_were_written(tmp_path: Path):
@@ -29,7 +31,11 @@ def test_a_file_begun_again_holds_the_lines_that_are_left_at_the_times_they_were
     assert [(event.step, event.wall_time) for event in rest] == [(2, kept[0].time), (4, kept[0].time)]
     values = {value.tag: value.simple_value for value in rest[1].summary.value}
     assert values["train/loss"] == 3.0
-    assert values.keys() == {f"train/{name}" for name in tensorboard._TRAINING}
+    assert values["train/gradient_norm/classifier"] == 4.0
+    assert values.keys() == {
+        *(f"train/{name}" for name in tensorboard._TRAINING),
+        *(f"train/gradient_norm/{block}" for block in ("stem", "classifier")),
+    }
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
