@@ -88,24 +88,31 @@ class CifarParameters(BaseModel):
         description="The peak of the schedule; 0: as the recipe says.",
         json_schema_extra=_place(7),
     )
+    schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = Field(
+        default=_AS_WRITTEN,
+        title="Schedule",
+        description="How the learning rate changes. Plateau lowers it when validation stalls, and needs examples to be "
+        "held out for that: validation_share=0.1 under the other values.",
+        json_schema_extra=_place(8),
+    )
     model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
         default=_AS_WRITTEN,
         title="Model",
         description="The kind of network.",
-        json_schema_extra=_place(8),
+        json_schema_extra=_place(9),
     )
     seed: int = Field(
         default=-1,
         ge=-1,
         title="Seed",
         description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
-        json_schema_extra=_place(9),
+        json_schema_extra=_place(10),
     )
     assignments: tuple[str, ...] = Field(
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like augmentation.cutout=8.",
-        json_schema_extra=_place(10),
+        json_schema_extra=_place(11),
     )
     workers: int = Field(
         default=0,
@@ -113,13 +120,13 @@ class CifarParameters(BaseModel):
         le=1024,
         title="Conversion workers",
         description="Processes that write shards; 0: the worker's setting. The bytes are the same for any number.",
-        json_schema_extra=_place(11),
+        json_schema_extra=_place(12),
     )
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
         description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
-        json_schema_extra=_place(12),
+        json_schema_extra=_place(13),
     )
 
     @model_validator(mode="after")
@@ -143,6 +150,7 @@ class CifarParameters(BaseModel):
             examples=self.examples or None,
             batch_size=self.batch_size or None,
             learning_rate=self.learning_rate or None,
+            schedule=None if self.schedule == _AS_WRITTEN else self.schedule,
             seed=None if self.seed < 0 else self.seed,
             model=None if self.model == _AS_WRITTEN else self.model,
             assignments=self.assignments,

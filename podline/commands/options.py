@@ -55,6 +55,7 @@ recipe_options = in_order(
     click.option("--examples", type=int, help="… or so many examples; give one of the three."),
     click.option("--batch-size", type=int, help="Examples in a step."),
     click.option("--learning-rate", type=float, help="The peak of the schedule."),
+    click.option("--schedule", help="constant, exponential, cosine, one_cycle or plateau; see docs/schedules.md."),
     click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
     click.option("--model", help="linear, resnet or mobilenetv2."),
     click.option(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 UInt64 = npt.NDArray[np.uint64]
+Ids = npt.NDArray[np.int64]
 
 
 def _mix(values: UInt64) -> UInt64:
@@ -60,21 +61,36 @@ def permutation(seed: int, purpose: str, epoch: int, count: int) -> npt.NDArray[
     return np.argsort(random_bits(seed, purpose, epoch, np.arange(count)), kind="stable")
 
 
+def held_out(seed: int, count: int, share: float) -> Ids:
+    """The ids, ascending, of a part of ``count`` examples that is not trained on: those with the lowest draws."""
+    return np.sort(permutation(seed, "validation", 0, count)[: round(share * count)])
+
+
 class TrainingOrder:
     """The batches of a training run: each epoch is a fresh permutation, and its incomplete last batch is left out.
 
     Attributes:
-        count: examples in the split.
+        count: examples that are trained on.
         batch_size: examples in a batch, over all replicas.
         seed: the run's seed.
+        ids: the examples' ids in their split, ascending, int64 (count,).
     """
 
-    def __init__(self, count: int, batch_size: int, seed: int) -> None:
-        if not 0 < batch_size <= count:
+    def __init__(self, count: int, batch_size: int, seed: int, without: Ids | None = None) -> None:
+        """The order of a run.
+
+        Args:
+            count: examples in the split.
+            batch_size: examples in a batch, over all replicas.
+            seed: the run's seed.
+            without: ids that are not trained on.
+        """
+        self.ids = np.arange(count) if without is None else np.delete(np.arange(count), without)
+        self.count, self.batch_size, self.seed = len(self.ids), batch_size, seed
+        if not 0 < batch_size <= self.count:
             raise ValueError(
-                f"batch_size={batch_size} vs {count} examples: a batch needs from 1 to all of the examples"
+                f"batch_size={batch_size} vs {self.count} examples: a batch needs from 1 to all of the examples"
             )
-        self.count, self.batch_size, self.seed = count, batch_size, seed
         self._latest = (-1, np.empty(0, np.int64))
 
     @property
@@ -90,5 +106,5 @@ class TrainingOrder:
         epoch, place = divmod(step, self.steps_per_epoch)
         latest = self._latest
         if latest[0] != epoch:
-            self._latest = latest = (epoch, permutation(self.seed, "order", epoch, self.count))
+            self._latest = latest = (epoch, self.ids[permutation(self.seed, "order", epoch, self.count)])
         return epoch, latest[1][place * self.batch_size : (place + 1) * self.batch_size]

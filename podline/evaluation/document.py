@@ -89,7 +89,7 @@ class Evaluation(Frozen):
         trained: the model's figures on the split.
         untrained: the same network with the weights that training began with, on the same split.
         seen: the trained model on examples it was trained on (without augmentation): the first ``seen.examples``
-            records of the training split, as many as the split that is judged has at most.
+            records that were trained on, as many as the split that is judged has at most.
         guessing: the accuracy of always naming the split's most frequent class, and the range that chance spreads it
             over, see :func:`podline.evaluation.intervals.guessing_interval`.
         better_than_guessing: the sanity check: the trained model's top-1 accuracy lies above that interval.

@@ -23,7 +23,7 @@ from podline.stages import EvaluateResult, EvaluateSpec, TrainSpec, complete, ma
 from podline.storage import Store, open_store
 from podline.training.export import load_model
 from podline.training.objective import objective_of
-from podline.training.plan import TRAINING_SPLIT
+from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.run import initial_model
 from podline.training.train import SPEC
 
@@ -75,7 +75,11 @@ def _evaluation(spec: EvaluateSpec, store: Store, manifest: Manifest, reporter: 
     fields = objective_of(recipe).fields
     judged = EvaluationInput(SplitReader(folder, manifest, spec.split), manifest, fields, batch_size=batch_size)
     seen = EvaluationInput(
-        SplitReader(folder, manifest, TRAINING_SPLIT), manifest, fields, batch_size=batch_size, examples=judged.count
+        SplitReader(folder, manifest, TRAINING_SPLIT),
+        manifest,
+        fields,
+        batch_size=batch_size,
+        ids=plan_training(recipe, manifest).order.ids[: judged.count],
     )
     news = _News(reporter, 2 * judged.count + seen.count)
     # First of all, as in training: it sets the seeds that its weights are drawn from.

@@ -165,23 +165,23 @@ class TrainingInput(_Batches):
 
 @dataclass(frozen=True)
 class EvaluationInput(_Batches):
-    """Every record of a split once, in order; the last batch is padded, and a mask tells the padding from examples.
+    """Records of a split, each once, in order; the last batch is padded, and a mask tells the padding from examples.
 
     Attributes:
         reader: the split.
         manifest: of the data set.
         fields: the fields that are needed.
         batch_size: examples in a batch, padding included.
-        examples: how many of the first records to take; all of them by default.
+        ids: which records to take, int64 (n,); all of them by default.
     """
 
     batch_size: int
-    examples: int = -1
+    ids: npt.NDArray[np.int64] | None = None
 
     @property
     def count(self) -> int:
         """How many examples there are."""
-        return len(self.reader) if self.examples < 0 else min(self.examples, len(self.reader))
+        return len(self.reader) if self.ids is None else len(self.ids)
 
     @property
     def batches(self) -> int:
@@ -191,7 +191,8 @@ class EvaluationInput(_Batches):
     def batch(self, number: int) -> Arrays:
         """Batch ``number`` (from 0): the fields, and ``mask``, float32: 1 for an example, 0 for padding."""
         positions = np.arange(number * self.batch_size, (number + 1) * self.batch_size)
-        arrays = self._gather(np.minimum(positions, self.count - 1))
+        padded = np.minimum(positions, self.count - 1)
+        arrays = self._gather(padded if self.ids is None else self.ids[padded])
         return arrays | {MASK: (positions < self.count).astype(np.float32)}
 
     def dataset(self) -> tf.data.Dataset:

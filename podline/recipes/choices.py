@@ -23,6 +23,7 @@ class Choices(Frozen):
         examples: or so many examples: at most one of the three.
         batch_size: examples in a step.
         learning_rate: the peak of the schedule.
+        schedule: the kind of schedule.
         seed: of all that is left to chance.
         model: the kind of network.
         assignments: ``path=value``, the value as JSON or as a plain word.
@@ -33,6 +34,7 @@ class Choices(Frozen):
     examples: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
+    schedule: str | None = None
     seed: int | None = None
     model: str | None = None
     assignments: tuple[str, ...] = Field(default=(), description="any other value")
@@ -54,6 +56,7 @@ class Choices(Frozen):
             "duration": self._durations() or None,
             "batch_size": self.batch_size,
             "schedule.learning_rate": self.learning_rate,
+            "schedule.kind": self.schedule,
             "seed": self.seed,
             "model.kind": self.model,
         }

@@ -58,7 +58,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         *branches, leaf = path.split(".")
         place = document
         for branch in branches:
-            place[branch] = place[branch] or {}
+            place[branch] = place.get(branch) or {}
             place = place[branch]
         if branches and leaf in Part.model_fields and _is_duration(place):
             place.clear()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -88,25 +89,61 @@ class OptimizerSettings(Frozen):
     clip_norm: float | None = Field(default=None, gt=0)
 
 
+class PlateauSettings(Frozen):
+    """When the learning rate is lowered because validation stalls.
+
+    Attributes:
+        metric: what must fall: the validation ``loss``, or ``error`` (1 - accuracy).
+        factor: the rate is multiplied by this …
+        patience: … after so many evaluations in a row without an improvement.
+        least: an evaluation is an improvement if it is at least this share below the best one so far.
+        floor: the rate is never lowered below this share of the peak.
+        cooldown: evaluations after a lowering that are not counted as stalled.
+    """
+
+    metric: Literal["loss", "error"] = "loss"
+    factor: float = Field(default=0.3, gt=0, lt=1)
+    patience: int = Field(default=2, ge=1)
+    least: float = Field(default=0.01, ge=0, lt=1)
+    floor: float = Field(default=0.001, ge=0, lt=1)
+    cooldown: int = Field(default=0, ge=0)
+
+
 class ScheduleSettings(Frozen):
     """The learning rate as a function of the step.
 
     Attributes:
         kind: ``constant``; ``exponential`` (times ``decay`` every ``decay_every``); ``cosine`` (to ``final`` of the
-            peak at the end); ``one_cycle`` (up for ``warmup``, then linearly down to ``final`` of the peak).
+            peak at the end); ``one_cycle`` (up for ``warmup``, then linearly down to ``final`` of the peak);
+            ``plateau`` (constant until validation stalls, see ``plateau``).
         learning_rate: the peak.
         warmup: a linear rise from zero before the schedule proper; for ``one_cycle`` the rise itself.
         final: share of the peak that is left at the end of ``cosine`` and ``one_cycle``.
         decay: the factor of ``exponential``.
         decay_every: how often ``exponential`` applies it.
+        plateau: when ``plateau`` lowers the rate, and by how much; None for the other kinds.
     """
 
-    kind: Literal["constant", "exponential", "cosine", "one_cycle"] = "cosine"
+    kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"] = "cosine"
     learning_rate: float = Field(default=0.1, gt=0)
     warmup: Part = Part(steps=0)
     final: float = Field(default=0.0, ge=0, le=1)
     decay: float = Field(default=0.97, gt=0, le=1)
     decay_every: Part = Part(epochs=1)
+    plateau: PlateauSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plateau_has_settings(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("kind") == "plateau" and values.get("plateau") is None:
+            return {**values, "plateau": PlateauSettings()}
+        return values
+
+    @model_validator(mode="after")
+    def _settings_have_a_plateau(self) -> ScheduleSettings:
+        if self.plateau and self.kind != "plateau":
+            raise ValueError(f"kind={self.kind} has no use for plateau; give kind=plateau, or plateau=null")
+        return self
 
 
 class AugmentationSettings(Frozen):
@@ -132,7 +169,9 @@ class Recipe(Frozen):
         batch_size: examples in a step, over all replicas.
         duration: how long to train.
         ema_decay: average of weights per step that evaluation uses; 0 is off.
-        evaluate_every: how often the test split is evaluated during training; None only at the end.
+        validation_share: this share of the training split is held out, never trained on and evaluated during training;
+            0 is none, and then the test split is. What decides by an evaluation needs one.
+        evaluate_every: how often there is an evaluation during training; None only at the end.
         checkpoint_steps: a checkpoint at least every so many steps …
         checkpoint_minutes: … and at least every so many minutes.
         seed: of weights, order, augmentation and dropout.
@@ -151,9 +190,19 @@ class Recipe(Frozen):
     augmentation: AugmentationSettings = AugmentationSettings()
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
+    validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
     evaluate_every: Duration | None = Duration(epochs=1)
     checkpoint_steps: int = Field(default=500, ge=1)
     checkpoint_minutes: float = Field(default=5.0, gt=0)
     summary_steps: int = Field(default=20, ge=1)
     seed: int = Field(default=0, ge=0)
     deterministic: bool = False
+
+    @model_validator(mode="after")
+    def _decides_by_validation(self) -> Recipe:
+        if self.schedule.kind == "plateau" and not self.validation_share:
+            raise ValueError(
+                "schedule.kind=plateau vs validation_share=0: it decides by examples that are held out from training, "
+                "never by the test split; give validation_share=0.1"
+            )
+        return self

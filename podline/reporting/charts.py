@@ -310,7 +310,7 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
     if lines:
         marker = "o" if len(lines) <= 40 else None
         at = [line.step for line in lines]
-        axes.plot(at, values, color=SECOND, marker=marker, markersize=3.5, label=f"{lines[-1].split} split")
+        axes.plot(at, values, color=SECOND, marker=marker, markersize=3.5, label=lines[-1].split)
         axes.legend(loc="best")
 
 

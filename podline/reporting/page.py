@@ -43,6 +43,7 @@ def _content(facts: Facts) -> dict[str, Any]:
         "recipe_name": facts.recipe.name,
         "dataset": evaluation.dataset,
         "split": evaluation.split,
+        "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
         "finished": figures.moment(facts.events[-1].time) if facts.events else "",
         "accuracy": figures.percent(top1.value),
         "interval": figures.interval(top1),

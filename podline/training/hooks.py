@@ -89,8 +89,18 @@ class WriteMetrics(Hook):
         plan: Plan,
         every: int,
         clock: RunClock,
+        factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        self._write, self._plan, self._every, self._clock = write, plan, every, clock
+        """Lines of a run.
+
+        Args:
+            write: what is done with a line.
+            plan: the run in steps.
+            every: a line at least every so many steps.
+            clock: what the run has taken.
+            factor: what the schedule's rate was multiplied by in the latest stretch.
+        """
+        self._write, self._plan, self._every, self._clock, self._factor = write, plan, every, clock, factor
 
     def next_stop(self, step: int) -> int:
         """Every ``summary_steps``."""
@@ -105,7 +115,7 @@ class WriteMetrics(Hook):
                 epoch=self._plan.epoch(stretch.step),
                 loss=_mean(losses),
                 accuracy=float(np.sum(stretch.series["correct"], dtype=np.float64)) / examples,
-                learning_rate=self._plan.schedule.at(stretch.step - 1),
+                learning_rate=self._plan.schedule.at(stretch.step - 1) * self._factor(),
                 gradient_norm=_mean(stretch.series["gradient_norm"]),
                 gradient_norms={
                     name.removeprefix(_BLOCK): _mean(values)
@@ -126,15 +136,16 @@ def _mean(values: npt.NDArray[np.float32]) -> float:
 
 
 class Evaluate(Hook):
-    """An evaluation every so many steps, and one at the end."""
+    """An evaluation every so many steps, and one at the end; and what is decided by it."""
 
     def __init__(
         self,
         evaluate: Callable[[int], EvaluationLine | None],
         write: Callable[[EvaluationLine], None],
         plan: Plan,
+        decide: Callable[[EvaluationLine], None] = lambda _line: None,
     ) -> None:
-        self._evaluate, self._write = evaluate, write
+        self._evaluate, self._write, self._decide = evaluate, write, decide
         self._every, self._total = plan.evaluation_steps, plan.total_steps
 
     def next_stop(self, step: int) -> int:
@@ -151,6 +162,7 @@ class Evaluate(Hook):
         line = self._evaluate(step) if due else None
         if line is not None:
             self._write(line)
+            self._decide(line)
 
 
 class SaveCheckpoints(Hook):

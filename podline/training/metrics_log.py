@@ -1,6 +1,7 @@
 """``metrics.jsonl`` and ``events.jsonl``: what a run measured and what happened to it. Neither needs TensorFlow.
 
-``metrics.jsonl`` has one line for every stretch of steps and one for every evaluation, in the order in which they came.
+``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in the order in which
+they came.
 It has no gap and no repeat, whatever broke the run off: a checkpoint knows how many bytes the file had when it was
 written (and their checksum), and a run that goes on from it cuts the file back to there.
 
@@ -85,7 +86,32 @@ class EvaluationLine(Frozen):
     time: float
 
 
-MetricsLine = Annotated[StepsLine | EvaluationLine, Field(discriminator="kind")]
+class PlateauLine(Frozen):
+    """What was decided about the learning rate after an evaluation; the last one is all that a plateau remembers.
+
+    Attributes:
+        step: how many training steps the run had done.
+        value: the metric that was looked at.
+        best: the lowest so far.
+        stalled: evaluations in a row, up to this one, that were no improvement.
+        cooling: evaluations to come that are not counted as stalled.
+        lowered: whether the rate was lowered.
+        factor: what the schedule's rate is multiplied by from now on.
+        time: Unix time.
+    """
+
+    kind: Literal["plateau"] = "plateau"
+    step: int
+    value: float
+    best: float
+    stalled: int
+    cooling: int
+    lowered: bool
+    factor: float
+    time: float
+
+
+MetricsLine = StepsLine | EvaluationLine | PlateauLine
 
 EventKind = Literal[
     "started",  # training began at step 0
@@ -93,6 +119,7 @@ EventKind = Literal[
     "checkpoint_damaged",  # a checkpoint was passed over
     "preempted",  # the machine asked the run to end
     "diverged",  # the loss was no finite number
+    "rate_lowered",  # validation stalled
     "finished",  # all steps are done and the model is written
 ]
 
@@ -113,17 +140,17 @@ class EventLine(Frozen):
     message: str
 
 
-_METRICS_LINE: TypeAdapter[StepsLine | EvaluationLine] = TypeAdapter(MetricsLine)
+_METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Field(discriminator="kind")])
 
 
-def read_metrics(path: Path) -> list[StepsLine | EvaluationLine]:
+def read_metrics(path: Path) -> list[MetricsLine]:
     """The lines of a ``metrics.jsonl``; a last line without its end, which a killed process leaves, is left out.
 
     Raises:
         StoreError: it cannot be read.
         ArtifactError: a line is not what it must be.
     """
-    lines: list[StepsLine | EvaluationLine] = []
+    lines: list[MetricsLine] = []
     for number, text in _whole_lines(path):
         try:
             lines.append(_METRICS_LINE.validate_json(text))
@@ -190,7 +217,7 @@ class MetricsLog:
             self._hash = hashlib.sha256(self.path.read_bytes())
         self._bytes = length
 
-    def write(self, line: StepsLine | EvaluationLine) -> None:
+    def write(self, line: MetricsLine) -> None:
         """Appends a line."""
         data = (json.dumps(line.model_dump(mode="json"), allow_nan=False) + "\n").encode()
         with explained("write", self.path):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from podline.data.manifest import Manifest
-from podline.data.order import TrainingOrder
+from podline.data.order import TrainingOrder, held_out
 from podline.errors import ArtifactError, SettingsError
 from podline.input.augmentation import augment
 from podline.recipes.settings import Recipe
@@ -15,6 +16,8 @@ from podline.training.schedules import Schedule, build_schedule
 
 TRAINING_SPLIT = "train"
 EVALUATION_SPLIT = "test"
+# What is held out of the training split; it is no split of the data set.
+VALIDATION = "validation"
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,17 @@ class Plan:
     Attributes:
         order: which examples make which batch.
         total_steps: the length of the run.
-        evaluation_steps: the test split is evaluated every so many steps; None is only at the end.
+        evaluation_steps: there is an evaluation every so many steps; None is only at the end.
         schedule: the learning rate.
+        validation: ids of the training split that are evaluated and not trained on, int64 (n,); if there are none, the
+            test split is evaluated.
     """
 
     order: TrainingOrder
     total_steps: int
     evaluation_steps: int | None
     schedule: Schedule
+    validation: npt.NDArray[np.int64]
 
     def epoch(self, step: int) -> float:
         """Passes over the data after so many steps."""
@@ -48,22 +54,35 @@ def plan_training(recipe: Recipe, manifest: Manifest) -> Plan:
     for split in (manifest.split(TRAINING_SPLIT), manifest.split(EVALUATION_SPLIT)):
         _require_labels_in_range(manifest, split.name)
     examples = manifest.split(TRAINING_SPLIT).records
-    if recipe.batch_size > examples:
+    validation = held_out(recipe.seed, examples, recipe.validation_share)
+    if recipe.validation_share and not len(validation):
         raise SettingsError(
-            f"batch_size={recipe.batch_size} vs {examples} examples in the training split of {manifest.dataset}: "
+            f"validation_share={recipe.validation_share} vs {examples} examples in the training split of "
+            f"{manifest.dataset}: that is not one example; give a larger share"
+        )
+    left = examples - len(validation)
+    if recipe.batch_size > left:
+        without = f" ({len(validation)} are held out for validation)" if len(validation) else ""
+        raise SettingsError(
+            f"batch_size={recipe.batch_size} vs {left} examples in the training split of {manifest.dataset}{without}: "
             "a batch cannot be larger than the split; choose a smaller batch_size"
         )
     # What augmentation cannot do with images of this shape it says at the first of them, which this one stands for.
     blank = np.zeros((1, *manifest.image_shape), np.uint8)
     augment(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
-    order = TrainingOrder(examples, recipe.batch_size, recipe.seed)
+    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation)
     total = recipe.duration.in_steps(order.steps_per_epoch, recipe.batch_size)
     if not total:
         raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
     schedule = build_schedule(recipe.schedule, total, order.steps_per_epoch, recipe.batch_size)
     every = recipe.evaluate_every
     evaluation_steps = every.in_steps(order.steps_per_epoch, recipe.batch_size) if every else None
-    return Plan(order, total, evaluation_steps or None, schedule)
+    if schedule.kind == "plateau" and not evaluation_steps:
+        raise SettingsError(
+            "schedule.kind=plateau vs evaluate_every of none: it decides by evaluations during training; "
+            "give evaluate_every.epochs=1"
+        )
+    return Plan(order, total, evaluation_steps or None, schedule, validation)
 
 
 def _require_labels_in_range(manifest: Manifest, split: str) -> None:

@@ -22,11 +22,19 @@ from podline.training import devices
 from podline.training.checkpoints import CheckpointFolder
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
-from podline.training.metrics_log import EvaluationLine, MetricsLog, StepsLine, read_metrics
+from podline.training.metrics_log import (
+    EvaluationLine,
+    EventKind,
+    EventLog,
+    MetricsLine,
+    MetricsLog,
+    read_metrics,
+)
 from podline.training.objective import Classification, Objective
 from podline.training.optimizers import build_optimizer
 from podline.training.pace import Paced
-from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, Plan
+from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION, Plan
+from podline.training.plateau import Plateau
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps, provided
 from podline.training.tensorboard import EventFile
@@ -69,6 +77,7 @@ class Run:
         objective: what is trained for.
         state: everything that training changes.
         log: ``metrics.jsonl``.
+        events: ``events.jsonl``.
         reporter: is told of progress.
         asked_to_stop: whether the process was asked to end.
     """
@@ -81,6 +90,7 @@ class Run:
     objective: Objective
     state: TrainingState
     log: MetricsLog
+    events: EventLog
     reporter: Reporter
     asked_to_stop: Callable[[], bool]
 
@@ -104,11 +114,12 @@ class Run:
         lines = read_metrics(self.log.path)
         with EventFile(self.store.path(f"{self.spec.folder}/tensorboard"), lines) as board:
 
-            def write(line: StepsLine | EvaluationLine) -> None:
+            def write(line: MetricsLine) -> None:
                 self.log.write(line)
                 board.write(line)
 
-            evaluate = Evaluate(Scoring(self).line, write, self.plan)
+            plateau = Plateau(self.recipe.schedule.plateau, lines, write, self.tell)
+            evaluate = Evaluate(Scoring(self).line, write, self.plan, plateau.decide)
             if not any(isinstance(line, EvaluationLine) and line.step == step for line in lines):
                 evaluate.at(step)
             if self.asked_to_stop():
@@ -116,17 +127,22 @@ class Run:
             if step == self.plan.total_steps:
                 return
             self.reporter.progress(step, self.plan.total_steps, "steps")
-            self._loop(step, self._hooks(evaluate, write, clock))
+            self._loop(step, self._hooks(evaluate, write, clock, plateau.factor), plateau.factor)
+
+    def tell(self, event: EventKind, step: int, message: str) -> None:
+        """Says what happened, in the log and in ``events.jsonl``."""
+        self.events.write(event, step, message)
+        self.reporter.log(message)
 
     def _hooks(
-        self, evaluate: Evaluate, write: Callable[[StepsLine | EvaluationLine], None], clock: RunClock
+        self, evaluate: Evaluate, write: Callable[[MetricsLine], None], clock: RunClock, factor: Callable[[], float]
     ) -> list[Hook]:
         """What happens between the stretches, in this order; :mod:`podline.training.hooks` says why in this one."""
         recipe = self.recipe
         return [
             StopOnDivergence(self.plan.order),
             clock,
-            WriteMetrics(write, self.plan, recipe.summary_steps, clock),
+            WriteMetrics(write, self.plan, recipe.summary_steps, clock, factor),
             evaluate,
             SaveCheckpoints(
                 self.checkpoints,
@@ -138,17 +154,17 @@ class Run:
             ),
         ]
 
-    def _loop(self, step: int, hooks: list[Hook]) -> None:
+    def _loop(self, step: int, hooks: list[Hook], factor: Callable[[], float]) -> None:
         require_keys(hooks, provided(self.objective))
         batches = self.batches()
         with batches.explained():
-            steps = self.steps(batches, step)
+            steps = self.steps(batches, step, factor)
             run_loop(
                 Paced(steps.advance, self.reporter.pace).advance,
                 step,
                 self.plan.total_steps,
                 hooks=hooks,
-                news=self._news,
+                news=lambda done, part: self._news(done, part, factor()),
                 asked_to_stop=self.asked_to_stop,
             )
 
@@ -162,8 +178,8 @@ class Run:
             augmentation=self.recipe.augmentation,
         )
 
-    def steps(self, batches: TrainingInput, step: int) -> TrainingSteps:
-        """The run's steps on the device, from ``step`` on."""
+    def steps(self, batches: TrainingInput, step: int, factor: Callable[[], float] = lambda: 1.0) -> TrainingSteps:
+        """The run's steps on the device, from ``step`` on; ``factor`` is what the schedule's rate is multiplied by."""
         strategy = devices.choose_strategy()
         advice = devices.batch_advice(
             self.recipe.batch_size, strategy.num_replicas_in_sync, tpu=devices.describe(strategy).endswith("tpu")
@@ -172,11 +188,13 @@ class Run:
             self.reporter.warn(advice)
         self.reporter.log("turning the training step into a graph")
         dataset = batches.dataset(step, self.plan.total_steps)
-        steps = TrainingSteps(strategy, self.state, self.plan.schedule, self.objective, dataset, self.recipe.batch_size)
+        steps = TrainingSteps(
+            strategy, self.state, self.plan.schedule, self.objective, dataset, self.recipe.batch_size, factor
+        )
         self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
         return steps
 
-    def _news(self, step: int, part: Part) -> None:
+    def _news(self, step: int, part: Part, factor: float) -> None:
         examples = part.steps * self.recipe.batch_size
         self.reporter.progress(
             step,
@@ -186,22 +204,25 @@ class Run:
                 "loss": float(np.mean(part.series["loss"])),
                 "accuracy": float(np.sum(part.series["correct"])) / examples,
                 "examples/s": examples / part.seconds,
-                "learning_rate": self.plan.schedule.at(step - 1),
+                "learning_rate": self.plan.schedule.at(step - 1) * factor,
                 "waiting": part.waiting / part.seconds,
             },
         )
 
 
 class Scoring:
-    """The evaluation of a run on its test split."""
+    """The evaluation of a run while it trains: on what is held out for it, or else on the test split."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        held_out = run.plan.validation if len(run.plan.validation) else None
+        self._split = EVALUATION_SPLIT if held_out is None else VALIDATION
         self._batches = EvaluationInput(
-            run.splits[EVALUATION_SPLIT],
+            run.splits[EVALUATION_SPLIT if held_out is None else TRAINING_SPLIT],
             run.manifest,
             run.objective.fields,
             batch_size=run.recipe.evaluation_batch_size,
+            ids=held_out,
         )
         self._dataset = self._batches.dataset()
         self._steps = ScoringSteps(devices.choose_strategy(), run.state.evaluated, Classification())
@@ -222,11 +243,11 @@ class Scoring:
             score = self._steps.score(self._dataset, news)
         if score is None:
             return None
-        run.reporter.log(f"step {step}: {EVALUATION_SPLIT} loss {score.loss:.4f}, accuracy {score.accuracy:.2%}")
+        run.reporter.log(f"step {step}: {self._split} loss {score.loss:.4f}, accuracy {score.accuracy:.2%}")
         return EvaluationLine(
             step=step,
             epoch=run.plan.epoch(step),
-            split=EVALUATION_SPLIT,
+            split=self._split,
             examples=self._batches.count,
             loss=score.loss,
             accuracy=score.accuracy,

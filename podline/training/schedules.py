@@ -32,7 +32,8 @@ class Schedule:
     The rate rises linearly from 0 at step 0 to ``peak`` at step ``warmup``; then, with s steps since the warm-up and
     p = s / (``total`` - ``warmup``), at most 1, it is ``peak`` times
 
-    - ``constant``: 1
+    - ``constant``, ``plateau``: 1 (what ``plateau`` lowers the rate by is no function of the step; see
+      :mod:`podline.training.plateau`)
     - ``exponential``: ``decay`` to the power of the whole times that ``decay_every`` fits into s
     - ``cosine``: from 1 to ``final`` along half a cosine, Loshchilov, Hutter: "SGDR", ICLR 2017
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
@@ -40,7 +41,7 @@ class Schedule:
     so that ``final`` is reached at step ``total``, which is the first one that is not trained.
     """
 
-    kind: Literal["constant", "exponential", "cosine", "one_cycle"]
+    kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"]
     peak: float
     warmup: int
     total: int
@@ -72,7 +73,7 @@ class Schedule:
         """The share of the peak, ``elapsed`` steps after the warm-up."""
         span = self.total - self.warmup
         match self.kind:
-            case "constant":
+            case "constant" | "plateau":
                 return maths.real(1)
             case "exponential":
                 # As an exponential: the power of a rounded base would be off by its number of times as much.

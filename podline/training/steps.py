@@ -51,12 +51,27 @@ class TrainingSteps:
         objective: Objective,
         batches: tf.data.Dataset,
         batch_size: int,
+        factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
+        """Turns the step into a graph.
+
+        Args:
+            strategy: what it runs under.
+            state: what it changes.
+            schedule: the learning rate of each step …
+            objective: what is minimised and what is counted.
+            batches: what it trains on.
+            batch_size: examples in a step, over all replicas.
+            factor: … times this, asked for before each call of :meth:`advance`.
+        """
         self._strategy, self._state, self._schedule = strategy, state, schedule
         self._objective, self._batch_size = objective, batch_size
         self._norms = GradientNorms(state.model.trainable_variables)
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
+        self._factor = factor
+        with strategy.scope():
+            self._factor_now = tf.Variable(tf.constant(1.0), trainable=False)
         self._iterator: Any = iter(strategy.experimental_distribute_dataset(batches))
         self._many = tf.function(self._take, autograph=False)
         before = time.perf_counter()
@@ -66,6 +81,7 @@ class TrainingSteps:
     def advance(self, count: int) -> Part:
         """Takes ``count`` steps."""
         before = time.perf_counter()
+        self._factor_now.assign(self._factor())
         series, waiting = self._many(self._iterator, tf.constant(count, tf.int32))
         arrays = {name: values.numpy() for name, values in series.items()}
         arrays |= self._norms.series(arrays.pop(_NORMS))
@@ -97,7 +113,8 @@ class TrainingSteps:
     def _one(self, batch: Any) -> dict[str, tf.Tensor]:
         """One step over all replicas: float32 values of each quantity."""
         optimizer = self._state.optimizer
-        optimizer.learning_rate = self._schedule.in_graph(tf.convert_to_tensor(optimizer.iterations))
+        rate = self._schedule.in_graph(tf.convert_to_tensor(optimizer.iterations))
+        optimizer.learning_rate = rate * self._factor_now
         outputs = self._strategy.run(self._replica_step, args=(batch,))
         self._state.follow()
         return {

@@ -16,18 +16,21 @@ from tensorflow.core.util.event_pb2 import Event
 
 from podline.errors import StoreError
 from podline.storage import explained
-from podline.training.metrics_log import EvaluationLine, StepsLine
+from podline.training.metrics_log import EvaluationLine, MetricsLine, StepsLine
 
 # TensorBoard takes any file with "tfevents" in its name; one file for the whole run, whatever broke it off.
 _FILE = "events.out.tfevents.0.podline"
-_TRAINING = ("loss", "accuracy", "learning_rate", "gradient_norm", "examples_per_second", "waiting")
-_EVALUATION = ("loss", "accuracy")
+_FIGURES = {
+    "train": ("loss", "accuracy", "learning_rate", "gradient_norm", "examples_per_second", "waiting"),
+    "evaluation": ("loss", "accuracy"),
+    "plateau": ("factor",),
+}
 
 
 class EventFile:
     """An event file while a run writes it."""
 
-    def __init__(self, folder: Path, lines: Iterable[StepsLine | EvaluationLine]) -> None:
+    def __init__(self, folder: Path, lines: Iterable[MetricsLine]) -> None:
         """Begins the file with the lines that there are.
 
         Raises:
@@ -44,7 +47,7 @@ class EventFile:
                 self._writer.write(_event(line).SerializeToString())
             self._writer.flush()
 
-    def write(self, line: StepsLine | EvaluationLine) -> None:
+    def write(self, line: MetricsLine) -> None:
         """Appends a line's figures.
 
         Raises:
@@ -69,9 +72,9 @@ class EventFile:
             raise StoreError(f"cannot write {error.message}; free some space, or choose another --root") from error
 
 
-def _event(line: StepsLine | EvaluationLine) -> Event:
-    group, names = ("train", _TRAINING) if isinstance(line, StepsLine) else (line.split, _EVALUATION)
-    figures = {name: getattr(line, name) for name in names}
+def _event(line: MetricsLine) -> Event:
+    group = line.split if isinstance(line, EvaluationLine) else line.kind
+    figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
     if isinstance(line, StepsLine):
         figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
     values = [Summary.Value(tag=f"{group}/{name}", simple_value=figure) for name, figure in figures.items()]

@@ -61,21 +61,21 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.path(f"{spec.folder}/{EVENTS}"))
         with MetricsLog(store.path(f"{spec.folder}/{METRICS}")) as log:
-            run = Run(spec, store, manifest, splits, plan, objective, state, log, reporter, asked_to_stop)
-            step, before = _go_on(run, events)
+            run = Run(spec, store, manifest, splits, plan, objective, state, log, events, reporter, asked_to_stop)
+            step, before = _go_on(run)
             clock = RunClock(before, started)
             with _noted(events, state):
                 run.train_from(step, clock)
-    return _finish(run, events, clock)
+    return _finish(run, clock)
 
 
-def _go_on(run: Run, events: EventLog) -> tuple[int, Clock]:
+def _go_on(run: Run) -> tuple[int, Clock]:
     """Restores what there is to go on from; the step and what the run has taken up to it."""
 
     def passed_over(step: int, reason: str) -> None:
         message = f"the checkpoint of step {step} is passed over: {reason}"
         run.reporter.warn(message)
-        events.write("checkpoint_damaged", step, message)
+        run.events.write("checkpoint_damaged", step, message)
 
     checkpoint = restore_newest(run.checkpoints, run.log, run.state.restore, passed_over)
     total = run.plan.total_steps
@@ -84,12 +84,12 @@ def _go_on(run: Run, events: EventLog) -> tuple[int, Clock]:
         message = (
             f"{run.spec.run}: {total} steps from the beginning, {parameters} parameters, {devices.describe(strategy)}"
         )
-        events.write("started", 0, message)
+        run.events.write("started", 0, message)
     else:
         message = (
             f"{run.spec.run}: going on from the checkpoint of step {checkpoint.step} of {total}, the newest whole one"
         )
-        events.write("restored", checkpoint.step, message)
+        run.events.write("restored", checkpoint.step, message)
     run.reporter.log(message)
     return (checkpoint.step, checkpoint.clock) if checkpoint else (0, Clock())
 
@@ -107,7 +107,7 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
         raise
 
 
-def _finish(run: Run, events: EventLog, clock: RunClock) -> TrainResult:
+def _finish(run: Run, clock: RunClock) -> TrainResult:
     """Publishes the model and leaves word that the run is done."""
     spec, plan = run.spec, run.plan
     test = run.splits[EVALUATION_SPLIT]
@@ -129,11 +129,11 @@ def _finish(run: Run, events: EventLog, clock: RunClock) -> TrainResult:
         examples_per_second=examples / took.training,
         waiting_for_input=took.waiting / took.training,
         resumed_from=tuple(
-            event.step for event in events.read() if event.event == "restored" and event.step < plan.total_steps
+            event.step for event in run.events.read() if event.event == "restored" and event.step < plan.total_steps
         ),
         devices=devices.describe(devices.choose_strategy()),
     )
-    events.write("finished", plan.total_steps, f"{spec.run}: {plan.total_steps} steps in {took.wall:.0f} s")
+    run.events.write("finished", plan.total_steps, f"{spec.run}: {plan.total_steps} steps in {took.wall:.0f} s")
     names = (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS)
     complete(run.store, spec.folder, spec, result, [f"{spec.folder}/{name}" for name in names])
     run.checkpoints.prune(1)

@@ -75,3 +75,26 @@ def test_a_step_is_the_same_whatever_came_before() -> None:
 def test_a_batch_that_cannot_be_names_both_values(batch_size: int) -> None:
     with pytest.raises(ValueError, match=f"batch_size={batch_size} vs 10 examples"):
         order.TrainingOrder(10, batch_size, seed=0)
+
+
+@given(count=st.integers(20, 300), share=st.floats(0.05, 0.5), seed=st.integers(0, 100))
+def test_what_is_held_out_is_never_in_a_batch_and_all_else_is(count: int, share: float, seed: int) -> None:
+    apart = order.held_out(seed, count, share)
+    assert len(apart) == round(share * count)
+    training = order.TrainingOrder(count, 2, seed, apart)
+    seen = {number for step in range(training.steps_per_epoch) for number in training.batch(step)[1].tolist()}
+    assert not seen & set(apart.tolist())
+    assert sorted([*training.ids, *apart]) == list(range(count))
+    assert len(seen) == training.count // 2 * 2
+
+
+def test_what_is_held_out_depends_on_the_seed_and_never_changes_between_versions() -> None:
+    assert order.held_out(7, 12, 0.25).tolist() == [4, 7, 9]
+    assert order.held_out(8, 120, 0.25).tolist() != order.held_out(7, 120, 0.25).tolist()
+    # A larger share holds the same examples and more.
+    assert set(order.held_out(7, 120, 0.1)) < set(order.held_out(7, 120, 0.2))
+
+
+def test_nothing_held_out_is_the_order_without_it() -> None:
+    plain, empty = order.TrainingOrder(50, 8, 3), order.TrainingOrder(50, 8, 3, np.empty(0, np.int64))
+    assert all(np.array_equal(plain.batch(step)[1], empty.batch(step)[1]) for step in range(12))

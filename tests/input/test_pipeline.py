@@ -41,9 +41,9 @@ def training(folder: Path, manifest: Manifest, augmentation=NO_CHANCE, fields=FI
     return TrainingInput(reader, manifest, fields, order=TrainingOrder(TRAIN, 8, seed=3), augmentation=augmentation)
 
 
-def evaluation(folder: Path, manifest: Manifest, batch_size: int, examples: int = -1) -> EvaluationInput:
+def evaluation(folder: Path, manifest: Manifest, batch_size: int, ids=None) -> EvaluationInput:
     reader = SplitReader(folder, manifest, "test")
-    return EvaluationInput(reader, manifest, FIELDS, batch_size=batch_size, examples=examples)
+    return EvaluationInput(reader, manifest, FIELDS, batch_size=batch_size, ids=ids)
 
 
 def arrays(dataset: tf.data.Dataset) -> list[dict[str, np.ndarray]]:
@@ -128,12 +128,15 @@ def test_evaluation_has_every_example_once_and_masks_the_padding(folder, manifes
         assert np.array_equal(values[mask == 1], expected[name])
 
 
-def test_evaluation_of_a_part_takes_the_first_examples(folder, manifest):
-    part = evaluation(folder, manifest, 4, examples=6)
+def test_evaluation_of_a_part_takes_those_examples_and_no_other(folder, manifest):
+    ids = np.array([1, 2, 4, 5, 7, 8])
+    part = evaluation(folder, manifest, 4, ids)
     batches = arrays(part.dataset())
     assert (part.count, len(batches)) == (6, 2)
-    assert sum(batch["mask"].sum() for batch in batches) == 6
-    assert evaluation(folder, manifest, 4, examples=100).count == TEST
+    mask = np.concatenate([batch["mask"] for batch in batches])
+    images = np.concatenate([batch["image"] for batch in batches])
+    assert mask.tolist() == [1.0] * 6 + [0.0] * 2
+    assert np.array_equal(images[mask == 1], drawn(TEST, 1)["image"][ids])
 
 
 def test_an_error_in_a_stage_comes_out_as_itself(folder, manifest):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from podline.recipes.settings import Duration, ModelSettings, Part, Recipe
+from podline.recipes import registry
+from podline.recipes.settings import Duration, ModelSettings, Part, PlateauSettings, Recipe, ScheduleSettings
 
 
 @pytest.mark.parametrize(
@@ -63,3 +64,23 @@ def test_a_wrong_value_is_refused_where_it_is_written(change: dict[str, Any], wo
 def test_l2_without_layers_and_layers_without_l2_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give both or neither"):
         ModelSettings(**settings)
+
+
+def test_a_plateau_decides_by_what_is_held_out() -> None:
+    with pytest.raises(ValueError, match=r"plateau vs validation_share=0: .* give validation_share=0\.1"):
+        Recipe(name="x", dataset="sample", schedule=ScheduleSettings(kind="plateau"))
+    with pytest.raises(ValueError, match="kind=cosine has no use for plateau"):
+        ScheduleSettings(kind="cosine", plateau=PlateauSettings())
+
+
+def test_a_plateau_has_all_its_settings_in_the_spec_and_another_kind_none() -> None:
+    changes = {"schedule.kind": "plateau", "validation_share": 0.1, "schedule.plateau.factor": 0.5}
+    document = registry.override(registry.get("mnist"), changes).model_dump(mode="json")
+    assert document["schedule"]["plateau"] == PlateauSettings(factor=0.5).model_dump()
+    assert Recipe.model_validate(document).model_dump(mode="json") == document
+
+
+def test_what_a_recipe_does_not_use_is_no_part_of_its_run_s_name() -> None:
+    document = registry.get("mnist").model_dump(mode="json")
+    assert "validation_share" not in document
+    assert "plateau" not in document["schedule"]

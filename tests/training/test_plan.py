@@ -40,11 +40,24 @@ def test_evaluation_may_be_left_to_the_end(manifest):
         ({"augmentation": AugmentationSettings(cutout=8)}, "cutout=8 vs images of 8 × 8"),
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
         ({"schedule": ScheduleSettings(warmup=Part(steps=18))}, "warm-up of 18 steps vs 18 steps"),
+        ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* not one example"),
+        ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out for validation\)"),
+        (
+            {"schedule": {"kind": "plateau"}, "validation_share": 0.2, "evaluate_every": None},
+            r"schedule\.kind=plateau vs evaluate_every of none",
+        ),
     ],
 )
 def test_a_recipe_that_does_not_fit_is_refused(manifest, values, message):
     with pytest.raises(SettingsError, match=message):
         plan_training(recipe(**values), manifest)
+
+
+def test_a_part_is_held_out_and_the_rest_makes_the_epochs(manifest):
+    plan = plan_training(recipe(validation_share=0.2), manifest)
+    assert (len(plan.validation), plan.order.count, plan.order.steps_per_epoch) == (10, 40, 5)
+    assert not set(plan.validation) & set(plan.order.ids)
+    assert len(plan_training(recipe(), manifest).validation) == 0
 
 
 @pytest.mark.parametrize("split", [0, 1])

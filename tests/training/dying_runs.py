@@ -1,0 +1,47 @@
+"""Runs that are killed, and what is left of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podline.progress import Reporter, silent
+from podline.stages import TrainResult, TrainSpec
+from podline.training.metrics_log import StepsLine, read_metrics
+from podline.training.train import train
+
+_CLOCKS = {"seconds", "time", "examples_per_second", "waiting"}
+
+
+class Killed(BaseException):
+    """What a SIGKILL is to Python: nothing below catches it."""
+
+
+def killed_at(spec: TrainSpec, step: int) -> None:
+    """Trains until the process dies, as soon as it has told of a step."""
+
+    def act(event: dict) -> None:
+        if event["event"] == "progress" and event["done"] >= step:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(spec, Reporter("train", act))
+
+
+def finished_after(spec: TrainSpec, *steps: int) -> TrainResult:
+    """Kills a run at each of the steps, and then lets it finish."""
+    for step in steps:
+        killed_at(spec, step)
+    return train(spec, silent())
+
+
+def bare_metrics(folder: Path) -> list[dict]:
+    """The lines of metrics.jsonl without what a clock says."""
+    return [line.model_dump(exclude=_CLOCKS) for line in read_metrics(folder / "metrics.jsonl")]
+
+
+def losses(folder: Path) -> list[float]:
+    """The loss of every step."""
+    lines = read_metrics(folder / "metrics.jsonl")
+    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
