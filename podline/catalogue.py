@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.errors import ArtifactError, StoreError
 from podline.progress import Reporter
-from podline.stages import STAGES, Completion, completion_name
+from podline.stages import STAGES, Completion, TrainSpec, completion_name
 from podline.storage import Store
 
 
@@ -102,6 +102,22 @@ def run_of(store: Store, name: str) -> Run:
         raise StoreError(f"{store.path(folder)}: no stage of such a run is done; `podline runs list` shows those there")
     touched = max(store.path(record).stat().st_mtime for record in present.values())
     return Run(name, {stage: _completion(store, record) for stage, record in present.items()}, touched)
+
+
+def training_of(store: Store, name: str) -> TrainSpec:
+    """What a run was, or is being, trained with; it need not be finished.
+
+    Raises:
+        StoreError: there is no such run.
+        ArtifactError: its spec cannot be read.
+    """
+    file = f"runs/{name}/spec.json"
+    if not store.exists(file):
+        raise StoreError(f"{store.path(file)} is not there; `podline runs list` shows the runs that there are")
+    try:
+        return TrainSpec.model_validate(store.read_json(file)).model_copy(update={"root": store.uri})
+    except ValueError as error:
+        raise ArtifactError(f"{store.path(file)} is not a training spec ({error}); train the run again") from error
 
 
 def _completion(store: Store, name: str) -> Completion:

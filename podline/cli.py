@@ -37,6 +37,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "evaluate": Entry("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
         "report": Entry("podline.commands.stage:report", "One HTML page about a run."),
     },
+    "To look before and after": {
+        "show": Entry("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),
+    },
     "What there is": {
         "data": Entry("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
         "model": Entry("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),

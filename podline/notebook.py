@@ -11,12 +11,19 @@ they are.
 
 from __future__ import annotations
 
-from podline.catalogue import choose_dataset
+import importlib
+from typing import TYPE_CHECKING
+
+from podline.catalogue import choose_dataset, training_of
+from podline.errors import SettingsError
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.storage import open_store
-from podline.tool_stages import INPUT_SPEED, InputSpeed, InputSpeedSpec
+from podline.tool_stages import INPUT_SPEED, SHOW, InputSpeed, InputSpeedSpec, ShowSpec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def benchmark_input(
@@ -40,6 +47,52 @@ def benchmark_input(
     recipe, reporter = _recipe(recipe), silent(INPUT_SPEED.name)
     found = _fingerprint(recipe, root, fingerprint, reporter)
     return INPUT_SPEED.run(InputSpeedSpec(root=root, recipe=recipe, fingerprint=found, seconds=seconds), reporter)
+
+
+def show(
+    recipe: str | Recipe | None,
+    root: str,
+    *,
+    run: str | None = None,
+    fingerprint: str | None = None,
+    pictures: int = 8,
+    draws: int = 4,
+) -> Figure:
+    """A sheet of pictures of what a model is fed, and of what a run makes of test examples; see ``podline show``.
+
+    Args:
+        recipe: a recipe or its name; None is the recipe of the run.
+        root: the store.
+        run: a finished run, whose predictions and mistakes are shown as well; it says which data set.
+        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+        pictures: how many examples are side by side.
+        draws: of how many epochs the draws of augmentation are shown.
+
+    Returns:
+        A figure of matplotlib, which a notebook shows; ``savefig`` writes it to a file.
+
+    Raises:
+        StoreError: there is no such data set or no such finished run.
+        SettingsError: there is no such recipe, or it does not fit the data set.
+    """
+    training, reporter = training_of(open_store(root), run) if run else None, silent(SHOW.name)
+    if recipe is None:
+        if training is None:
+            raise SettingsError("which recipe? give its name, or a run")
+        recipe = training.recipe
+    recipe = _recipe(recipe)
+    spec = ShowSpec(
+        root=root,
+        recipe=recipe,
+        fingerprint=training.fingerprint if training else _fingerprint(recipe, root, fingerprint, reporter),
+        run=run or "",
+        out="",
+        examples=pictures,
+        epochs=draws,
+    )
+    # It imports TensorFlow, which takes seconds, and so does its own module.
+    figure, _ = importlib.import_module("podline.evaluation.sheet").drawn(spec, reporter)
+    return figure
 
 
 def _recipe(recipe: str | Recipe) -> Recipe:

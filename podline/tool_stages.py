@@ -154,7 +154,26 @@ _ADVICE = {
     "hand-over": "The way to the device is slow, which grows with the bytes of a batch: keep pixels uint8.",
 }
 
+
+class ShowSpec(RecipeSpec):
+    """A sheet of pictures of what a recipe's model is fed and, if a finished run is named, of what it makes of them."""
+
+    run: str = Field(default="", description="a finished run; its predictions and mistakes are shown as well")
+    out: str = Field(description="the PNG file that is written; one that is there is replaced")
+    examples: int = Field(default=8, ge=1, le=20, description="pictures in a row")
+    epochs: int = Field(default=4, ge=1, le=20, description="rows of pictures as they are augmented")
+
+
+class ShowResult(Result):
+    """Where the sheet is, and how many of the judged examples the run got right; both counts are 0 without a run."""
+
+    png: str
+    examples: int = 0
+    correct: int = 0
+
+
 INPUT_SPEED = Stage(
     "benchmark", InputSpeedSpec, InputSpeed, "podline.benchmark.input_speed:run", "podline.stages:find_nothing"
 )
-STAGES.update({stage.name: stage for stage in (INPUT_SPEED,)})
+SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run", "podline.stages:find_nothing")
+STAGES.update({stage.name: stage for stage in (INPUT_SPEED, SHOW)})

@@ -296,6 +296,13 @@ def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, conv
     assert (speed["batch_size"], speed["devices"]) == (10, "cpu")
 
 
+def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, converted: Path, tmp_path: Path) -> None:
+    root, out = ["--root", converted / "root"], tmp_path / "sheet.png"
+    answer = podline("show", "sample", *root, "--batch-size", 10, "--out", out)
+    assert (answer.code, answer.out) == (0, f"{out}\n")
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
 def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (PodlineError("x"), SourceError("x"), StageTimeoutError("x"), KeyboardInterrupt()):
 

@@ -85,7 +85,7 @@ def stages_of(source: TrainingInput, strategy: tf.distribute.Strategy) -> Stages
         for batch in strategy.experimental_distribute_dataset(dataset):
             there = to_devices(batch)
             # Copies to a device are made while Python goes on; a value that comes back comes after them.
-            strategy.experimental_local_results(there["label"])[-1].numpy()
+            strategy.experimental_local_results(tf.nest.flatten(there)[-1])[-1].numpy()
             yield there
 
     return Stages(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.errors import ArtifactError, DivergenceError
-from podline.evaluation.document import CalibrationBin, ClassFigures, Figures, Mistake
+from podline.evaluation.document import CalibrationBin, ClassFigures, Figures, Guess, Mistake
 from podline.evaluation.intervals import mean_interval, wilson_interval
 from podline.stages import Metric
 
@@ -121,16 +121,12 @@ class ClassificationTally:
         judged = self._all()
         wrong = np.flatnonzero(judged.ranks > 0)
         worst = wrong[np.argsort(-judged.confidences[wrong], kind="stable")][:most]
-        return tuple(
-            Mistake(
-                record=int(record),
-                label=int(judged.labels[record]),
-                prediction=int(judged.predictions[record]),
-                confidence=float(judged.confidences[record]),
-                label_probability=float(judged.label_probabilities[record]),
-            )
-            for record in worst
-        )
+        return tuple(Mistake(**judged.guess(record).model_dump()) for record in worst.tolist())
+
+    def first(self, most: int) -> tuple[Guess, ...]:
+        """What the model says of the first examples of the split."""
+        judged = self._all()
+        return tuple(judged.guess(record) for record in range(min(most, len(judged.labels))))
 
 
 def calibration_error(bins: Sequence[CalibrationBin]) -> float:
@@ -157,6 +153,16 @@ class _Examples(NamedTuple):
     losses: npt.NDArray[np.float64]
     confidences: npt.NDArray[np.float64]
     label_probabilities: npt.NDArray[np.float64]
+
+    def guess(self, record: int) -> Guess:
+        """What is known of one of them."""
+        return Guess(
+            record=record,
+            label=int(self.labels[record]),
+            prediction=int(self.predictions[record]),
+            confidence=float(self.confidences[record]),
+            label_probability=float(self.label_probabilities[record]),
+        )
 
 
 def _judge(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> _Examples:

@@ -58,8 +58,8 @@ class CalibrationBin(Frozen):
     accuracy: float = Field(description="share of them that were right")
 
 
-class Mistake(Frozen):
-    """An example that the model got wrong.
+class Guess(Frozen):
+    """What the model says of an example.
 
     Attributes:
         record: its position in the split, as ``SplitReader.gather`` takes it.
@@ -74,6 +74,10 @@ class Mistake(Frozen):
     prediction: int
     confidence: float
     label_probability: float
+
+
+class Mistake(Guess):
+    """An example that the model got wrong."""
 
 
 class Evaluation(Frozen):

@@ -83,11 +83,11 @@ def _evaluation(spec: EvaluateSpec, store: Store, manifest: Manifest, reporter: 
     )
     news = _News(reporter, 2 * judged.count + seen.count)
     # First of all, as in training: it sets the seeds that its weights are drawn from.
-    before = _logits_of(initial_model(recipe, manifest))
-    after = _logits_of(load_model(store, spec.folder, spec.weights_sha256))
+    before = logits_of(initial_model(recipe, manifest))
+    after = logits_of(load_model(store, spec.folder, spec.weights_sha256))
     untrained, trained, remembered = (
-        _tally(logits_of, batches, len(manifest.class_names), news.done)
-        for logits_of, batches in ((before, judged), (after, judged), (after, seen))
+        tally(model, batches, len(manifest.class_names), news.done)
+        for model, batches in ((before, judged), (after, judged), (after, seen))
     )
     figures, guessing = trained.figures(), guessing_interval(manifest.split(spec.split).class_counts)
     return Evaluation(
@@ -124,21 +124,22 @@ def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:
     return training
 
 
-def _logits_of(model: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+def logits_of(model: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    """A model as a function of images: uint8 (n, height, width, channels) in, logits (n, classes) out."""
     return tf.function(lambda images: model(images, training=False), autograph=False)
 
 
-def _tally(
-    logits_of: Callable[[tf.Tensor], tf.Tensor], batches: EvaluationInput, classes: int, news: Callable[[int], None]
+def tally(
+    model: Callable[[tf.Tensor], tf.Tensor], batches: EvaluationInput, classes: int, news: Callable[[int], None]
 ) -> ClassificationTally:
-    """Every example's logits, judged."""
-    tally = ClassificationTally(classes)
+    """Every example's logits, judged; ``news`` is told how many examples each batch had."""
+    judged = ClassificationTally(classes)
     with batches.explained():
         for batch in batches.dataset():
             count = int(np.sum(batch[MASK]))
-            tally.add(np.asarray(logits_of(batch["image"]))[:count], batch["label"].numpy()[:count])
+            judged.add(np.asarray(model(batch["image"]))[:count], batch["label"].numpy()[:count])
             news(count)
-    return tally
+    return judged
 
 
 class _News:

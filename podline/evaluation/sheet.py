@@ -1,0 +1,249 @@
+"""A sheet of pictures: what a recipe's model is fed, before and after augmentation, and what a run makes of it."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from podline.catalogue import run_of
+from podline.data.manifest import Manifest, read_manifest
+from podline.data.reader import SplitReader
+from podline.errors import StoreError
+from podline.evaluation.classification import ClassificationTally
+from podline.evaluation.document import Guess
+from podline.evaluation.evaluate import logits_of, tally
+from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.progress import Reporter
+from podline.recipes.settings import AugmentationSettings
+from podline.reporting.figures import count, percent
+from podline.stages import TRAIN, completion_name, manifest_sha256
+from podline.storage import Store, explained, open_store
+from podline.tool_stages import ShowResult, ShowSpec
+from podline.training.export import load_model
+from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
+
+Image = npt.NDArray[np.uint8]
+
+# What a picture needs.
+_FIELDS = ("image", "label")
+_INK, _MUTED, _RIGHT, _WRONG = "#1c1c1c", "#6b6b6b", "#1a7f37", "#c0392b"
+# Inches. A picture of 28 or 32 pixels is enlarged about fivefold at this resolution.
+_SIDE, _GAP, _MARGIN, _LABEL, _LINE, _DPI = 1.1, 0.14, 0.3, 1.15, 0.17, 144
+# Points, and how many characters of that size stand above a picture.
+_FONT, _CHARACTERS = 8.5, 17
+_MISTAKE_ROWS = 2
+
+
+class Picture(NamedTuple):
+    """An image, uint8 (height, width, channels), the lines above it, and their colour."""
+
+    image: Image
+    caption: str = ""
+    colour: str = _INK
+
+
+class Row(NamedTuple):
+    """Pictures side by side, and what stands to their left."""
+
+    label: str
+    pictures: list[Picture]
+
+
+class Block(NamedTuple):
+    """Rows below a heading and a line of explanation."""
+
+    heading: str
+    about: str
+    rows: list[Row]
+
+
+class Sheet(Figure):
+    """A figure that a notebook shows as a picture, whether or not matplotlib has been told of the notebook."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
+def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
+    """Draws the sheet into ``spec.out``.
+
+    Raises:
+        StoreError: there is no such data set or no such finished run, or the file cannot be written.
+        SettingsError: the recipe does not fit the data set.
+        ArtifactError: the data set or the weights are not what they were.
+    """
+    started = time.monotonic()
+    figure, judged = drawn(spec, reporter)
+    _save(figure, Path(spec.out))
+    figures = judged.figures() if judged else None
+    return ShowResult(
+        seconds=time.monotonic() - started,
+        png=spec.out,
+        examples=figures.examples if figures else 0,
+        correct=figures.correct if figures else 0,
+    )
+
+
+def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, ClassificationTally | None]:
+    """The sheet, and what the run makes of the test split if there is a run; ``spec.out`` is left alone."""
+    store = open_store(spec.root)
+    manifest_sha256(store, spec.dataset_folder)
+    manifest = read_manifest(store, spec.dataset_folder)
+    judged = _judged(spec, store, manifest, reporter) if spec.run else None
+    blocks = [_fed(spec, store, manifest)]
+    if judged:
+        blocks.append(_made_of_it(spec, store, manifest, judged))
+    return sheet(blocks), judged
+
+
+def sheet(blocks: Sequence[Block]) -> Sheet:
+    """Blocks below each other, as a figure."""
+    columns = max(len(row.pictures) for block in blocks for row in block.rows)
+    width = 2 * _MARGIN + _LABEL + columns * (_SIDE + _GAP)
+    height = 2 * _MARGIN + sum(_height(block) for block in blocks)
+    # A class may be called anything, "$x$" included.
+    with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": _INK}):
+        figure = Sheet(figsize=(width, height), dpi=_DPI, facecolor="white")
+        top = height - _MARGIN
+        for block in blocks:
+            _draw(figure, block, top)
+            top -= _height(block)
+    return figure
+
+
+def _height(block: Block) -> float:
+    return 0.75 + sum(_row_height(row) for row in block.rows)
+
+
+def _row_height(row: Row) -> float:
+    return _SIDE + _GAP + _LINE * _caption_lines(row)
+
+
+def _caption_lines(row: Row) -> int:
+    return max(len(picture.caption.splitlines()) for picture in row.pictures)
+
+
+def _draw(figure: Figure, block: Block, top: float) -> None:
+    width, height = figure.get_size_inches()
+
+    def write(x: float, y: float, text: str, **style: Any) -> None:
+        figure.text(x / width, y / height, text, **style)
+
+    write(_MARGIN, top - 0.2, block.heading, fontsize=13, fontweight="bold")
+    write(_MARGIN, top - 0.42, block.about, color=_MUTED)
+    y = top - 0.6
+    for row in block.rows:
+        bottom = y - _LINE * _caption_lines(row) - _SIDE
+        write(_MARGIN, bottom + _SIDE / 2, row.label, color=_MUTED, va="center")
+        for number, picture in enumerate(row.pictures):
+            left = _MARGIN + _LABEL + number * (_SIDE + _GAP)
+            axes = figure.add_axes((left / width, bottom / height, _SIDE / width, _SIDE / height))
+            grey = picture.image.shape[-1] == 1
+            shown = picture.image[..., 0] if grey else picture.image
+            axes.imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            for spine in axes.spines.values():
+                spine.set(color="#c8c8c8", linewidth=0.6)
+            if picture.caption:
+                style = {"color": picture.colour, "fontsize": _font_size(picture)}
+                write(left, bottom + _SIDE + 0.07, picture.caption, **style)
+        y -= _row_height(row)
+
+
+def _font_size(picture: Picture) -> float:
+    """So small that a long name does not run into the picture beside it."""
+    return _FONT * min(1.0, _CHARACTERS / max(map(len, picture.caption.splitlines())))
+
+
+def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
+    """The first examples of the first batch, as stored and as each of the first epochs augments them."""
+    plan = plan_training(spec.recipe, manifest)
+    reader = SplitReader(store.path(spec.dataset_folder), manifest, TRAINING_SPLIT)
+    augmentation = spec.recipe.augmentation
+    source = TrainingInput(reader, manifest, _FIELDS, order=plan.order, augmentation=augmentation)
+    _, ids, stored = source.read(0)
+    ids = ids[: spec.examples]
+    stored = {name: values[: spec.examples] for name, values in stored.items()}
+    names = [manifest.class_names[label] for label in stored["label"]]
+    rows = [Row("as stored", [Picture(*pair) for pair in zip(stored["image"], names, strict=True)])]
+    if augmentation == AugmentationSettings():
+        about = f"examples of the training split of {manifest.dataset}; the recipe has no augmentation: fed as stored"
+    else:
+        about = f"examples of the training split of {manifest.dataset}; below, each as the first epochs augment it"
+        for epoch in range(spec.epochs):
+            images = source.augmented(epoch, ids, stored)["image"]
+            rows.append(Row(f"epoch {epoch + 1}", [Picture(image) for image in images]))
+    return Block(f"What the model of {spec.recipe.name} is fed", about, rows)
+
+
+def _judged(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> ClassificationTally:
+    if not store.exists(completion_name(f"runs/{spec.run}", TRAIN.name)):
+        raise StoreError(f"{store.uri}: run {spec.run} is not finished; `podline train` goes on with it")
+    finished = run_of(store, spec.run).stages[TRAIN.name]
+    model = load_model(store, f"runs/{spec.run}", finished.result["weights_sha256"])
+    reader = SplitReader(store.path(spec.dataset_folder), manifest, EVALUATION_SPLIT)
+    batches = EvaluationInput(reader, manifest, _FIELDS, batch_size=spec.recipe.evaluation_batch_size)
+    done = 0
+
+    def news(examples: int) -> None:
+        nonlocal done
+        done += examples
+        reporter.progress(done, batches.count, "examples")
+
+    return tally(logits_of(model), batches, len(manifest.class_names), news)
+
+
+def _made_of_it(spec: ShowSpec, store: Store, manifest: Manifest, judged: ClassificationTally) -> Block:
+    """The first examples of the test split with the run's guesses, then its most confident mistakes."""
+    reader = SplitReader(store.path(spec.dataset_folder), manifest, EVALUATION_SPLIT)
+    figures = judged.figures()
+    rows = [Row("the first", _guesses(judged.first(spec.examples), reader, manifest))]
+    mistakes = judged.mistakes(_MISTAKE_ROWS * spec.examples)
+    for start in range(0, len(mistakes), spec.examples):
+        label = "most confident\nmistakes" if start == 0 else ""
+        rows.append(Row(label, _guesses(mistakes[start : start + spec.examples], reader, manifest)))
+    right = f"{count(figures.correct)} of {count(figures.examples)}"
+    about = (
+        f"test examples with its first guess and the probability that it gives it; it gets {right} right, "
+        f"{percent(figures.correct / figures.examples)}"
+    )
+    return Block(f"What {spec.run} makes of it", about, rows)
+
+
+def _guesses(guesses: Sequence[Guess], reader: SplitReader, manifest: Manifest) -> list[Picture]:
+    images = reader.gather(np.array([guess.record for guess in guesses], np.int64), ("image",))["image"]
+    return [
+        Picture(image, _caption(guess, manifest), _RIGHT if guess.prediction == guess.label else _WRONG)
+        for image, guess in zip(images, guesses, strict=True)
+    ]
+
+
+def _caption(guess: Guess, manifest: Manifest) -> str:
+    said, confidence = manifest.class_names[guess.prediction], f"{100 * guess.confidence:.0f} %"
+    if guess.prediction == guess.label:
+        return f"✓ {said}, {confidence}"
+    return f"✗ {said}, {confidence}\nis {manifest.class_names[guess.label]}"
+
+
+def _save(figure: Figure, file: Path) -> None:
+    """Writes a PNG whole: whoever looks at the file never sees half of it."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with explained("write", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            figure.savefig(temporary, format="png")
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,150 @@
+"""The sheet of pictures: the pixels on it are those that training and evaluation get."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
+
+from podline import notebook
+from podline.data.order import TrainingOrder
+from podline.errors import SettingsError, StoreError
+from podline.evaluation import sheet
+from podline.input.augmentation import augment
+from podline.progress import silent
+from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, OptimizerSettings, Recipe
+from podline.stages import TrainSpec
+from podline.tool_stages import ShowSpec
+from podline.training.train import train
+
+CHANCE = AugmentationSettings(pad=1, flip=True, cutout=3)
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear"),
+    batch_size=8,
+    duration=Duration(steps=12),
+    optimizer=OptimizerSettings(kind="adam"),
+    augmentation=CHANCE,
+)
+SHOWN = 5
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("root")
+    publish_dataset(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(root: Path) -> str:
+    """A finished run's name."""
+    spec = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+    return train(spec, silent()).run
+
+
+def images(figure: Figure) -> list[np.ndarray]:
+    """The pictures, row by row."""
+    return [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
+
+
+def texts(figure: Figure) -> list[tuple[str, str]]:
+    """The texts of the sheet, those above pictures among them, and their colours."""
+    return [(text.get_text(), to_hex(text.get_color())) for text in figure.texts]
+
+
+def test_pictures_are_the_first_batch_as_stored_and_as_each_epoch_augments_it(root: Path) -> None:
+    found = images(notebook.show(RECIPE, str(root), pictures=SHOWN, draws=2))
+    source = drawn(96, 0)
+    _, ids = TrainingOrder(96, 8, seed=0).batch(0)
+    ids = ids[:SHOWN]
+    fill = np.rint(publish_dataset(root).split("train").mean).astype(np.uint8)
+    epochs = [augment(source["image"][ids], ids, CHANCE, 0, epoch, fill) for epoch in (0, 1)]
+    assert np.array_equal(found, np.concatenate([source["image"][ids], *epochs]))
+    assert not np.array_equal(found[SHOWN : 2 * SHOWN], found[2 * SHOWN :])
+
+
+def test_labels_are_those_of_the_pictures(root: Path) -> None:
+    _, ids = TrainingOrder(96, 8, seed=0).batch(0)
+    figure = notebook.show(RECIPE, str(root), pictures=SHOWN, draws=1)
+    said = [text for text, _ in texts(figure) if text in CLASS_NAMES]
+    assert said == [CLASS_NAMES[label] for label in drawn(96, 0)["label"][ids[:SHOWN]]]
+
+
+def test_without_augmentation_there_is_one_row_and_it_says_so(root: Path) -> None:
+    figure = notebook.show(RECIPE.model_copy(update={"augmentation": AugmentationSettings()}), str(root))
+    assert len(figure.axes) == 8
+    assert any("no augmentation" in text.get_text() for text in figure.texts)
+
+
+def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(root: Path, trained: str) -> None:
+    before = files(root / "runs")
+    figure = notebook.show(None, str(root), run=trained, pictures=SHOWN, draws=1)
+    assert files(root / "runs") == before, "looking at a run changes nothing of it"
+    test, shown = drawn(40, 1), images(figure)[2 * SHOWN :]
+    assert np.array_equal(shown[:SHOWN], test["image"][:SHOWN])
+    judged = [(text, colour) for text, colour in texts(figure) if text.startswith(("✓", "✗"))]
+    assert len(judged) == len(shown)
+    for (text, colour), image in zip(judged, shown, strict=True):
+        [record] = [number for number in range(40) if np.array_equal(test["image"][number], image)]
+        label, right = CLASS_NAMES[test["label"][record]], text.startswith("✓")
+        assert colour == (sheet._RIGHT if right else sheet._WRONG)
+        assert text.startswith(f"✓ {label},") if right else text.endswith(f"\nis {label}")
+    mistakes = [text for text, _ in judged[SHOWN:]]
+    assert all(text.startswith("✗") for text in mistakes)
+    confidences = [int(text.split(", ")[1].split(" %")[0]) for text in mistakes]
+    assert confidences == sorted(confidences, reverse=True)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def spec_of(root: Path, out: Path, **values: Any) -> ShowSpec:
+    return ShowSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT, out=str(out), **values)
+
+
+def test_the_stage_writes_one_png_and_counts(root: Path, trained: str, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "sheet.png"
+    result = sheet.run(spec_of(root, out, run=trained), silent())
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert list(out.parent.iterdir()) == [out]
+    assert (result.png, result.examples) == (str(out), 40)
+    assert 0 < result.correct <= 40
+    with pytest.raises(StoreError, match="cannot write"):
+        sheet.run(spec_of(root, out / "beneath-a-file.png"), silent())
+
+
+def test_grey_images_are_shown_as_grey(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    splits = {
+        name: {"image": random.integers(0, 256, (12, 8, 8, 1), np.uint8), "label": np.arange(12) % 3}
+        for name in ("train", "test")
+    }
+    publish_dataset(tmp_path, splits=splits)
+    figure = notebook.show(RECIPE, str(tmp_path), draws=1)
+    assert {axes.images[0].get_cmap().name for axes in figure.axes} == {"gray"}
+    assert {axes.images[0].get_clim() for axes in figure.axes} == {(0, 255)}
+    _, ids = TrainingOrder(12, 8, seed=0).batch(0)
+    assert np.array_equal(images(figure)[:8], splits["train"]["image"][ids][..., 0])
+
+
+def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="make one with `podline convert sample"):
+        notebook.show(RECIPE, str(tmp_path))
+    with pytest.raises(StoreError, match=r"nobody/spec\.json is not there; `podline runs list`"):
+        notebook.show(RECIPE, str(root), run="nobody")
+    with pytest.raises(SettingsError, match="which recipe"):
+        notebook.show(None, str(root))
+    unfinished = TrainSpec(root=str(root), recipe=RECIPE.model_copy(update={"seed": 9}), fingerprint=FINGERPRINT)
+    path = root / unfinished.folder / "spec.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(unfinished.model_dump_json())
+    with pytest.raises(StoreError, match="is not finished; `podline train` goes on with it"):
+        notebook.show(None, str(root), run=unfinished.run)
