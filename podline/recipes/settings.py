@@ -146,6 +146,21 @@ class ScheduleSettings(Frozen):
         return self
 
 
+class AnnealingSettings(Frozen):
+    """Simulated annealing over the evaluations: which states are accepted and which are gone back from.
+
+    Attributes:
+        energy: what is to be low: the validation ``loss``, or ``error`` (1 - accuracy).
+        temperature: at the start, in units of the energy: a state whose energy is so much higher is accepted with a
+            probability of 37 %.
+        final: share of the temperature that is left at the end; on the way it falls by the same factor in each step.
+    """
+
+    energy: Literal["loss", "error"] = "loss"
+    temperature: float = Field(default=0.02, gt=0)
+    final: float = Field(default=0.01, gt=0, le=1)
+
+
 class AugmentationSettings(Frozen):
     """What chance does to a training image; each example has draws of its own.
 
@@ -168,6 +183,7 @@ class Recipe(Frozen):
         dataset: the data set it is for.
         batch_size: examples in a step, over all replicas.
         duration: how long to train.
+        annealing: accepts or rejects the state after each evaluation; None is off.
         ema_decay: average of weights per step that evaluation uses; 0 is off.
         validation_share: this share of the training split is held out, never trained on and evaluated during training;
             0 is none, and then the test split is. What decides by an evaluation needs one.
@@ -187,6 +203,7 @@ class Recipe(Frozen):
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
+    annealing: AnnealingSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     augmentation: AugmentationSettings = AugmentationSettings()
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
@@ -200,9 +217,15 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _decides_by_validation(self) -> Recipe:
-        if self.schedule.kind == "plateau" and not self.validation_share:
+        if self.decides_by and not self.validation_share:
             raise ValueError(
-                "schedule.kind=plateau vs validation_share=0: it decides by examples that are held out from training, "
+                f"{self.decides_by} vs validation_share=0: it decides by examples that are held out from training, "
                 "never by the test split; give validation_share=0.1"
             )
         return self
+
+    @property
+    def decides_by(self) -> str:
+        """What of this recipe decides by evaluations, in words; empty if nothing does."""
+        plateau = "schedule.kind=plateau" if self.schedule.kind == "plateau" else ""
+        return plateau or ("annealing" if self.annealing else "")

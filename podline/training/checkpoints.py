@@ -8,7 +8,7 @@ over, goes to the log and to ``events.jsonl``:
 
 1. The newest checkpoint whose JSON can be read, that belongs to the same spec, whose file has the size and the sha256
    that the JSON says, whose ``metrics.jsonl`` still begins as it did then, and whose arrays fit the model: training
-   goes on from its step.
+   goes on from its step. In a run with annealing, the checkpoint that it may go back to must be whole as well.
 2. A checkpoint that fails any of this is passed over by name, with the reason, and the one before it is tried.
 3. No checkpoint is left: training begins at step 0.
 
@@ -56,6 +56,7 @@ class Checkpoint(Frozen):
         spec_digest: of the spec that the run belongs to.
         metrics: ``metrics.jsonl`` as it was.
         clock: what the run had taken.
+        accepted: the step whose checkpoint annealing may go back to; it is kept as long as this one.
         time: Unix time at which it was written.
     """
 
@@ -65,6 +66,7 @@ class Checkpoint(Frozen):
     spec_digest: str
     metrics: LogMark
     clock: Clock
+    accepted: int | None = None
     time: float
 
 
@@ -112,8 +114,8 @@ class CheckpointFolder:
         self._store, self._spec_digest = store, spec_digest
         self.folder = f"{run_folder}/checkpoints"
 
-    def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: Clock) -> None:
-        """Publishes a checkpoint, and deletes old ones but the latest few."""
+    def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: Clock, accepted: int | None = None) -> None:
+        """Publishes a checkpoint, and deletes old ones but the latest few and what these may go back to."""
         self._store.delete(self._json(step))
         size, sha256 = write_arrays(self._store, self._npz(step), arrays)
         checkpoint = Checkpoint(
@@ -123,6 +125,7 @@ class CheckpointFolder:
             spec_digest=self._spec_digest,
             metrics=metrics,
             clock=clock,
+            accepted=accepted,
             time=time.time(),
         )
         self._store.publish_json(self._json(step), checkpoint.model_dump(mode="json"), replace=True)
@@ -165,12 +168,20 @@ class CheckpointFolder:
         return read_arrays(self._store, self._npz(checkpoint.step), checkpoint.sha256)
 
     def prune(self, keep: int) -> None:
-        """Deletes all but the newest ``keep`` checkpoints, and what saves that were broken off left behind."""
-        self._delete(self.steps()[keep:])
+        """Deletes all but the newest ``keep`` checkpoints, what these may go back to, and what broken saves left."""
+        newest = self.steps()[:keep]
+        kept = {*newest, *map(self._accepted_by, newest)}
+        self._delete([step for step in self.steps() if step not in kept])
         described = {self._npz(step) for step in self.steps()}
         for name in self._store.list(self.folder):
             if name.endswith(".npz") and name not in described:
                 self._store.delete(name)
+
+    def _accepted_by(self, step: int) -> int | None:
+        try:
+            return self.describe(step).accepted
+        except (ArtifactError, StoreError):
+            return None
 
     def delete_after(self, step: int) -> None:
         """Deletes the checkpoints of later steps, and what saves that were broken off left behind."""
@@ -210,6 +221,8 @@ def restore_newest(
         try:
             checkpoint = folder.describe(step)
             log.require(checkpoint.metrics)
+            if checkpoint.accepted not in (None, step):
+                folder.arrays(folder.describe(checkpoint.accepted))
             restore(folder.arrays(checkpoint))
         except (ArtifactError, StoreError) as error:
             passed_over(step, str(error))

@@ -7,7 +7,7 @@ checkpoint of a step is written when all else of that step is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -143,7 +143,7 @@ class Evaluate(Hook):
         evaluate: Callable[[int], EvaluationLine | None],
         write: Callable[[EvaluationLine], None],
         plan: Plan,
-        decide: Callable[[EvaluationLine], None] = lambda _line: None,
+        decide: Sequence[Callable[[EvaluationLine], None]] = (),
     ) -> None:
         self._evaluate, self._write, self._decide = evaluate, write, decide
         self._every, self._total = plan.evaluation_steps, plan.total_steps
@@ -162,7 +162,8 @@ class Evaluate(Hook):
         line = self._evaluate(step) if due else None
         if line is not None:
             self._write(line)
-            self._decide(line)
+            for decide in self._decide:
+                decide(line)
 
 
 class SaveCheckpoints(Hook):
@@ -177,8 +178,21 @@ class SaveCheckpoints(Hook):
         every_steps: int,
         every_minutes: float,
         clock: RunClock,
+        accepted: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """Checkpoints of a run.
+
+        Args:
+            folder: where they go.
+            snapshot: all that is saved.
+            mark: ``metrics.jsonl`` as it is now.
+            every_steps: a checkpoint at least every so many steps …
+            every_minutes: … and at least every so many minutes.
+            clock: what the run has taken.
+            accepted: the step whose state annealing may go back to: it gets a checkpoint in any case.
+        """
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
+        self._accepted = accepted
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
         self._saved = time.monotonic()
 
@@ -193,10 +207,11 @@ class SaveCheckpoints(Hook):
             DivergenceError: a variable holds a number that is not finite; no checkpoint is written.
         """
         late = time.monotonic() - self._saved >= self._every_seconds
-        if stretch.last or late or stretch.step % self._every_steps == 0:
+        needed = self._accepted() == stretch.step
+        if stretch.last or late or needed or stretch.step % self._every_steps == 0:
             arrays = self._snapshot()
             _require_finite(arrays, stretch.step)
-            self._folder.save(stretch.step, arrays, self._mark(), self._clock.read())
+            self._folder.save(stretch.step, arrays, self._mark(), self._clock.read(), self._accepted())
             self._saved = time.monotonic()
 
 

@@ -111,7 +111,41 @@ class PlateauLine(Frozen):
     time: float
 
 
-MetricsLine = StepsLine | EvaluationLine | PlateauLine
+class AnnealingLine(Frozen):
+    """What annealing made of a state; the last one is all that it remembers.
+
+    The steps of a rejected state stay in the record: they were taken. ``against`` and ``state`` are what holds from now
+    on.
+
+    Attributes:
+        step: how many training steps the run had done.
+        number: of the decision, from 0; the draw comes from it and the seed.
+        energy: of the state that was evaluated.
+        rise: how much that is above the energy of the state that was accepted last; 0 if it is not.
+        temperature: at this step.
+        probability: exp(-rise / temperature).
+        draw: in [0, 1); the state is accepted if it is below the probability.
+        accepted: whether it was.
+        state: the step whose state training goes on from: this one, or the one that was accepted last.
+        against: the energy of that state.
+        time: Unix time.
+    """
+
+    kind: Literal["annealing"] = "annealing"
+    step: int
+    number: int
+    energy: float
+    rise: float
+    temperature: float
+    probability: float
+    draw: float
+    accepted: bool
+    state: int
+    against: float
+    time: float
+
+
+MetricsLine = StepsLine | EvaluationLine | PlateauLine | AnnealingLine
 
 EventKind = Literal[
     "started",  # training began at step 0
@@ -120,6 +154,8 @@ EventKind = Literal[
     "preempted",  # the machine asked the run to end
     "diverged",  # the loss was no finite number
     "rate_lowered",  # validation stalled
+    "accepted",  # annealing keeps the state that was evaluated
+    "rejected",  # … or goes back to the one that it accepted last
     "finished",  # all steps are done and the model is written
 ]
 

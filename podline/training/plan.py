@@ -77,9 +77,9 @@ def plan_training(recipe: Recipe, manifest: Manifest) -> Plan:
     schedule = build_schedule(recipe.schedule, total, order.steps_per_epoch, recipe.batch_size)
     every = recipe.evaluate_every
     evaluation_steps = every.in_steps(order.steps_per_epoch, recipe.batch_size) if every else None
-    if schedule.kind == "plateau" and not evaluation_steps:
+    if recipe.decides_by and not evaluation_steps:
         raise SettingsError(
-            "schedule.kind=plateau vs evaluate_every of none: it decides by evaluations during training; "
+            f"{recipe.decides_by} vs evaluate_every of none: it decides by evaluations during training; "
             "give evaluate_every.epochs=1"
         )
     return Plan(order, total, evaluation_steps or None, schedule, validation)

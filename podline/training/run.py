@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -19,6 +19,7 @@ from podline.recipes.settings import Recipe
 from podline.stages import TrainSpec
 from podline.storage import Store
 from podline.training import devices
+from podline.training.annealing import Annealing
 from podline.training.checkpoints import CheckpointFolder
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
@@ -118,8 +119,8 @@ class Run:
                 self.log.write(line)
                 board.write(line)
 
-            plateau = Plateau(self.recipe.schedule.plateau, lines, write, self.tell)
-            evaluate = Evaluate(Scoring(self).line, write, self.plan, plateau.decide)
+            plateau, annealing = self._deciders(lines, write)
+            evaluate = Evaluate(Scoring(self).line, write, self.plan, (plateau.decide, annealing.decide))
             if not any(isinstance(line, EvaluationLine) and line.step == step for line in lines):
                 evaluate.at(step)
             if self.asked_to_stop():
@@ -127,7 +128,23 @@ class Run:
             if step == self.plan.total_steps:
                 return
             self.reporter.progress(step, self.plan.total_steps, "steps")
-            self._loop(step, self._hooks(evaluate, write, clock, plateau.factor), plateau.factor)
+            metrics = WriteMetrics(write, self.plan, self.recipe.summary_steps, clock, plateau.factor)
+            hooks = self._hooks(clock, metrics, evaluate, annealing.accepted)
+            self._loop(step, hooks, plateau.factor)
+
+    def _deciders(
+        self, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None]
+    ) -> tuple[Plateau, Annealing]:
+        """What decides by the evaluations, as far as it had come."""
+        recipe = self.recipe
+        return (
+            Plateau(recipe.schedule.plateau, lines, write, self.tell),
+            Annealing(recipe.annealing, recipe.seed, self.plan.total_steps, lines, write, self.tell, self._go_back_to),
+        )
+
+    def _go_back_to(self, step: int) -> None:
+        """Sets the state to that of an earlier step, but for the number of steps done."""
+        self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
 
     def tell(self, event: EventKind, step: int, message: str) -> None:
         """Says what happened, in the log and in ``events.jsonl``."""
@@ -135,14 +152,14 @@ class Run:
         self.reporter.log(message)
 
     def _hooks(
-        self, evaluate: Evaluate, write: Callable[[MetricsLine], None], clock: RunClock, factor: Callable[[], float]
+        self, clock: RunClock, metrics: WriteMetrics, evaluate: Evaluate, accepted: Callable[[], int | None]
     ) -> list[Hook]:
         """What happens between the stretches, in this order; :mod:`podline.training.hooks` says why in this one."""
         recipe = self.recipe
         return [
             StopOnDivergence(self.plan.order),
             clock,
-            WriteMetrics(write, self.plan, recipe.summary_steps, clock, factor),
+            metrics,
             evaluate,
             SaveCheckpoints(
                 self.checkpoints,
@@ -151,6 +168,7 @@ class Run:
                 every_steps=recipe.checkpoint_steps,
                 every_minutes=recipe.checkpoint_minutes,
                 clock=clock,
+                accepted=accepted,
             ),
         ]
 

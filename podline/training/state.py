@@ -84,6 +84,17 @@ class TrainingState:
         for name, variable in variables.items():
             variable.assign(arrays[name])
 
+    def go_back(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Sets everything to an earlier snapshot but the number of steps done: time goes on, and so does the order.
+
+        Raises:
+            ArtifactError: it is a snapshot of something else.
+        """
+        step = self.step
+        self.restore(arrays)
+        iterations: Any = self.optimizer.iterations
+        iterations.assign(step)
+
     def _variables(self) -> dict[str, Any]:
         groups = {"model": self.model.variables, "optimizer": self.optimizer.variables}
         if self.average is not None:

@@ -24,6 +24,7 @@ _FIGURES = {
     "train": ("loss", "accuracy", "learning_rate", "gradient_norm", "examples_per_second", "waiting"),
     "evaluation": ("loss", "accuracy"),
     "plateau": ("factor",),
+    "annealing": ("energy", "temperature", "accepted"),
 }
 
 

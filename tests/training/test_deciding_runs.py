@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
-from dying_runs import bare_metrics, finished_after, losses
-from small_dataset import FINGERPRINT, publish_dataset
+from dying_runs import bare_metrics, finished_after, killed_at, losses
+from small_dataset import FINGERPRINT, drawn, publish_dataset
 
+from podline.errors import PreemptedError
 from podline.progress import silent
 from podline.recipes.settings import (
+    AnnealingSettings,
     AugmentationSettings,
     Duration,
     ModelSettings,
@@ -19,7 +24,15 @@ from podline.recipes.settings import (
 )
 from podline.stages import TrainSpec
 from podline.training import loop
-from podline.training.metrics_log import EvaluationLine, PlateauLine, StepsLine, read_events, read_metrics
+from podline.training.metrics_log import (
+    AnnealingLine,
+    EvaluationLine,
+    PlateauLine,
+    StepsLine,
+    read_events,
+    read_metrics,
+)
+from podline.training.steps import ScoringSteps
 from podline.training.train import train
 
 # 96 examples, of which 24 are held out: 9 steps of 8 an epoch; a checkpoint at 8, 16, 24 and at the end.
@@ -51,7 +64,10 @@ def _all_the_news(monkeypatch):
 
 
 def spec_of(root: Path, **values) -> TrainSpec:
-    publish_dataset(root)
+    """A spec on labels that nothing can be learned from, so that validation stalls and gets worse."""
+    train, test = drawn(96, 0), drawn(40, 1)
+    labels = np.random.default_rng(5).integers(0, 3, 96)
+    publish_dataset(root, splits={"train": train | {"label": labels}, "test": test})
     recipe = Recipe.model_validate(RECIPE.model_dump() | values)
     return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
 
@@ -100,4 +116,97 @@ def test_a_run_killed_between_its_decisions_ends_with_the_same_bits(lowered, tmp
     _, weights, folder = lowered
     spec = spec_of(tmp_path)
     assert finished_after(spec, *steps).weights_sha256 == weights
+    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
+
+
+# Hot enough to accept some states that are worse, and a rate that makes many worse.
+ANNEALED = {
+    "schedule": ScheduleSettings(kind="constant", learning_rate=0.002).model_dump(),
+    "optimizer": {"kind": "adam"},
+    "annealing": AnnealingSettings(temperature=0.05, final=0.1).model_dump(),
+    "ema_decay": 0.0,
+}
+
+
+@pytest.fixture(scope="module")
+def annealed(tmp_path_factory) -> tuple[TrainSpec, str, Path]:
+    """An unbroken run that goes back several times."""
+    spec = spec_of(tmp_path_factory.mktemp("annealed"), **ANNEALED)
+    result = train(spec, silent())
+    return spec, result.weights_sha256, Path(spec.root) / spec.folder
+
+
+def decisions_of(folder: Path) -> list[AnnealingLine]:
+    return [line for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, AnnealingLine)]
+
+
+def test_every_state_is_accepted_or_rejected_and_both_happen(annealed):
+    _, _, folder = annealed
+    decisions = decisions_of(folder)
+    assert [line.step for line in decisions] == [4, 8, 12, 16, 20, 24, 28, 30]
+    # Of those that are worse, some are accepted: at 16 and 28.
+    assert {(line.accepted, line.rise > 0) for line in decisions} == {(True, False), (True, True), (False, True)}
+    lines = read_metrics(folder / "metrics.jsonl")
+    assert [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses] == losses(folder)
+    assert len(losses(folder)) == 30, "the steps of a rejected state stay in the record"
+    told = [(event.event, event.step) for event in read_events(folder / "events.jsonl")]
+    expected = [("accepted" if line.accepted else "rejected", line.step) for line in decisions]
+    assert told == [("started", 0), *expected, ("finished", 30)]
+
+
+def test_a_rejected_state_is_gone_back_from_and_time_goes_on(annealed):
+    """What is kept in the end is the state that was accepted last, its optimizer and its generator included."""
+    _, _, folder = annealed
+    [*_, last] = decisions_of(folder)
+    assert (last.accepted, last.state) == (False, 28)
+    with (
+        np.load(folder / "checkpoints" / f"step-{last.state:08d}.npz") as accepted,
+        np.load(folder / "checkpoints" / "step-00000030.npz") as final,
+    ):
+        for name in accepted.files:
+            if name.endswith("/iteration"):
+                assert (accepted[name], final[name]) == (last.state, 30)
+            else:
+                assert accepted[name].tobytes() == final[name].tobytes(), name
+
+
+@pytest.mark.parametrize("steps", [(3,), (6, 9, 13), (17, 21), (29,)])
+def test_a_run_killed_in_the_middle_of_annealing_ends_with_the_same_bits(annealed, tmp_path, steps):
+    _, weights, folder = annealed
+    spec = spec_of(tmp_path, **ANNEALED)
+    assert finished_after(spec, *steps).weights_sha256 == weights
+    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
+
+
+def test_a_checkpoint_whose_accepted_one_is_damaged_is_passed_over(annealed, tmp_path):
+    _, weights, folder = annealed
+    spec = spec_of(tmp_path, **ANNEALED)
+    assert [line.state for line in decisions_of(folder) if line.step in (16, 20, 24)] == [16, 16, 16]
+    killed_at(spec, 26)
+    accepted = tmp_path / spec.folder / "checkpoints" / "step-00000016.npz"
+    accepted.write_bytes(accepted.read_bytes()[:-100])
+    assert train(spec, silent()).weights_sha256 == weights
+    assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)
+    events = read_events(tmp_path / spec.folder / "events.jsonl")
+    damaged = [event for event in events if event.event == "checkpoint_damaged"]
+    assert [event.step for event in damaged] == [24, 16]
+    assert all(str(accepted) in event.message for event in damaged)
+
+
+def test_an_evaluation_that_sigterm_broke_off_is_made_up_for_and_decided(annealed, tmp_path, monkeypatch):
+    _, weights, folder = annealed
+    spec = spec_of(tmp_path, **ANNEALED)
+    score, calls = ScoringSteps.score, []
+
+    def interrupted(self, batches, news):
+        calls.append(1)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return score(self, batches, news)
+
+    monkeypatch.setattr(ScoringSteps, "score", interrupted)
+    with pytest.raises(PreemptedError, match="at step 12 of 30"):
+        train(spec, silent())
+    monkeypatch.undo()
+    assert train(spec, silent()).weights_sha256 == weights
     assert bare_metrics(tmp_path / spec.folder) == bare_metrics(folder)

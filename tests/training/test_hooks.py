@@ -87,7 +87,7 @@ class Folder:
     def __init__(self) -> None:
         self.saved = []
 
-    def save(self, step, arrays, metrics, clock) -> None:
+    def save(self, step, arrays, metrics, clock, accepted) -> None:
         self.saved.append(step)
 
 

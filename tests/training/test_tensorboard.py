@@ -33,7 +33,7 @@ def test_a_file_begun_again_holds_the_lines_that_are_left_at_the_times_they_were
     assert values["train/loss"] == 3.0
     assert values["train/gradient_norm/classifier"] == 4.0
     assert values.keys() == {
-        *(f"train/{name}" for name in tensorboard._TRAINING),
+        *(f"train/{name}" for name in tensorboard._FIGURES["train"]),
         *(f"train/gradient_norm/{block}" for block in ("stem", "classifier")),
     }
 
