@@ -40,6 +40,7 @@ def cifar_training(parameters: CifarParameters) -> dict[str, Any]:
     machine = settings.load()
     root = open_store(parameters.root or machine.root).uri
     recipe = parameters.training_recipe()
+    strategy = parameters.strategy or machine.strategy
     times = TimeSheet()
 
     converted = times.run(
@@ -61,7 +62,9 @@ def cifar_training(parameters: CifarParameters) -> dict[str, Any]:
             manifest_sha256=manifest_sha256(open_store(root), converted.folder),
         ),
     )
-    trained = times.run(train, TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint))
+    trained = times.run(
+        train, TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint, strategy=strategy)
+    )
     evaluated = times.run(
         evaluate,
         EvaluateSpec(
@@ -71,6 +74,7 @@ def cifar_training(parameters: CifarParameters) -> dict[str, Any]:
             fingerprint=converted.fingerprint,
             weights_sha256=trained.weights_sha256,
             batch_size=recipe.evaluation_batch_size,
+            strategy=strategy,
         ),
     )
     reported = times.run(

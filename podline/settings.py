@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError
 
 from podline.errors import SettingsError
 from podline.frozen import Frozen
+from podline.strategies import StrategyName
 
 _PREFIX = "PODLINE_"
 _SETTINGS_FILE = "PODLINE_SETTINGS"
@@ -32,6 +33,7 @@ class Settings(Frozen):
 
     root: str = Field(default="podline-root", min_length=1, description="the store")
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the conversion")
+    strategy: StrategyName = Field(default="auto", description="where models run; see podline.strategies")
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
     hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long, however fast its steps are")

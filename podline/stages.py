@@ -22,6 +22,7 @@ from podline.frozen import Frozen
 from podline.progress import Reporter
 from podline.recipes.settings import DatasetName, Recipe
 from podline.storage import Store, open_store
+from podline.strategies import StrategyName
 
 # Part of a training run's identity: raise it when a change in code changes what training computes.
 TRAINING_VERSION = 2
@@ -101,9 +102,12 @@ class ValidateResult(Result):
 class TrainSpec(Spec):
     """A recipe trained on a data set."""
 
+    beside_the_point = frozenset({"root", "strategy"})
+
     recipe: Recipe
     fingerprint: str
     training_version: int = TRAINING_VERSION
+    strategy: StrategyName = "auto"
 
     @property
     def dataset_folder(self) -> str:
@@ -162,8 +166,9 @@ class EvaluateSpec(RunSpec):
     weights_sha256: str
     split: str = "test"
     batch_size: int = Field(default=500, ge=1)
+    strategy: StrategyName = "auto"
 
-    beside_the_point = frozenset({"root", "batch_size"})
+    beside_the_point = frozenset({"root", "batch_size", "strategy"})
 
 
 class Metric(Frozen):

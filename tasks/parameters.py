@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from podline import strategies
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
@@ -112,6 +113,14 @@ class CifarParameters(BaseModel):
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like augmentation.cutout=8.",
+        json_schema_extra=_place(11),
+    )
+    strategy: str = Field(
+        default="",
+        pattern=f"^({strategies.PATTERN})?$",
+        title="Strategy",
+        description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting. The run's name and result "
+        "do not depend on it.",
         json_schema_extra=_place(11),
     )
     workers: int = Field(

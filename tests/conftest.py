@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +34,12 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     home = tmp_path_factory.mktemp("prefect")
     with temporary_settings({PREFECT_HOME: home}), prefect_test_harness(server_startup_timeout=120):
         yield
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Where TensorFlow is needed, it has eight CPU devices from the start: a process cannot add any later."""
+    if "tensorflow" in sys.modules:
+        import tensorflow as tf  # noqa: PLC0415 (most tests need no TensorFlow)
+
+        [cpu] = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 8)

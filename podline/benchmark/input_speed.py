@@ -120,8 +120,10 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
         order=plan.order,
         augmentation=spec.recipe.augmentation,
     )
+    # The input of one device, the first GPU if there is one.
+    strategy = tf.distribute.get_strategy()
     with source.explained():
-        return _measured(spec, reporter, manifest, folder, plan, stages_of(source, devices.choose_strategy()))
+        return _measured(spec, reporter, manifest, folder, plan, stages_of(source, strategy))
 
 
 def _measured(
@@ -152,7 +154,7 @@ def _measured(
         recipe=spec.recipe.name,
         dataset=spec.dataset_folder,
         batch_size=size,
-        devices=devices.describe(devices.choose_strategy()),
+        devices=devices.describe(tf.distribute.get_strategy()),
         stages=tuple(_speed(name, seconds, size) for name, seconds in took.items()),
         disk=_speed("disk", disk, size),
         bottleneck=slowest(took if _fits_in_memory(split) else first),
@@ -257,9 +259,10 @@ class _Beside:
         self._stages, self._held, self._batches = stages, held, batches
         self._with_input = False
         recipe = spec.recipe
-        state = initial_state(recipe, manifest)
+        strategy = tf.distribute.get_strategy()
+        state = initial_state(recipe, manifest, strategy)
         self._steps = TrainingSteps(
-            devices.choose_strategy(),
+            strategy,
             state,
             plan.schedule,
             objective_of(recipe),

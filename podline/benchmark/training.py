@@ -19,13 +19,11 @@ from podline.input.pipeline import TrainingInput
 from podline.recipes import registry
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.storage import open_store
-from podline.training.devices import choose_strategy
 from podline.training.objective import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT
-from podline.training.run import initial_model
+from podline.training.run import initial_model, initial_state, prepared
 from podline.training.schedules import build_schedule
-from podline.training.state import TrainingState
 from podline.training.steps import TrainingSteps
 
 _LEARNING_RATE = 0.05
@@ -122,10 +120,11 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
 
 
 def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> TrainingSteps:
-    state = TrainingState(initial_model(recipe, manifest), build_optimizer(recipe.optimizer), recipe.ema_decay)
+    strategy = prepared(recipe, "cpu")
+    state = initial_state(recipe, manifest, strategy)
     schedule = build_schedule(recipe.schedule, _MANY_STEPS, _MANY_STEPS, recipe.batch_size)
     batches = _input(recipe, manifest, root, folder)
-    return TrainingSteps(choose_strategy(), state, schedule, objective_of(recipe), batches, recipe.batch_size)
+    return TrainingSteps(strategy, state, schedule, objective_of(recipe), batches, recipe.batch_size)
 
 
 def _fit(
@@ -138,7 +137,7 @@ def _fit(
     epochs: int,
     callback: keras.callbacks.Callback,
 ) -> None:
-    model = initial_model(recipe, manifest)
+    model = initial_model(recipe, manifest, prepared(recipe, "cpu"))
     model.compile(
         optimizer=build_optimizer(recipe.optimizer, _LEARNING_RATE),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

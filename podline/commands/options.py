@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from podline import settings as settings_module
+from podline import strategies
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
@@ -48,6 +49,23 @@ conversion_options = in_order(
         help="Passed to Beam as it is, like --beam-option=--runner=DataflowRunner; may be repeated.",
     ),
 )
+
+
+def _strategy(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+    try:
+        return None if name is None else strategies.checked(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+strategy_option = click.option(
+    "--strategy",
+    callback=_strategy,
+    metavar="NAME",
+    help="Where the model runs: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
+    "(several processes that find each other by TF_CONFIG), tpu, tpu:NAME. It does not change the run: what began on "
+    "one goes on on another; see docs/strategies.md.  [default: the setting strategy, auto]",
+)
 recipe_argument = click.argument("recipe", required=False, metavar="RECIPE")
 recipe_options = in_order(
     click.option("--epochs", type=float, help="Train for so many passes over the data …"),
@@ -69,14 +87,14 @@ recipe_options = in_order(
 
 
 def load_settings(options: dict[str, Any]) -> Settings:
-    """The settings, with what ``--settings``, ``--root`` and ``--workers`` say; takes these three out of ``options``.
+    """The settings, with what ``--settings`` and the options of the same name say; takes them out of ``options``.
 
     The file is named in the environment from then on, so that whatever reads the settings later reads the same.
     """
     file = options.pop("settings_file", None)
     if file is not None:
         settings_module.use_file(file)
-    given = {name: options.pop(name, None) for name in ("root", "workers")}
+    given = {name: options.pop(name, None) for name in ("root", "workers", "strategy")}
     return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
 
 

@@ -19,6 +19,7 @@ from podline.commands.options import (
     say,
     say_json,
     store_options,
+    strategy_option,
 )
 from podline.reporting.figures import metric_text
 from podline.stages import Metric
@@ -32,6 +33,7 @@ _FLOW = ("tasks.embedded", "run_cifar_training")
 @click.option("--source", help="A folder with the raw data, or an official .tar.gz; the sample needs none.")
 @store_options
 @recipe_options
+@strategy_option
 @conversion_options
 @json_option
 def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
@@ -50,7 +52,7 @@ def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
     machine = load_settings(options)
     machine = machine.model_copy(update={"root": str(Path(machine.root).expanduser().absolute())})
     given = {name: value for name, value in options.items() if value is not None}
-    given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers}
+    given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
     if source is not None:
         given["source"] = absolute(source)
     module, name = _FLOW

@@ -23,6 +23,7 @@ from podline.commands.options import (
     say,
     say_json,
     store_options,
+    strategy_option,
 )
 from podline.commands.results import result_lines
 from podline.errors import SettingsError, StoreError
@@ -158,7 +159,7 @@ def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
     )
 
 
-@_stage_command(stages.TRAIN, recipe_options, fingerprint_option)
+@_stage_command(stages.TRAIN, recipe_options, strategy_option, fingerprint_option)
 def train(request: Request, fingerprint: str | None, **changes: Any) -> stages.TrainSpec:
     """A recipe is trained on its converted data set; a run that was broken off goes on from its last checkpoint.
 
@@ -172,7 +173,7 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> stages.T
     return _train_spec(request, fingerprint, Choices(**changes))
 
 
-@_stage_command(stages.EVALUATE, recipe_options, fingerprint_option)
+@_stage_command(stages.EVALUATE, recipe_options, strategy_option, fingerprint_option)
 def evaluate(request: Request, fingerprint: str | None, **changes: Any) -> stages.EvaluateSpec:
     """A trained model is judged on the test split, every example once, with 95 % intervals.
 
@@ -212,7 +213,12 @@ def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.TrainSpec:
     recipe = choices.apply(request.recipe)
     dataset = request.dataset(stages.TRAIN, fingerprint)
-    return stages.TrainSpec(root=request.store.uri, recipe=recipe, fingerprint=dataset.fingerprint)
+    return stages.TrainSpec(
+        root=request.store.uri,
+        recipe=recipe,
+        fingerprint=dataset.fingerprint,
+        strategy=request.settings.strategy,
+    )
 
 
 def _evaluate_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.EvaluateSpec:
@@ -227,4 +233,5 @@ def _evaluate_spec(request: Request, fingerprint: str | None, choices: Choices) 
         fingerprint=spec.fingerprint,
         weights_sha256=trained.weights_sha256,
         batch_size=spec.recipe.evaluation_batch_size,
+        strategy=spec.strategy,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from pydantic import ValidationError
 
@@ -24,7 +26,7 @@ from podline.storage import Store, open_store
 from podline.training.export import load_model
 from podline.training.objective import objective_of
 from podline.training.plan import TRAINING_SPLIT, plan_training
-from podline.training.run import initial_model
+from podline.training.run import initial_model, prepared
 from podline.training.train import SPEC
 
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
@@ -71,7 +73,13 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
 
 def _evaluation(spec: EvaluateSpec, store: Store, manifest: Manifest, reporter: Reporter) -> Evaluation:
     recipe = _training(spec, store).recipe
-    folder, batch_size = store.path(spec.dataset_folder), max(_SMALLEST_BATCH, spec.batch_size)
+    # First of all, as in training: it sets the seeds that its weights are drawn from.
+    strategy = prepared(recipe, spec.strategy)
+    before = logits_of(initial_model(recipe, manifest, strategy), strategy)
+    with strategy.scope():
+        after = logits_of(load_model(store, spec.folder, spec.weights_sha256), strategy)
+    folder = store.path(spec.dataset_folder)
+    batch_size = max(_SMALLEST_BATCH * strategy.num_replicas_in_sync, spec.batch_size)
     fields = objective_of(recipe).fields
     judged = EvaluationInput(SplitReader(folder, manifest, spec.split), manifest, fields, batch_size=batch_size)
     seen = EvaluationInput(
@@ -82,9 +90,6 @@ def _evaluation(spec: EvaluateSpec, store: Store, manifest: Manifest, reporter: 
         ids=plan_training(recipe, manifest).order.ids[: judged.count],
     )
     news = _News(reporter, 2 * judged.count + seen.count)
-    # First of all, as in training: it sets the seeds that its weights are drawn from.
-    before = logits_of(initial_model(recipe, manifest))
-    after = logits_of(load_model(store, spec.folder, spec.weights_sha256))
     untrained, trained, remembered = (
         tally(model, batches, len(manifest.class_names), news.done)
         for model, batches in ((before, judged), (after, judged), (after, seen))
@@ -124,21 +129,39 @@ def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:
     return training
 
 
-def logits_of(model: Any) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A model as a function of images: uint8 (n, height, width, channels) in, logits (n, classes) out."""
-    return tf.function(lambda images: model(images, training=False), autograph=False)
+Logits = Callable[[EvaluationInput], Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]]
 
 
-def tally(
-    model: Callable[[tf.Tensor], tf.Tensor], batches: EvaluationInput, classes: int, news: Callable[[int], None]
-) -> ClassificationTally:
+def logits_of(model: Any, strategy: tf.distribute.Strategy) -> Logits:
+    """A model as a function of an input: for each batch the logits, (n, classes), and labels, (n,), of its examples.
+
+    Args:
+        model: takes uint8 images (n, height, width, channels).
+        strategy: what it was built under; each replica answers its part of a batch.
+    """
+
+    def answer(part: dict[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        return model(part["image"], training=False), part["label"], part[MASK]
+
+    answers = tf.function(lambda batch: strategy.run(answer, args=(batch,)), autograph=False)
+
+    def over(batches: EvaluationInput) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+        parts = strategy.distribute_datasets_from_function(batches.dataset)
+        for batch in itertools.islice(parts, batches.batches(strategy.num_replicas_in_sync)):
+            logits, labels, mask = (np.asarray(strategy.gather(value, axis=0)) for value in answers(batch))
+            count = int(np.sum(mask))
+            yield logits[:count], labels[:count]
+
+    return over
+
+
+def tally(logits: Logits, batches: EvaluationInput, classes: int, news: Callable[[int], None]) -> ClassificationTally:
     """Every example's logits, judged; ``news`` is told how many examples each batch had."""
     judged = ClassificationTally(classes)
     with batches.explained():
-        for batch in batches.dataset():
-            count = int(np.sum(batch[MASK]))
-            judged.add(np.asarray(model(batch["image"]))[:count], batch["label"].numpy()[:count])
-            news(count)
+        for answers, labels in logits(batches):
+            judged.add(answers, labels)
+            news(len(labels))
     return judged
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 from matplotlib.figure import Figure
 
 from podline.catalogue import run_of
@@ -202,7 +203,7 @@ def _judged(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter
         done += examples
         reporter.progress(done, batches.count, "examples")
 
-    return tally(logits_of(model), batches, len(manifest.class_names), news)
+    return tally(logits_of(model, tf.distribute.get_strategy()), batches, len(manifest.class_names), news)
 
 
 def _made_of_it(spec: ShowSpec, store: Store, manifest: Manifest, judged: ClassificationTally) -> Block:

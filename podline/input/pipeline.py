@@ -10,6 +10,9 @@ where the arrays become tensors of static shape, and *prefetch* keeps a few of t
 
 A batch is a pure function of its number: any number of parallel calls gives the same batches, and a run that goes on
 at step k asks for batch k, without replaying those before.
+
+Replicas share a batch: each has an equal part of it, in the order of the batch, and a host reads the parts of its own
+replicas and nothing else. So the examples of step k are the same, whatever the number of replicas and hosts.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
 
 MASK = "mask"
+# One host with one replica, which has every batch to itself.
+ALONE = tf.distribute.InputContext()
 _PREFETCHED = 4
 # Two threads of Python take turns more than they work side by side. A gather alone is quickest in one thread, and
 # prefetching puts it beside the training as it is; augmentation is long enough for a second one to be of use.
@@ -81,32 +86,54 @@ class _Batches:
         return {info.name: tf.TensorSpec((batch_size, *info.shape), info.dtype) for info in infos}
 
     def _dataset(
-        self, batch: Callable[[int], Arrays], spec: Spec, first: int, end: int, parallel_calls: int
+        self,
+        part: Callable[[int, int, int], Arrays],
+        spec: Spec,
+        first: int,
+        end: int,
+        parallel_calls: int,
+        context: tf.distribute.InputContext,
     ) -> tf.data.Dataset:
-        names, types = list(spec), [tensor.dtype for tensor in spec.values()]
+        """The parts that this host's replicas have of batches ``first`` to ``end - 1``: batch by batch, in order.
 
-        def in_python(number: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+        Args:
+            part: gives the arrays of a batch's number, a replica's number, and how many replicas there are.
+            spec: of such a part.
+            first: the first batch.
+            end: the first batch that is not wanted any more.
+            parallel_calls: how many parts may be made at once.
+            context: which host this is, and how many replicas there are.
+        """
+        names, types = list(spec), [tensor.dtype for tensor in spec.values()]
+        replicas = context.num_replicas_in_sync
+        local = replicas // context.num_input_pipelines
+
+        def in_python(index: npt.NDArray[np.int64]) -> list[npt.NDArray[Any]]:
+            number, place = divmod(int(index), local)
             try:
-                arrays = batch(int(number))
+                arrays = part(number, context.input_pipeline_id * local + place, replicas)
             except Exception as error:
                 self.failures.append(error)
                 raise
             return [arrays[name] for name in names]
 
-        def in_tensorflow(number: tf.Tensor) -> dict[str, tf.Tensor]:
+        def in_tensorflow(index: tf.Tensor) -> dict[str, tf.Tensor]:
             # Not stateful: a batch depends on its number alone, and TensorFlow may ask for several at once.
-            tensors = tf.numpy_function(in_python, [number], types, stateful=False)
+            tensors = tf.numpy_function(in_python, [index], types, stateful=False)
             return {
                 name: tf.ensure_shape(tensor, spec[name].shape) for name, tensor in zip(names, tensors, strict=True)
             }
 
-        numbers = tf.data.Dataset.range(first, end)
-        batches = numbers.map(in_tensorflow, num_parallel_calls=parallel_calls, deterministic=True)
+        indices = tf.data.Dataset.range(first * local, end * local)
+        if context.num_input_pipelines > 1:
+            # Hosts with an end ask one another before each step whether all have a batch left; they never get there.
+            indices = indices.repeat()
+        parts = indices.map(in_tensorflow, num_parallel_calls=parallel_calls, deterministic=True)
         # Nothing is left to optimise or to tune, and looking for it took up to a third of a pass over 50,000 images.
         options = tf.data.Options()
         options.autotune.enabled = False
         options.experimental_optimization.apply_default_optimizations = False
-        return batches.prefetch(_PREFETCHED).with_options(options)
+        return parts.prefetch(_PREFETCHED * local).with_options(options)
 
 
 @dataclass(frozen=True)
@@ -124,9 +151,11 @@ class TrainingInput(_Batches):
     order: TrainingOrder
     augmentation: AugmentationSettings
 
-    def read(self, step: int) -> tuple[int, npt.NDArray[np.int64], Arrays]:
-        """The epoch, the ids and the records of a batch, as they are stored."""
+    def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
+        """The epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
         epoch, ids = self.order.batch(step)
+        share = len(ids) // replicas
+        ids = ids[replica * share : (replica + 1) * share]
         return epoch, ids, self._gather(ids)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
@@ -137,26 +166,45 @@ class TrainingInput(_Batches):
         fill = np.rint(mean).astype(np.uint8)
         return arrays | {"image": augment(arrays["image"], ids, self.augmentation, self.order.seed, epoch, fill)}
 
-    def batch(self, step: int) -> Arrays:
-        """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field."""
-        return self.augmented(*self.read(step))
+    def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
+        """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field, or a replica's part of it."""
+        return self.augmented(*self.read(step, replica, replicas))
 
-    def dataset(self, first: int, end: int, parallel_calls: int | None = None) -> tf.data.Dataset:
+    def dataset(
+        self,
+        first: int,
+        end: int,
+        parallel_calls: int | None = None,
+        context: tf.distribute.InputContext = ALONE,
+    ) -> tf.data.Dataset:
         """Batches ``first`` to ``end - 1`` as dictionaries of host tensors of static shape.
 
         Args:
             first: the first batch.
             end: the first batch that is not wanted any more.
             parallel_calls: how many batches may be made at once; it changes nothing but the speed.
+            context: with more replicas than one, elements are the parts of those of this host, in turn; the number of
+                replicas divides the batch.
         """
-        return self.dataset_of(self.batch, first, end, parallel_calls)
+        return self._parts(self.batch, first, end, parallel_calls, context)
 
     def dataset_of(
         self, batch: Callable[[int], Arrays], first: int, end: int, parallel_calls: int | None = None
     ) -> tf.data.Dataset:
         """Like :meth:`dataset`, of the arrays that another function gives for a batch's number: to measure parts."""
+        return self._parts(lambda number, _replica, _replicas: batch(number), first, end, parallel_calls, ALONE)
+
+    def _parts(
+        self,
+        part: Callable[[int, int, int], Arrays],
+        first: int,
+        end: int,
+        parallel_calls: int | None,
+        context: tf.distribute.InputContext,
+    ) -> tf.data.Dataset:
         calls = parallel_calls or (_AUGMENTING_CALLS if self._changes else _GATHERING_CALLS)
-        return self._dataset(batch, self._spec(self.order.batch_size), first, end, calls)
+        spec = self._spec(self.order.batch_size // context.num_replicas_in_sync)
+        return self._dataset(part, spec, first, end, calls, context)
 
     @property
     def _changes(self) -> bool:
@@ -171,7 +219,7 @@ class EvaluationInput(_Batches):
         reader: the split.
         manifest: of the data set.
         fields: the fields that are needed.
-        batch_size: examples in a batch, padding included.
+        batch_size: examples in a batch, padding included; rounded up to a multiple of the replicas that share it.
         ids: which records to take, int64 (n,); all of them by default.
     """
 
@@ -183,19 +231,24 @@ class EvaluationInput(_Batches):
         """How many examples there are."""
         return len(self.reader) if self.ids is None else len(self.ids)
 
-    @property
-    def batches(self) -> int:
+    def batches(self, replicas: int = 1) -> int:
         """How many batches they make."""
-        return -(-self.count // self.batch_size)
+        return -(-self.count // (self._share(replicas) * replicas))
 
-    def batch(self, number: int) -> Arrays:
-        """Batch ``number`` (from 0): the fields, and ``mask``, float32: 1 for an example, 0 for padding."""
-        positions = np.arange(number * self.batch_size, (number + 1) * self.batch_size)
+    def batch(self, number: int, replica: int = 0, replicas: int = 1) -> Arrays:
+        """Batch ``number`` (from 0), or a replica's part: the fields, and ``mask``, float32: 0 is padding, else 1."""
+        share = self._share(replicas)
+        positions = (number * replicas + replica) * share + np.arange(share)
         padded = np.minimum(positions, self.count - 1)
         arrays = self._gather(padded if self.ids is None else self.ids[padded])
         return arrays | {MASK: (positions < self.count).astype(np.float32)}
 
-    def dataset(self) -> tf.data.Dataset:
-        """All batches as dictionaries of host tensors of static shape."""
-        spec = self._spec(self.batch_size) | {MASK: tf.TensorSpec((self.batch_size,), tf.float32)}
-        return self._dataset(self.batch, spec, 0, self.batches, _GATHERING_CALLS)
+    def dataset(self, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:
+        """All batches as dictionaries of host tensors of static shape; parts of them, in turn, for several replicas."""
+        replicas = context.num_replicas_in_sync
+        share = self._share(replicas)
+        spec = self._spec(share) | {MASK: tf.TensorSpec((share,), tf.float32)}
+        return self._dataset(self.batch, spec, 0, self.batches(replicas), _GATHERING_CALLS, context)
+
+    def _share(self, replicas: int) -> int:
+        return -(-self.batch_size // replicas)

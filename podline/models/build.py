@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from podline.errors import SettingsError
+from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.models.network import (
     Add,
     BatchNorm,
@@ -32,7 +33,6 @@ from podline.models.network import (
     Upsample,
 )
 from podline.models.networks import network_for
-from podline.models.normalisation import FusedBatchNormalization
 from podline.recipes.settings import ModelSettings
 
 
@@ -94,6 +94,8 @@ def exportable(model: keras.Model) -> keras.Model:
     def stock(layer: keras.layers.Layer) -> keras.layers.Layer:
         if isinstance(layer, FusedBatchNormalization):
             return keras.layers.BatchNormalization.from_config(layer.get_config())
+        if isinstance(layer, BatchDropout):
+            return keras.layers.Dropout.from_config(layer.get_config())
         return layer.__class__.from_config(layer.get_config())
 
     copy = keras.models.clone_model(model, clone_function=stock)
@@ -207,7 +209,7 @@ class LayerMaker:
             case Flatten():
                 return keras.layers.Flatten(data_format="channels_last", name=name)
             case Dropout():
-                return keras.layers.Dropout(layer.rate, seed=seed, name=name)
+                return BatchDropout(layer.rate, seed=seed, name=name)
             case Dense():
                 glorot: Any = keras.initializers.GlorotUniform(seed)
                 return keras.layers.Dense(

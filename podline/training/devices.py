@@ -1,34 +1,108 @@
-"""What is asked of the devices before training: determinism, memory on demand, a strategy, a batch that suits them."""
+"""What is asked of the devices before training: determinism, memory on demand, a strategy, a batch that suits them.
+
+The strategy is made here, once for a name and process, and handed on; nothing else asks which one it is.
+"""
 
 from __future__ import annotations
 
+import functools
+
 import keras
 import tensorflow as tf
+
+from podline.errors import SettingsError
 
 # The layout of a TPU's matrix unit: 8 × 128 tiles; see https://cloud.google.com/tpu/docs/performance-guide
 _TPU_BATCH = 128
 _TPU_SUBLANE = 8
 
 
-def prepare(seed: int, *, deterministic: bool) -> None:
-    """Sets this process up for one run: a clean Keras session, every seed, memory on demand, determinism if asked for.
+def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.distribute.Strategy:
+    """Sets this process up for one run: devices, a clean Keras session, every seed, determinism if asked for.
 
     Args:
         seed: of weights, dropout, and all else that draws from a global generator.
         deterministic: TensorFlow's operations give the same bits every time. It cannot be taken back in this process.
+        strategy: where the model runs; see :mod:`podline.strategies`.
+
+    Returns:
+        What the model is built and runs under. One device is TensorFlow's default strategy, whatever its kind.
+
+    Raises:
+        SettingsError: there are no such devices, or this process uses others already.
     """
+    made = _strategy(strategy)
     # Layers and generators without a name of their own are numbered from the start of the session.
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
-    for device in tf.config.list_physical_devices("GPU"):
-        tf.config.experimental.set_memory_growth(device, True)
     if deterministic:
         tf.config.experimental.enable_op_determinism()
+    return made
 
 
-def choose_strategy() -> tf.distribute.Strategy:
-    """The strategy that training runs under: one device, the first GPU if there is one."""
-    return tf.distribute.get_strategy()
+@functools.cache
+def _strategy(name: str) -> tf.distribute.Strategy:
+    """The strategy of a name; it asks for its devices before TensorFlow starts, so the first one of a process rules."""
+    kind, _, detail = name.partition(":")
+    match kind:
+        case "cpu":
+            # Within one memory, adding up in one place takes less than a ring, and always adds in the same order.
+            return _mirrored(_cpus(int(detail or 1)), tf.distribute.ReductionToOneDevice())
+        case "gpu":
+            return _mirrored(_gpus(name))
+        case _:
+            return _mirrored(_gpus(name) if tf.config.list_physical_devices("GPU") else _cpus(1))
+
+
+def _mirrored(devices: list[str], reduction: tf.distribute.CrossDeviceOps | None = None) -> tf.distribute.Strategy:
+    if len(devices) == 1:
+        return tf.distribute.get_strategy()
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
+
+
+def _cpus(count: int) -> list[str]:
+    """So many logical CPU devices, with no GPU in sight."""
+    try:
+        if tf.config.list_physical_devices("GPU"):
+            tf.config.set_visible_devices([], "GPU")
+        [cpu] = tf.config.list_physical_devices("CPU")
+        if len(tf.config.get_logical_device_configuration(cpu) or [cpu]) < count:
+            tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    except RuntimeError as error:
+        raise SettingsError(
+            f"strategy=cpu:{count}: this process has made its devices already ({error}); ask for it first of all"
+        ) from error
+    return [f"/device:CPU:{number}" for number in range(count)]
+
+
+def _gpus(name: str) -> list[str]:
+    """All GPUs, with memory on demand."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        raise SettingsError(f"strategy={name}: TensorFlow sees no GPU on this machine; use cpu, or auto")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return [f"/device:GPU:{number}" for number in range(len(gpus))]
+
+
+def require_divisible(batch_size: int, strategy: tf.distribute.Strategy) -> None:
+    """Refuses a batch that the replicas cannot share equally.
+
+    Args:
+        batch_size: examples in a step, over all replicas.
+        strategy: whose replicas share it.
+
+    Raises:
+        SettingsError: names the nearest sizes that would do.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if batch_size % replicas:
+        below, above = batch_size // replicas * replicas, _up(batch_size, replicas)
+        near = f"{below} or {above}" if below else f"{above}"
+        raise SettingsError(
+            f"batch_size={batch_size} vs {replicas} replicas ({describe(strategy)}), which take equal shares: "
+            f"use {near}, or another strategy"
+        )
 
 
 def describe(strategy: tf.distribute.Strategy) -> str:

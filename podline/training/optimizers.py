@@ -1,4 +1,8 @@
-"""The optimizers, from Keras; Adafactor is our own, because Keras's overrules the learning rate."""
+"""The optimizers, from Keras; Adafactor is our own, because Keras's overrules the learning rate.
+
+All of them are given gradients that are summed over the replicas already: Keras would bound the norm of each replica's
+own gradient and sum what is left, which is another step than one device takes.
+"""
 
 from __future__ import annotations
 
@@ -37,18 +41,37 @@ def build_optimizer(
     }
     match settings.kind:
         case "sgd":
-            optimizer = keras.optimizers.SGD(momentum=settings.momentum, nesterov=settings.nesterov, **shared)
+            optimizer = _SGD(momentum=settings.momentum, nesterov=settings.nesterov, **shared)
         case "adam" | "adamw":
-            optimizer = keras.optimizers.Adam(beta_1=settings.momentum, **shared)
+            optimizer = _Adam(beta_1=settings.momentum, **shared)
         case "rmsprop":
-            optimizer = keras.optimizers.RMSprop(momentum=settings.momentum, **shared)
+            optimizer = _RMSprop(momentum=settings.momentum, **shared)
         case "adafactor":
             optimizer = Adafactor(**shared)
     optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
     return optimizer
 
 
-class Adafactor(keras.optimizers.Optimizer):
+class _OfSummedGradients(keras.optimizers.Optimizer):
+    """An optimizer that leaves the summing over replicas to its caller."""
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
+        return grads_and_vars
+
+
+class _SGD(_OfSummedGradients, keras.optimizers.SGD):
+    pass
+
+
+class _Adam(_OfSummedGradients, keras.optimizers.Adam):
+    pass
+
+
+class _RMSprop(_OfSummedGradients, keras.optimizers.RMSprop):
+    pass
+
+
+class Adafactor(_OfSummedGradients):
     """Adafactor with the learning rate that it is given.
 
     Shazeer, Stern: "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithms 4 and 5: the

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader
@@ -43,10 +44,14 @@ from podline.training.tensorboard import EventFile
 _NEWS_SECONDS = 1.0
 
 
-def initial_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
-    """The recipe's model with the weights that training begins with; sets this process's seeds."""
-    devices.prepare(recipe.seed, deterministic=recipe.deterministic)
-    with devices.choose_strategy().scope():
+def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
+    """This process set up for a recipe: its seeds, its devices; see :func:`podline.training.devices.prepare`."""
+    return devices.prepare(recipe.seed, deterministic=recipe.deterministic, strategy=strategy)
+
+
+def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> keras.Model:
+    """The recipe's model with the weights that training begins with; ``strategy`` is from :func:`prepared`."""
+    with strategy.scope():
         return _build(recipe, manifest)
 
 
@@ -58,10 +63,15 @@ def _build(recipe: Recipe, manifest: Manifest) -> keras.Model:
     )
 
 
-def initial_state(recipe: Recipe, manifest: Manifest) -> TrainingState:
-    """The state that training begins with."""
-    model = initial_model(recipe, manifest)
-    with devices.choose_strategy().scope():
+def initial_state(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> TrainingState:
+    """The state that training begins with; ``strategy`` is from :func:`prepared`.
+
+    Raises:
+        SettingsError: the batch cannot be shared equally.
+    """
+    devices.require_divisible(recipe.batch_size, strategy)
+    with strategy.scope():
+        model = _build(recipe, manifest)
         return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
 
 
@@ -76,6 +86,7 @@ class Run:
         splits: its readers, by the splits' names.
         plan: the run in steps.
         objective: what is trained for.
+        strategy: what it runs under.
         state: everything that training changes.
         log: ``metrics.jsonl``.
         events: ``events.jsonl``.
@@ -89,6 +100,7 @@ class Run:
     splits: dict[str, SplitReader]
     plan: Plan
     objective: Objective
+    strategy: tf.distribute.Strategy
     state: TrainingState
     log: MetricsLog
     events: EventLog
@@ -198,16 +210,18 @@ class Run:
 
     def steps(self, batches: TrainingInput, step: int, factor: Callable[[], float] = lambda: 1.0) -> TrainingSteps:
         """The run's steps on the device, from ``step`` on; ``factor`` is what the schedule's rate is multiplied by."""
-        strategy = devices.choose_strategy()
+        strategy = self.strategy
         advice = devices.batch_advice(
             self.recipe.batch_size, strategy.num_replicas_in_sync, tpu=devices.describe(strategy).endswith("tpu")
         )
         if advice:
             self.reporter.warn(advice)
         self.reporter.log("turning the training step into a graph")
-        dataset = batches.dataset(step, self.plan.total_steps)
+        parts = strategy.distribute_datasets_from_function(
+            lambda context: batches.dataset(step, self.plan.total_steps, context=context)
+        )
         steps = TrainingSteps(
-            strategy, self.state, self.plan.schedule, self.objective, dataset, self.recipe.batch_size, factor
+            strategy, self.state, self.plan.schedule, self.objective, parts, self.recipe.batch_size, factor
         )
         self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
         return steps
@@ -242,8 +256,8 @@ class Scoring:
             batch_size=run.recipe.evaluation_batch_size,
             ids=held_out,
         )
-        self._dataset = self._batches.dataset()
-        self._steps = ScoringSteps(devices.choose_strategy(), run.state.evaluated, Classification())
+        self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
+        self._steps = ScoringSteps(run.strategy, run.state.evaluated, Classification())
 
     def line(self, step: int) -> EvaluationLine | None:
         """Evaluates the state after ``step`` steps; None if the process is asked to end meanwhile."""
@@ -258,7 +272,7 @@ class Scoring:
             return not run.asked_to_stop()
 
         with self._batches.explained():
-            score = self._steps.score(self._dataset, news)
+            score = self._steps.score(self._parts, self._batches.batches(run.strategy.num_replicas_in_sync), news)
         if score is None:
             return None
         run.reporter.log(f"step {step}: {self._split} loss {score.loss:.4f}, accuracy {score.accuracy:.2%}")

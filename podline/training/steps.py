@@ -6,8 +6,9 @@ and optimizers work in it. The number of steps is a tensor, so one trace serves 
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import keras
@@ -49,7 +50,7 @@ class TrainingSteps:
         state: TrainingState,
         schedule: Schedule,
         objective: Objective,
-        batches: tf.data.Dataset,
+        batches: Iterable[Any],
         batch_size: int,
         factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
@@ -60,7 +61,8 @@ class TrainingSteps:
             state: what it changes.
             schedule: the learning rate of each step …
             objective: what is minimised and what is counted.
-            batches: what it trains on.
+            batches: what it trains on, from ``strategy.distribute_datasets_from_function``: each replica's part of each
+                batch.
             batch_size: examples in a step, over all replicas.
             factor: … times this, asked for before each call of :meth:`advance`.
         """
@@ -72,7 +74,7 @@ class TrainingSteps:
         self._factor = factor
         with strategy.scope():
             self._factor_now = tf.Variable(tf.constant(1.0), trainable=False)
-        self._iterator: Any = iter(strategy.experimental_distribute_dataset(batches))
+        self._iterator: Any = iter(batches)
         self._many = tf.function(self._take, autograph=False)
         before = time.perf_counter()
         self._many.get_concrete_function(self._iterator, tf.TensorSpec((), tf.int32))
@@ -116,7 +118,6 @@ class TrainingSteps:
         rate = self._schedule.in_graph(tf.convert_to_tensor(optimizer.iterations))
         optimizer.learning_rate = rate * self._factor_now
         outputs = self._strategy.run(self._replica_step, args=(batch,))
-        self._state.follow()
         return {
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }
@@ -145,7 +146,10 @@ class TrainingSteps:
             if model.losses:
                 loss += tf.add_n(model.losses) / replicas
         gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+        # Summed before the optimizer sees them, so that a bound on their norm is on that of the whole batch's gradient.
+        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self._state.optimizer.apply(gradients, model.trainable_variables)
+        self._state.follow()
         measures = self._objective.measures(batch, outputs)
         return {
             "loss": loss,
@@ -173,18 +177,20 @@ class ScoringSteps:
         self._strategy, self._model, self._objective = strategy, model, objective
         self._one = tf.function(self._sums, autograph=False)
 
-    def score(self, batches: tf.data.Dataset, news: Callable[[int], bool]) -> Score | None:
+    def score(self, batches: Iterable[Any], count: int, news: Callable[[int], bool]) -> Score | None:
         """Goes over all batches.
 
         Args:
-            batches: of ``image``, ``label`` and ``mask`` (float32, 1 for an example and 0 for padding).
+            batches: from ``strategy.distribute_datasets_from_function``: each replica's part of each batch, of
+                ``image``, ``label`` and ``mask`` (float32, 1 for an example and 0 for padding).
+            count: how many there are.
             news: told of the number of batches done; the scoring is given up when it answers False.
 
         Returns:
             The score, or None if it was given up.
         """
         sums = np.zeros(3)
-        for number, batch in enumerate(self._strategy.experimental_distribute_dataset(batches), start=1):
+        for number, batch in enumerate(itertools.islice(batches, count), start=1):
             sums += [float(value) for value in self._one(batch)]
             if not news(number):
                 return None

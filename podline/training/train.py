@@ -22,7 +22,7 @@ from podline.training.loop import stop_on_sigterm
 from podline.training.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.training.objective import objective_of
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
-from podline.training.run import Run, initial_state
+from podline.training.run import Run, initial_state, prepared
 from podline.training.state import TrainingState
 
 SPEC = "spec.json"
@@ -56,12 +56,15 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     plan, objective = plan_training(spec.recipe, manifest), objective_of(spec.recipe)
     splits = {name: SplitReader(store.path(spec.dataset_folder), manifest, name) for name in _SPLITS}
     with stop_on_sigterm() as asked_to_stop:
-        state = initial_state(spec.recipe, manifest)
+        strategy = prepared(spec.recipe, spec.strategy)
+        state = initial_state(spec.recipe, manifest, strategy)
         # What cannot be opened or built has left no trace of a run up to here.
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.path(f"{spec.folder}/{EVENTS}"))
         with MetricsLog(store.path(f"{spec.folder}/{METRICS}")) as log:
-            run = Run(spec, store, manifest, splits, plan, objective, state, log, events, reporter, asked_to_stop)
+            run = Run(
+                spec, store, manifest, splits, plan, objective, strategy, state, log, events, reporter, asked_to_stop
+            )
             step, before = _go_on(run)
             clock = RunClock(before, started)
             with _noted(events, state):
@@ -80,10 +83,8 @@ def _go_on(run: Run) -> tuple[int, Clock]:
     checkpoint = restore_newest(run.checkpoints, run.log, run.state.restore, passed_over)
     total = run.plan.total_steps
     if checkpoint is None:
-        strategy, parameters = devices.choose_strategy(), run.state.model.count_params()
-        message = (
-            f"{run.spec.run}: {total} steps from the beginning, {parameters} parameters, {devices.describe(strategy)}"
-        )
+        parameters, where = run.state.model.count_params(), devices.describe(run.strategy)
+        message = f"{run.spec.run}: {total} steps from the beginning, {parameters} parameters, {where}"
         run.events.write("started", 0, message)
     else:
         message = (
@@ -131,7 +132,7 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
         resumed_from=tuple(
             event.step for event in run.events.read() if event.event == "restored" and event.step < plan.total_steps
         ),
-        devices=devices.describe(devices.choose_strategy()),
+        devices=devices.describe(run.strategy),
     )
     run.events.write("finished", plan.total_steps, f"{spec.run}: {plan.total_steps} steps in {took.wall:.0f} s")
     names = (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS)

@@ -119,7 +119,7 @@ def test_augmentation_is_drawn_for_each_example_by_epoch_and_id(folder, manifest
 def test_evaluation_has_every_example_once_and_masks_the_padding(folder, manifest, batch_size):
     source, expected = evaluation(folder, manifest, batch_size), drawn(TEST, 1)
     batches = arrays(source.dataset())
-    assert len(batches) == source.batches
+    assert len(batches) == source.batches()
     assert all(len(batch["label"]) == batch_size for batch in batches)
     mask = np.concatenate([batch["mask"] for batch in batches])
     assert mask.tolist() == [1.0] * TEST + [0.0] * (len(mask) - TEST)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from podline.errors import SettingsError
+from podline.models.batch_layers import FusedBatchNormalization
 from podline.models.build import build_model, exportable, require_device
 from podline.models.counts import describe
-from podline.models.normalisation import FusedBatchNormalization
 from podline.recipes.settings import ModelSettings
 
 SMALL, GREY = (32, 32, 3), (28, 28, 1)

@@ -235,9 +235,9 @@ def test_an_evaluation_that_sigterm_broke_off_is_made_up_for(unbroken, root, mon
     spec = spec_of(root)
     score = ScoringSteps.score
 
-    def interrupted(self, batches, news):
+    def interrupted(self, batches, count, news):
         os.kill(os.getpid(), signal.SIGTERM)
-        return score(self, batches, news)
+        return score(self, batches, count, news)
 
     monkeypatch.setattr(ScoringSteps, "score", interrupted)
     with pytest.raises(PreemptedError, match="at step 12 of 30"):
