@@ -33,6 +33,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "One stage at a time, in this order": {
         "convert": Entry("podline.commands.stage:convert", "Raw archives become sharded TFRecords."),
         "validate": Entry("podline.commands.stage:validate", "Every byte of a data set against its manifest."),
+        "preflight": Entry("podline.commands.stage:preflight", "A training rehearsed: what it will take, what fails."),
         "train": Entry("podline.commands.stage:train", "A recipe is trained; goes on from its last checkpoint."),
         "evaluate": Entry("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
         "report": Entry("podline.commands.stage:report", "One HTML page about a run."),

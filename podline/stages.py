@@ -102,10 +102,11 @@ class ValidateResult(Result):
 class TrainSpec(Spec):
     """A recipe trained on a data set."""
 
-    beside_the_point = frozenset({"root", "strategy"})
+    beside_the_point = frozenset({"root", "strategy", "preflight"})
 
     recipe: Recipe
     fingerprint: str
+    preflight: bool = Field(default=True, description="everything is done once, and undone, before the first step")
     training_version: int = TRAINING_VERSION
     strategy: StrategyName = "auto"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from podline.preflight import Preflight
 from podline.reporting.figures import count, duration, metric_text, percent, rate, size
 from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, TrainResult, ValidateResult
 from podline.storage import Store
@@ -46,6 +47,11 @@ def _(result: TrainResult, store: Store) -> list[str]:
         f"{rate(result.examples_per_second)} examples/s, {percent(result.waiting_for_input)} of it waiting for input",
         f"{store.path(result.folder)}",
     ]
+
+
+@_lines.register
+def _(result: Preflight, _store: Store) -> list[str]:
+    return result.lines()
 
 
 @_lines.register

@@ -27,6 +27,7 @@ from podline.commands.options import (
 )
 from podline.commands.results import result_lines
 from podline.errors import SettingsError, StoreError
+from podline.preflight import PREFLIGHT, PreflightSpec
 from podline.progress import Listener, Reporter
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
@@ -159,8 +160,30 @@ def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
     )
 
 
-@_stage_command(stages.TRAIN, recipe_options, strategy_option, fingerprint_option)
-def train(request: Request, fingerprint: str | None, **changes: Any) -> stages.TrainSpec:
+@_stage_command(PREFLIGHT, recipe_options, strategy_option, fingerprint_option)
+def preflight(request: Request, fingerprint: str | None, **changes: Any) -> PreflightSpec:
+    """Everything that a training will do, done once and undone: what fails fails now, and the rest is timed.
+
+    A step on the real first batch, a batch of the evaluation, a checkpoint written and read back, every hook; the
+    answer is an estimate of time and memory. Training begins with the same by itself.
+
+      podline preflight cifar10 --root podline-root
+      podline preflight cifar10 --batch-size 1024 --set model.width=4 --json
+
+    Next: `podline train` with the same recipe and options.
+    """
+    spec = _train_spec(request, fingerprint, Choices(**changes))
+    return PreflightSpec.model_validate(spec.model_dump())
+
+
+@_stage_command(
+    stages.TRAIN,
+    recipe_options,
+    strategy_option,
+    fingerprint_option,
+    click.option("--preflight/--no-preflight", default=True, help="Rehearse everything before the first step, or not."),
+)
+def train(request: Request, fingerprint: str | None, preflight: bool, **changes: Any) -> stages.TrainSpec:
     """A recipe is trained on its converted data set; a run that was broken off goes on from its last checkpoint.
 
     The recipe and the data name the run: other values are another run, the same values are found done.
@@ -170,7 +193,8 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> stages.T
 
     Next: `podline evaluate` with the same recipe and options.
     """
-    return _train_spec(request, fingerprint, Choices(**changes))
+    spec = _train_spec(request, fingerprint, Choices(**changes))
+    return spec.model_copy(update={"preflight": preflight})
 
 
 @_stage_command(stages.EVALUATE, recipe_options, strategy_option, fingerprint_option)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import time
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,13 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, npt.NDArray[A
             raise ArtifactError(f"{path} is not a file of arrays ({error})") from error
 
 
+class Cost(NamedTuple):
+    """What a checkpoint costs: seconds to write, bytes on the disk."""
+
+    seconds: float
+    bytes: int
+
+
 class CheckpointFolder:
     """The checkpoints of one run."""
 
@@ -130,6 +137,28 @@ class CheckpointFolder:
         )
         self._store.publish_json(self._json(step), checkpoint.model_dump(mode="json"), replace=True)
         self.prune(KEPT)
+
+    def rehearse(self, arrays: Arrays) -> Cost:
+        """Writes arrays as a checkpoint would be, reads them back, and removes them.
+
+        Raises:
+            StoreError: they cannot be written or read.
+            ArtifactError: what is read is not what was written.
+        """
+        name, started = f"{self.folder}/preflight.npz", time.monotonic()
+        there = self._store.path(self.folder).is_dir()
+        size, sha256 = write_arrays(self._store, name, arrays)
+        cost = Cost(time.monotonic() - started, size)
+        try:
+            back = read_arrays(self._store, name, sha256)
+        finally:
+            self._store.delete(name)
+        if not there:
+            self._store.path(self.folder).rmdir()
+        for key, array in arrays.items():
+            if back[key].tobytes() != np.asarray(array).tobytes():
+                raise ArtifactError(f"{self._store.path(name)}: {key} is read back as other numbers than were written")
+        return cost
 
     def steps(self) -> list[int]:
         """The steps that there are checkpoints of, whole or not, the newest first."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from podline.data.order import TrainingOrder
 from podline.errors import DivergenceError
-from podline.training.checkpoints import Arrays, CheckpointFolder, Clock
+from podline.training.checkpoints import Arrays, CheckpointFolder, Clock, Cost
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.training.plan import Plan
@@ -50,6 +50,10 @@ class StopOnDivergence(Hook):
             "longer warm-up or clip_norm"
         )
 
+    def rehearse(self, stretch: Stretch) -> None:
+        """The same: it only looks."""
+        self.after(stretch)
+
 
 class RunClock(Hook):
     """Adds up what the run takes, over all its starts. Comes before the hooks that write it down."""
@@ -68,6 +72,10 @@ class RunClock(Hook):
         """Adds a stretch."""
         self._training += stretch.seconds
         self._waiting += stretch.waiting
+
+    def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (what is rehearsed does not count)
+        """Reads itself."""
+        self.read()
 
     def read(self) -> Clock:
         """What the run has taken so far."""
@@ -108,26 +116,31 @@ class WriteMetrics(Hook):
 
     def after(self, stretch: Stretch) -> None:
         """Writes the line."""
+        self._write(self._line(stretch))
+
+    def rehearse(self, stretch: Stretch) -> None:
+        """Makes a line and does not write it."""
+        self._line(stretch).model_dump_json()
+
+    def _line(self, stretch: Stretch) -> StepsLine:
         losses, examples = stretch.series["loss"], stretch.steps * self._plan.order.batch_size
-        self._write(
-            StepsLine(
-                step=stretch.step,
-                epoch=self._plan.epoch(stretch.step),
-                loss=_mean(losses),
-                accuracy=float(np.sum(stretch.series["correct"], dtype=np.float64)) / examples,
-                learning_rate=self._plan.schedule.at(stretch.step - 1) * self._factor(),
-                gradient_norm=_mean(stretch.series["gradient_norm"]),
-                gradient_norms={
-                    name.removeprefix(_BLOCK): _mean(values)
-                    for name, values in stretch.series.items()
-                    if name.startswith(_BLOCK)
-                },
-                examples_per_second=examples / stretch.seconds,
-                waiting=stretch.waiting / stretch.seconds,
-                seconds=self._clock.read().training,
-                time=time.time(),
-                losses=tuple(losses.tolist()),
-            )
+        return StepsLine(
+            step=stretch.step,
+            epoch=self._plan.epoch(stretch.step),
+            loss=_mean(losses),
+            accuracy=float(np.sum(stretch.series["correct"], dtype=np.float64)) / examples,
+            learning_rate=self._plan.schedule.at(stretch.step - 1) * self._factor(),
+            gradient_norm=_mean(stretch.series["gradient_norm"]),
+            gradient_norms={
+                name.removeprefix(_BLOCK): _mean(values)
+                for name, values in stretch.series.items()
+                if name.startswith(_BLOCK)
+            },
+            examples_per_second=examples / stretch.seconds,
+            waiting=stretch.waiting / stretch.seconds,
+            seconds=self._clock.read().training,
+            time=time.time(),
+            losses=tuple(losses.tolist()),
         )
 
 
@@ -143,9 +156,20 @@ class Evaluate(Hook):
         evaluate: Callable[[int], EvaluationLine | None],
         write: Callable[[EvaluationLine], None],
         plan: Plan,
+        rehearse: Callable[[], float],
         decide: Sequence[Callable[[EvaluationLine], None]] = (),
     ) -> None:
-        self._evaluate, self._write, self._decide = evaluate, write, decide
+        """An evaluation.
+
+        Args:
+            evaluate: evaluates after so many steps; None if it was given up.
+            write: what becomes of its answer.
+            plan: when.
+            rehearse: evaluates one batch; answers how many seconds all of them will take.
+            decide: told, in this order, of the answer once it is written.
+        """
+        self._evaluate, self._write, self._rehearse, self._decide = evaluate, write, rehearse, decide
+        self.rehearsed = 0.0
         self._every, self._total = plan.evaluation_steps, plan.total_steps
 
     def next_stop(self, step: int) -> int:
@@ -164,6 +188,10 @@ class Evaluate(Hook):
             self._write(line)
             for decide in self._decide:
                 decide(line)
+
+    def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
+        """Evaluates one batch."""
+        self.rehearsed = self._rehearse()
 
 
 class SaveCheckpoints(Hook):
@@ -195,6 +223,7 @@ class SaveCheckpoints(Hook):
         self._accepted = accepted
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
         self._saved = time.monotonic()
+        self.rehearsed = Cost(0.0, 0)
 
     def next_stop(self, step: int) -> int:
         """Every ``checkpoint_steps``; minutes are looked at whenever the others stop."""
@@ -213,6 +242,10 @@ class SaveCheckpoints(Hook):
             _require_finite(arrays, stretch.step)
             self._folder.save(stretch.step, arrays, self._mark(), self._clock.read(), self._accepted())
             self._saved = time.monotonic()
+
+    def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
+        """Writes all that there is to where checkpoints go, and reads it back."""
+        self.rehearsed = self._folder.rehearse(self._snapshot())
 
 
 def _require_finite(arrays: Arrays, step: int) -> None:

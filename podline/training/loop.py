@@ -85,6 +85,10 @@ class Hook(ABC):
     def after(self, stretch: Stretch) -> None:
         """Called at every stop, whichever hook wanted it."""
 
+    @abstractmethod
+    def rehearse(self, stretch: Stretch) -> None:
+        """Does once what it is there for, before the first step, and leaves no trace; ``stretch`` is a step's."""
+
 
 def require_keys(hooks: Sequence[Hook], provided: Sequence[str]) -> None:
     """Makes sure, before the first step, that no hook looks for what no step tells.

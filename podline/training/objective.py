@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from podline.data.manifest import Manifest
 from podline.recipes.settings import Recipe
 from podline.training.losses import cross_entropy
 
 Batch = dict[str, tf.Tensor]
+Arrays = Mapping[str, npt.NDArray[Any]]
 IMAGE, LABEL = "image", "label"
 
 
@@ -39,6 +44,18 @@ class Objective(Protocol):
         """What is counted beside the loss, by name: float32, shape (n,), summed over the examples of a step."""
         ...
 
+    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
+        """The first of some examples that nothing can be learned from.
+
+        Args:
+            arrays: their fields, (n, …); the image may be left out.
+            manifest: of their data set.
+
+        Returns:
+            Its place in the arrays and what is wrong with it, or None.
+        """
+        ...
+
 
 class Classification:
     """One class for each image.
@@ -66,6 +83,14 @@ class Classification:
         """``correct``: 1 where the largest logit is the label's, else 0."""
         guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
+
+    def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
+        """The first label that the head has no output for."""
+        labels, classes = arrays[LABEL], len(manifest.class_names)
+        wrong = np.flatnonzero((labels < 0) | (labels >= classes))
+        if not wrong.size:
+            return None
+        return int(wrong[0]), f"its label is {labels[wrong[0]]} vs 0 to {classes - 1} that the model's head has"
 
 
 def objective_of(recipe: Recipe) -> Classification:

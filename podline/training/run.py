@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -15,13 +16,14 @@ from podline.data.reader import SplitReader
 from podline.errors import PreemptedError
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.models.build import build_model
+from podline.preflight import Preflight
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages import TrainSpec
 from podline.storage import Store
 from podline.training import devices
 from podline.training.annealing import Annealing
-from podline.training.checkpoints import CheckpointFolder
+from podline.training.checkpoints import CheckpointFolder, Clock
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
 from podline.training.metrics_log import (
@@ -37,6 +39,7 @@ from podline.training.optimizers import build_optimizer
 from podline.training.pace import Paced
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION, Plan
 from podline.training.plateau import Plateau
+from podline.training.rehearsal import permanent, rehearse
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps, provided
 from podline.training.tensorboard import EventFile
@@ -73,6 +76,14 @@ def initial_state(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.St
     with strategy.scope():
         model = _build(recipe, manifest)
         return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
+
+
+class Between(NamedTuple):
+    """What happens between the stretches: the hooks in order, one of them, and what scales the schedule's rate."""
+
+    hooks: list[Hook]
+    evaluate: Evaluate
+    factor: Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,11 @@ class Run:
         """The run's checkpoints."""
         return CheckpointFolder(self.store, self.spec.folder, self.spec.digest())
 
+    @property
+    def training_reader(self) -> SplitReader:
+        """What is trained on."""
+        return self.splits[TRAINING_SPLIT]
+
     def train_from(self, step: int, clock: RunClock) -> None:
         """Takes the steps that are left, with all that happens between them.
 
@@ -131,47 +147,49 @@ class Run:
                 self.log.write(line)
                 board.write(line)
 
-            plateau, annealing = self._deciders(lines, write)
-            evaluate = Evaluate(Scoring(self).line, write, self.plan, (plateau.decide, annealing.decide))
+            between = self._between(lines, write, clock)
             if not any(isinstance(line, EvaluationLine) and line.step == step for line in lines):
-                evaluate.at(step)
+                between.evaluate.at(step)
             if self.asked_to_stop():
                 raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
             if step == self.plan.total_steps:
                 return
             self.reporter.progress(step, self.plan.total_steps, "steps")
-            metrics = WriteMetrics(write, self.plan, self.recipe.summary_steps, clock, plateau.factor)
-            hooks = self._hooks(clock, metrics, evaluate, annealing.accepted)
-            self._loop(step, hooks, plateau.factor)
-
-    def _deciders(
-        self, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None]
-    ) -> tuple[Plateau, Annealing]:
-        """What decides by the evaluations, as far as it had come."""
-        recipe = self.recipe
-        return (
-            Plateau(recipe.schedule.plateau, lines, write, self.tell),
-            Annealing(recipe.annealing, recipe.seed, self.plan.total_steps, lines, write, self.tell, self._go_back_to),
-        )
+            self._loop(step, between)
 
     def _go_back_to(self, step: int) -> None:
         """Sets the state to that of an earlier step, but for the number of steps done."""
         self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
+
+    def preflight(self) -> Preflight:
+        """Does everything once, from the state as it is, and changes nothing but its logs.
+
+        Raises:
+            PodlineError: see :func:`podline.training.rehearsal.rehearse`.
+        """
+        between = self._between((), self.log.write, RunClock(Clock(), time.monotonic()))
+        require_keys(between.hooks, provided(self.objective))
+        batches = self.batches()
+        with batches.explained():
+            return rehearse(self, 0, batches, self.steps(batches, 0), between.hooks)
 
     def tell(self, event: EventKind, step: int, message: str) -> None:
         """Says what happened, in the log and in ``events.jsonl``."""
         self.events.write(event, step, message)
         self.reporter.log(message)
 
-    def _hooks(
-        self, clock: RunClock, metrics: WriteMetrics, evaluate: Evaluate, accepted: Callable[[], int | None]
-    ) -> list[Hook]:
-        """What happens between the stretches, in this order; :mod:`podline.training.hooks` says why in this one."""
-        recipe = self.recipe
-        return [
-            StopOnDivergence(self.plan.order),
+    def _between(self, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
+        """What happens between the stretches; :mod:`podline.training.hooks` says why in this order."""
+        recipe, plan, scoring = self.recipe, self.plan, Scoring(self)
+        plateau = Plateau(recipe.schedule.plateau, lines, write, self.tell)
+        annealing = Annealing(
+            recipe.annealing, recipe.seed, plan.total_steps, lines, write, self.tell, self._go_back_to
+        )
+        evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (plateau.decide, annealing.decide))
+        hooks = [
+            StopOnDivergence(plan.order),
             clock,
-            metrics,
+            WriteMetrics(write, plan, recipe.summary_steps, clock, plateau.factor),
             evaluate,
             SaveCheckpoints(
                 self.checkpoints,
@@ -180,15 +198,21 @@ class Run:
                 every_steps=recipe.checkpoint_steps,
                 every_minutes=recipe.checkpoint_minutes,
                 clock=clock,
-                accepted=accepted,
+                accepted=annealing.accepted,
             ),
         ]
+        return Between(hooks, evaluate, plateau.factor)
 
-    def _loop(self, step: int, hooks: list[Hook], factor: Callable[[], float]) -> None:
+    def _loop(self, step: int, between: Between) -> None:
+        hooks, _, factor = between
         require_keys(hooks, provided(self.objective))
         batches = self.batches()
         with batches.explained():
             steps = self.steps(batches, step, factor)
+            if self.spec.preflight:
+                for line in rehearse(self, step, batches, steps, hooks).lines():
+                    self.reporter.log(line)
+                steps.rewind(self._parts(batches, step))
             run_loop(
                 Paced(steps.advance, self.reporter.pace).advance,
                 step,
@@ -201,7 +225,7 @@ class Run:
     def batches(self) -> TrainingInput:
         """The run's input."""
         return TrainingInput(
-            self.splits[TRAINING_SPLIT],
+            self.training_reader,
             self.manifest,
             self.objective.fields,
             order=self.plan.order,
@@ -217,14 +241,18 @@ class Run:
         if advice:
             self.reporter.warn(advice)
         self.reporter.log("turning the training step into a graph")
-        parts = strategy.distribute_datasets_from_function(
-            lambda context: batches.dataset(step, self.plan.total_steps, context=context)
-        )
-        steps = TrainingSteps(
-            strategy, self.state, self.plan.schedule, self.objective, parts, self.recipe.batch_size, factor
-        )
+        parts = self._parts(batches, step)
+        with permanent(self):
+            steps = TrainingSteps(
+                strategy, self.state, self.plan.schedule, self.objective, parts, self.recipe.batch_size, factor
+            )
         self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
         return steps
+
+    def _parts(self, batches: TrainingInput, step: int) -> tf.distribute.DistributedDataset:
+        return self.strategy.distribute_datasets_from_function(
+            lambda context: batches.dataset(step, self.plan.total_steps, context=context)
+        )
 
     def _news(self, step: int, part: Part, factor: float) -> None:
         examples = part.steps * self.recipe.batch_size
@@ -258,6 +286,16 @@ class Scoring:
         )
         self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
         self._steps = ScoringSteps(run.strategy, run.state.evaluated, Classification())
+
+    def rehearse(self) -> float:
+        """Scores one batch; how many seconds all of them will take."""
+        seconds = 0.0
+        with self._batches.explained():
+            for _ in range(2):  # the first time it is turned into a graph as well
+                started = time.monotonic()
+                self._steps.score(self._parts, 1, lambda _batch: True)
+                seconds = time.monotonic() - started
+        return seconds * self._batches.batches(self._run.strategy.num_replicas_in_sync)
 
     def line(self, step: int) -> EvaluationLine | None:
         """Evaluates the state after ``step`` steps; None if the process is asked to end meanwhile."""

@@ -80,6 +80,10 @@ class TrainingSteps:
         self._many.get_concrete_function(self._iterator, tf.TensorSpec((), tf.int32))
         self.tracing_seconds = time.perf_counter() - before
 
+    def rewind(self, batches: Iterable[Any]) -> None:
+        """Goes on with other batches, of the same shapes and from the same strategy; the graph stays."""
+        self._iterator: Any = iter(batches)
+
     def advance(self, count: int) -> Part:
         """Takes ``count`` steps."""
         before = time.perf_counter()

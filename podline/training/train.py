@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from podline.data.manifest import read_manifest
 from podline.data.reader import SplitReader
 from podline.errors import DivergenceError, PreemptedError
+from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
 from podline.stages import TrainResult, TrainSpec, complete, manifest_sha256
 from podline.storage import open_store
@@ -51,25 +53,45 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     started = time.monotonic()
     store = open_store(spec.root)
     store.sweep()
-    manifest_sha256(store, spec.dataset_folder)
-    manifest = read_manifest(store, spec.dataset_folder)
-    plan, objective = plan_training(spec.recipe, manifest), objective_of(spec.recipe)
-    splits = {name: SplitReader(store.path(spec.dataset_folder), manifest, name) for name in _SPLITS}
     with stop_on_sigterm() as asked_to_stop:
-        strategy = prepared(spec.recipe, spec.strategy)
-        state = initial_state(spec.recipe, manifest, strategy)
+        make_run = _opened(spec)
         # What cannot be opened or built has left no trace of a run up to here.
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.path(f"{spec.folder}/{EVENTS}"))
         with MetricsLog(store.path(f"{spec.folder}/{METRICS}")) as log:
-            run = Run(
-                spec, store, manifest, splits, plan, objective, strategy, state, log, events, reporter, asked_to_stop
-            )
+            run = make_run(log, events, reporter, asked_to_stop)
             step, before = _go_on(run)
             clock = RunClock(before, started)
-            with _noted(events, state):
+            with _noted(events, run.state):
                 run.train_from(step, clock)
     return _finish(run, clock)
+
+
+def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
+    """Rehearses the training of a recipe from its beginning, and leaves no trace.
+
+    Args:
+        spec: what would be trained.
+        reporter: is told of progress.
+
+    Raises:
+        PodlineError: what :func:`train` would raise, or :func:`podline.training.rehearsal.rehearse`.
+    """
+    make_run = _opened(spec)
+    with open_store(spec.root).workspace("preflight") as folder, MetricsLog(folder / METRICS) as log:
+        return make_run(log, EventLog(folder / EVENTS), reporter, lambda: False).preflight()
+
+
+def _opened(spec: TrainSpec) -> Callable[[MetricsLog, EventLog, Reporter, Callable[[], bool]], Run]:
+    """A run, but for its logs and for those who watch it: its data set, its plan, its first state."""
+    store = open_store(spec.root)
+    manifest_sha256(store, spec.dataset_folder)
+    manifest = read_manifest(store, spec.dataset_folder)
+    plan, objective = plan_training(spec.recipe, manifest), objective_of(spec.recipe)
+    splits = {name: SplitReader(store.path(spec.dataset_folder), manifest, name) for name in _SPLITS}
+    strategy = prepared(spec.recipe, spec.strategy)
+    state = initial_state(spec.recipe, manifest, strategy)
+    return functools.partial(Run, spec, store, manifest, splits, plan, objective, strategy, state)
 
 
 def _go_on(run: Run) -> tuple[int, Clock]:

@@ -75,7 +75,7 @@ def test_a_line_of_metrics_says_what_the_stretch_was(plan):
 
 def test_evaluations_come_when_they_are_due_and_at_the_end(plan):
     seen = []
-    hook = Evaluate(seen.append, lambda line: None, plan)
+    hook = Evaluate(seen.append, lambda line: None, plan, rehearse=float)
     for step in (2, 4, 6, 8, 17, 18):
         hook.after(stretch(step, 1.0))
     hook.at(0)

@@ -34,6 +34,9 @@ class Recorder(Hook):
     def after(self, stretch: Stretch) -> None:
         self.seen.append(stretch)
 
+    def rehearse(self, stretch: Stretch) -> None:
+        raise NotImplementedError
+
 
 def run(device: Device, total: int, hooks: list[Hook], asked=lambda: False, start: int = 0) -> list[int]:
     news = []
@@ -95,7 +98,7 @@ def test_a_run_that_is_asked_to_end_before_its_first_step_takes_none():
 def test_a_request_to_end_during_the_last_hooks_still_ends_it():
     asked = threading.Event()
 
-    class Asking(Hook):
+    class Asking(Recorder):
         def after(self, stretch: Stretch) -> None:
             asked.set()
 

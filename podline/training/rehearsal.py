@@ -1,0 +1,178 @@
+"""Before hours of training: everything that it will do, once, on the real first batch, and then undone.
+
+A step, a batch of an evaluation, a checkpoint written and read back, every hook. What cannot work is found in seconds,
+as a permanent error with its cause; what can is timed, which gives an estimate of the whole. It is a part of training's
+own process and uses the very graph that training goes on with, so it costs a few steps and no second start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from podline.errors import ArtifactError, SettingsError
+from podline.input.pipeline import TrainingInput
+from podline.preflight import Preflight
+from podline.reporting.figures import size
+from podline.training import devices
+from podline.training.hooks import Evaluate, SaveCheckpoints
+from podline.training.loop import Hook, Stretch
+from podline.training.objective import IMAGE
+from podline.training.steps import TrainingSteps
+
+if TYPE_CHECKING:
+    from podline.training.run import Run
+
+_TIMED_STEPS = 3
+# So many examples are looked at one by one: all of a small data set, a sample of chance of a large one.
+_LOOKED_AT = 100_000
+_CGROUP = Path("/sys/fs/cgroup")
+# What the kernels of these layers keep for the way back; what the others keep may share its memory with these.
+_KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
+
+
+def rehearse(run: Run, step: int, batches: TrainingInput, steps: TrainingSteps, hooks: Sequence[Hook]) -> Preflight:
+    """Does everything once, and leaves the state, the logs and the folder of the run as they were.
+
+    Args:
+        run: what is to be trained.
+        step: how many of its steps are done.
+        batches: its input.
+        steps: its steps on the device; a batch of theirs is used up.
+        hooks: what happens between them.
+
+    Raises:
+        SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; with the cause.
+        ArtifactError: an example that nothing can be learned from; names it, its shard and its place.
+        DivergenceError: the loss of the first batch is no finite number.
+        StoreError: checkpoints cannot be written.
+    """
+    started = time.monotonic()
+    run.reporter.log("first everything once: a step, a batch of the evaluation, a checkpoint, every hook")
+    require_memory(run.state.model, run.recipe.batch_size, available_memory())
+    _look_at_examples(run, batches)
+    before = run.state.snapshot()
+    with permanent(run):
+        first = steps.advance(1)
+        for hook in hooks:
+            hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=step + 1, last=False))
+        left = run.plan.total_steps - step - 1
+        timed = steps.advance(min(_TIMED_STEPS, left)) if left else first
+    run.state.restore(before)
+    answer = _estimate(run, step, steps.tracing_seconds + first.seconds, timed.seconds / timed.steps, hooks)
+    return answer.model_copy(update={"seconds": time.monotonic() - started})
+
+
+def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Sequence[Hook]) -> Preflight:
+    [evaluate] = [hook for hook in hooks if isinstance(hook, Evaluate)]
+    [save] = [hook for hook in hooks if isinstance(hook, SaveCheckpoints)]
+    total, every = run.plan.total_steps, run.plan.evaluation_steps
+    evaluations = len({*range(every, total + 1, every), total} - set(range(step + 1))) if every else 1
+    stepping, checkpoint = (total - step) * seconds, save.rehearsed
+    by_steps, by_time = (total - step) / run.recipe.checkpoint_steps, stepping / (60 * run.recipe.checkpoint_minutes)
+    return Preflight(
+        run=run.spec.run,
+        devices=devices.describe(run.strategy),
+        steps=total - step,
+        batch_size=run.recipe.batch_size,
+        first_step=first_step,
+        step=seconds,
+        evaluation=evaluate.rehearsed,
+        evaluations=evaluations,
+        checkpoint=checkpoint.seconds,
+        checkpoint_bytes=checkpoint.bytes,
+        training_seconds=stepping
+        + evaluations * evaluate.rehearsed
+        + math.ceil(max(by_steps, by_time)) * checkpoint.seconds,
+        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        device_memory_bytes=_device_memory(),
+    )
+
+
+@contextlib.contextmanager
+def permanent(run: Run) -> Iterator[None]:
+    """A failure of the first step will be one of every step: it is permanent, whatever TensorFlow calls it.
+
+    What says that a device is away (``UnavailableError`` and its like) stays what it is.
+    """
+    try:
+        yield
+    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
+        raise SettingsError(
+            f"a batch of {run.recipe.batch_size} does not fit into memory ({_first_line(error)}); choose a smaller "
+            "batch_size, or a narrower model"
+        ) from error
+    except (tf.errors.InvalidArgumentError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise SettingsError(
+            f"the first step of {run.spec.run} fails: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+
+
+def _look_at_examples(run: Run, batches: TrainingInput) -> None:
+    """Looks for examples that the objective cannot learn from, without their pictures."""
+    fields = tuple(name for name in run.objective.fields if name != IMAGE)
+    count = min(len(batches.reader), max(_LOOKED_AT, run.recipe.batch_size))
+    ids = np.linspace(0, len(batches.reader), count, endpoint=False).astype(np.int64)
+    reader = run.training_reader
+    found = run.objective.refused(reader.gather(ids, fields), run.manifest)
+    if found is None:
+        return
+    place, reason = found
+    file, record, offset = reader.locate(int(ids[place]))
+    raise ArtifactError(
+        f"example {ids[place]} of the training split (record {record} of {file}, at byte {offset}): {reason}; convert "
+        "the data again"
+    )
+
+
+def require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
+    """Refuses a batch of which it is certain that it does not fit.
+
+    Args:
+        model: what is trained.
+        batch_size: examples in a step.
+        available: bytes of memory that are free, or None if that is not known.
+
+    Raises:
+        SettingsError: what convolutions and dense layers alone put out, which the way back needs, is more than that.
+    """
+    outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
+    needed = batch_size * 4 * sum(math.prod(output.shape[1:]) for output in outputs)
+    if available is not None and needed > available:
+        raise SettingsError(
+            f"batch_size={batch_size} needs more than {size(needed)} of memory for a step vs {size(available)} free; "
+            f"{batch_size * available // needed} is the very most: choose a smaller one, or a narrower model"
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes of memory that this process can still have, by the kernel and by its control group; None if unknown."""
+    limits = []
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        limits.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
+        limit, used = ((_CGROUP / name).read_text() for name in ("memory.max", "memory.current"))
+        limits.append(int(limit) - int(used))
+    return min(limits, default=None)
+
+
+def _device_memory() -> int:
+    """The most that the first GPU's memory held at once; 0 without one."""
+    if not tf.config.list_logical_devices("GPU"):
+        return 0
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.data.manifest import dataset_folder, read_manifest
+from podline.data.records import place_of
+from podline.data.tfrecord import FRAME_BYTES
+from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
+from podline.preflight import PreflightSpec
+from podline.progress import silent
+from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.stages import TrainSpec
+from podline.storage import open_store
+from podline.training import rehearsal
+from podline.training.objective import Classification
+from podline.training.train import preflight, train
+
+# 96 examples are 12 steps of 8.
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear"),
+    batch_size=8,
+    evaluation_batch_size=16,
+    duration=Duration(steps=30),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
+    evaluate_every=Duration(steps=12),
+    checkpoint_steps=8,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    publish_dataset(tmp_path)
+    return tmp_path
+
+
+def spec_of(root: Path) -> PreflightSpec:
+    return PreflightSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+
+
+def training_spec(root: Path) -> TrainSpec:
+    return TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_preflight_says_what_a_training_will_take_and_leaves_nothing(root):
+    before = files(root)
+    answer = preflight(spec_of(root), silent())
+    assert files(root) == before
+    assert not (root / "runs").exists() or not list((root / "runs").rglob("checkpoints"))
+    assert answer.run == training_spec(root).run
+    assert (answer.steps, answer.batch_size, answer.devices) == (30, 8, "cpu")
+    assert answer.evaluations == 3, "after 12, 24 and 30 steps"
+    result = train(training_spec(root), silent())
+    [checkpoint] = (root / result.folder / "checkpoints").glob("*.npz")
+    assert answer.checkpoint_bytes == pytest.approx(checkpoint.stat().st_size, rel=0.01)
+    parts = 30 * answer.step + 3 * answer.evaluation + 4 * answer.checkpoint
+    assert answer.training_seconds == pytest.approx(parts), "a checkpoint every 8 steps and one at the end"
+    assert answer.memory_bytes > 50_000_000, "TensorFlow alone takes more"
+
+
+def test_a_preflight_of_a_run_that_is_there_leaves_it_as_it_is(root):
+    train(training_spec(root), silent())
+    before = files(root)
+    preflight(spec_of(root), silent())
+    assert files(root) == before
+
+
+def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
+    folder = root / dataset_folder("sample", FINGERPRINT)
+    manifest = read_manifest(open_store(root), dataset_folder("sample", FINGERPRINT))
+    shard = manifest.split("train").shards[1]
+    frame = manifest.record_length + FRAME_BYTES
+    content = bytearray((folder / shard.file).read_bytes())
+    content[2 * frame + place_of(manifest.field("label")).start] = 9
+    (folder / shard.file).write_bytes(content)
+    number = manifest.split("train").shards[0].records + 2
+    with pytest.raises(ArtifactError) as caught:
+        preflight(spec_of(root), silent())
+    assert str(caught.value).startswith(
+        f"example {number} of the training split (record 2 of {shard.file}, at byte {2 * frame}): its label is 9 vs "
+        "0 to 2 that the model's head has"
+    )
+
+
+def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_would(root, monkeypatch):
+    monkeypatch.setattr(rehearsal, "available_memory", lambda: 50)
+    with pytest.raises(
+        SettingsError, match=r"batch_size=8 needs more than 96 bytes .* vs 50 bytes free; 4 is the very most"
+    ):
+        preflight(spec_of(root), silent())
+
+
+def test_memory_that_runs_out_in_the_first_step_is_no_reason_to_try_again(root, monkeypatch):
+    def greedy(self, batch, outputs):
+        del self
+        many = tf.random.stateless_uniform((8, 2**30, 2**10), (0, tf.size(batch["label"])))
+        return {"loss": outputs[:, 0] * tf.reduce_sum(many, axis=(1, 2))}
+
+    monkeypatch.setattr(Classification, "terms", greedy)
+    with pytest.raises(SettingsError, match=r"a batch of 8 does not fit into memory .*; choose a smaller batch_size"):
+        preflight(spec_of(root), silent())
+
+
+@pytest.mark.parametrize("run", [preflight, train])
+def test_a_field_that_the_records_do_not_hold_is_named(root, monkeypatch, run):
+    monkeypatch.setattr(Classification, "fields", ("image", "label", "depth"))
+    spec = spec_of(root) if run is preflight else training_spec(root)
+    with pytest.raises(ArtifactError, match="has no field 'depth'; it has image, label"):
+        run(spec, silent())
+
+
+def test_a_loss_that_fails_does_so_before_the_training_with_its_cause(root, monkeypatch):
+    def wrong(self, batch, outputs):
+        del self, outputs
+        return {"loss": batch["depth"]}
+
+    monkeypatch.setattr(Classification, "terms", wrong)
+    with pytest.raises(SettingsError, match=r"of t-[0-9a-f]{12} fails: KeyError: 'depth'"):
+        preflight(spec_of(root), silent())
+
+
+def test_a_loss_that_is_no_number_in_the_first_batch_is_found(root, monkeypatch):
+    monkeypatch.setattr(Classification, "terms", lambda self, batch, outputs: {"loss": outputs[:, 0] * np.nan})
+    with pytest.raises(DivergenceError, match="the loss is nan at step 1"):
+        preflight(spec_of(root), silent())
+
+
+def test_checkpoints_that_cannot_be_written_are_found(root):
+    folder = root / spec_of(root).folder
+    folder.mkdir(parents=True)
+    (folder / "checkpoints").write_bytes(b"in the way")
+    with pytest.raises(StoreError, match=f"cannot write {folder}/checkpoints/preflight.npz"):
+        preflight(spec_of(root), silent())
+    with pytest.raises(StoreError, match="checkpoints"):
+        train(training_spec(root), silent())
