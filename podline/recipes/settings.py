@@ -161,6 +161,18 @@ class AnnealingSettings(Frozen):
     final: float = Field(default=0.01, gt=0, le=1)
 
 
+class ExplosionSettings(Frozen):
+    """When a loss that is still a number counts as exploded, and ends the run.
+
+    Attributes:
+        factor: a mean loss above so many times what is usual …
+        stretches: … in so many stretches (lines of metrics.jsonl) in a row.
+    """
+
+    factor: float = Field(default=10.0, gt=1)
+    stretches: int = Field(default=3, ge=1)
+
+
 class AugmentationSettings(Frozen):
     """What chance does to a training image; each example has draws of its own.
 
@@ -188,6 +200,7 @@ class Recipe(Frozen):
         validation_share: this share of the training split is held out, never trained on and evaluated during training;
             0 is none, and then the test split is. What decides by an evaluation needs one.
         evaluate_every: how often there is an evaluation during training; None only at the end.
+        explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every so many steps …
         checkpoint_minutes: … and at least every so many minutes.
         seed: of weights, order, augmentation and dropout.
@@ -209,6 +222,9 @@ class Recipe(Frozen):
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
     validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
     evaluate_every: Duration | None = Duration(epochs=1)
+    explosion: ExplosionSettings = Field(
+        default=ExplosionSettings(), exclude_if=lambda value: value == ExplosionSettings()
+    )
     checkpoint_steps: int = Field(default=500, ge=1)
     checkpoint_minutes: float = Field(default=5.0, gt=0)
     summary_steps: int = Field(default=20, ge=1)

@@ -1,7 +1,7 @@
 """What happens between the stretches of steps. Nothing here needs TensorFlow.
 
-The order of the hooks is: stop, clock, metrics, evaluation, checkpoint. A loss that is no number leaves no trace, and a
-checkpoint of a step is written when all else of that step is.
+The order of the hooks is: stop (:mod:`podline.training.divergence`), clock, metrics, evaluation, checkpoint. A loss
+that is no number leaves no trace, and a checkpoint of a step is written when all else of that step is.
 """
 
 from __future__ import annotations
@@ -12,47 +12,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.order import TrainingOrder
 from podline.errors import DivergenceError
 from podline.training.checkpoints import Arrays, CheckpointFolder, Clock, Cost
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.training.plan import Plan
 
-_EXAMPLES_NAMED = 8
 _BLOCK = "gradient_norm/"
-
-
-class StopOnDivergence(Hook):
-    """Ends the run at the first loss that is not a finite number. Comes first: nothing of such a stretch is kept."""
-
-    reads = ("loss",)
-
-    def __init__(self, order: TrainingOrder) -> None:
-        self._order = order
-
-    def after(self, stretch: Stretch) -> None:
-        """Looks at the loss of every step.
-
-        Raises:
-            DivergenceError: one is not finite; names the step, its epoch, its batch and the batch's first examples.
-        """
-        wrong = np.flatnonzero(~np.isfinite(stretch.series["loss"]))
-        if wrong.size == 0:
-            return
-        step = stretch.first + int(wrong[0])
-        epoch, ids = self._order.batch(step)
-        named = ", ".join(str(number) for number in ids[:_EXAMPLES_NAMED])
-        raise DivergenceError(
-            f"the loss is {stretch.series['loss'][wrong[0]]} at step {step + 1}: batch "
-            f"{step % self._order.steps_per_epoch + 1} of {self._order.steps_per_epoch} in epoch {epoch + 1}, "
-            f"{len(ids)} examples of the training split, the first of them {named}; try a lower learning rate, a "
-            "longer warm-up or clip_norm"
-        )
-
-    def rehearse(self, stretch: Stretch) -> None:
-        """The same: it only looks."""
-        self.after(stretch)
 
 
 class RunClock(Hook):

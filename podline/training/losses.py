@@ -15,10 +15,16 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) 
             Architecture", CVPR 2016, section 7.
 
     Returns:
-        float32, shape (n,).
+        float32, shape (n,); NaN for a label that no logit stands for, on every kind of device and with any smoothing.
+        TensorFlow itself would raise an error, or give NaN, or take a label that does not exist for one that is not
+        known.
     """
-    if not smoothing:
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     classes = int(logits.shape[-1] or 0)
-    targets = tf.one_hot(labels, classes) * (1 - smoothing) + smoothing / classes
-    return tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    known = (labels >= 0) & (labels < classes)
+    safe = tf.where(known, labels, tf.zeros_like(labels))
+    if smoothing:
+        targets = tf.one_hot(safe, classes) * (1 - smoothing) + smoothing / classes
+        losses = tf.nn.softmax_cross_entropy_with_logits(labels=targets, logits=logits)
+    else:
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=safe, logits=logits)
+    return tf.where(known, losses, float("nan"))

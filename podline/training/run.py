@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from podline.storage import Store
 from podline.training import devices
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import CheckpointFolder, Clock
-from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
+from podline.training.divergence import StopOnDivergence
+from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
 from podline.training.metrics_log import (
     EvaluationLine,
@@ -32,6 +34,7 @@ from podline.training.metrics_log import (
     EventLog,
     MetricsLine,
     MetricsLog,
+    StepsLine,
     read_metrics,
 )
 from podline.training.objective import Classification, Objective
@@ -43,6 +46,7 @@ from podline.training.rehearsal import permanent, rehearse
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps, provided
 from podline.training.tensorboard import EventFile
+from podline.training.tracing import explain
 
 _NEWS_SECONDS = 1.0
 
@@ -157,7 +161,7 @@ class Run:
             self.reporter.progress(step, self.plan.total_steps, "steps")
             self._loop(step, between)
 
-    def _go_back_to(self, step: int) -> None:
+    def go_back_to(self, step: int) -> None:
         """Sets the state to that of an earlier step, but for the number of steps done."""
         self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
 
@@ -182,12 +186,11 @@ class Run:
         """What happens between the stretches; :mod:`podline.training.hooks` says why in this order."""
         recipe, plan, scoring = self.recipe, self.plan, Scoring(self)
         plateau = Plateau(recipe.schedule.plateau, lines, write, self.tell)
-        annealing = Annealing(
-            recipe.annealing, recipe.seed, plan.total_steps, lines, write, self.tell, self._go_back_to
-        )
+        annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, self.tell, self.go_back_to)
         evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (plateau.decide, annealing.decide))
+        before = [line for line in lines if isinstance(line, StepsLine)]
         hooks = [
-            StopOnDivergence(plan.order),
+            StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(self, failure)),
             clock,
             WriteMetrics(write, plan, recipe.summary_steps, clock, plateau.factor),
             evaluate,
@@ -221,6 +224,17 @@ class Run:
                 news=lambda done, part: self._news(done, part, factor()),
                 asked_to_stop=self.asked_to_stop,
             )
+
+    def begun_again(self) -> Run:
+        """The same run with the state that training begins with, made anew."""
+        return dataclasses.replace(self, state=initial_state(self.recipe, self.manifest, self.strategy))
+
+    def model_on_cpu(self) -> keras.Model:
+        """A copy of the model as it is, which nothing else uses."""
+        with tf.device("CPU:0"):
+            model = _build(self.recipe, self.manifest)
+            model.set_weights(self.state.model.get_weights())
+        return model
 
     def batches(self) -> TrainingInput:
         """The run's input."""

@@ -11,7 +11,7 @@ from podline.errors import DivergenceError
 from podline.recipes.settings import Duration, Recipe
 from podline.training import hooks
 from podline.training.checkpoints import Arrays, Clock
-from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, StopOnDivergence, WriteMetrics
+from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Stretch
 from podline.training.metrics_log import LogMark
 from podline.training.plan import Plan, plan_training
@@ -39,19 +39,6 @@ def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
         "gradient_norm/classifier": 4 * norms,
     }
     return Stretch(series, seconds=0.5 * len(losses), waiting=0.1 * len(losses), step=step, last=last)
-
-
-@pytest.mark.parametrize("loss", [np.nan, np.inf, -np.inf])
-def test_a_loss_that_is_no_number_ends_the_run_and_names_step_batch_and_examples(plan, loss):
-    hook = StopOnDivergence(plan.order)
-    hook.after(stretch(9, 1.0, 2.0))
-    with pytest.raises(DivergenceError) as caught:
-        hook.after(stretch(12, 1.0, loss, loss))
-    epoch, ids = plan.order.batch(10)
-    first = ", ".join(map(str, ids))
-    assert epoch == 1
-    assert f"the loss is {np.float32(loss)} at step 11: batch 5 of 6 in epoch 2" in str(caught.value)
-    assert f"8 examples of the training split, the first of them {first};" in str(caught.value)
 
 
 def test_a_line_of_metrics_says_what_the_stretch_was(plan):

@@ -275,9 +275,11 @@ def test_a_loss_that_explodes_stops_the_run_and_leaves_no_checkpoint_of_it(root)
         model=ModelSettings(kind="resnet", width=0.1),
     )
     with pytest.raises(
-        DivergenceError, match=r"the loss is (nan|inf) at step \d+: batch \d+ of 12 in epoch 1, 8 examples"
-    ):
+        DivergenceError, match=r"is (nan|inf) at step \d+: batch \d+ of 12 in epoch 1, 8 examples"
+    ) as caught:
         train(spec, silent())
+    assert "no single example is the cause" in str(caught.value)
+    assert "a lower learning rate" in str(caught.value)
     folder = root / spec.folder
     assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
     assert not list((folder / "checkpoints").glob("*"))

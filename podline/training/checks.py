@@ -1,0 +1,111 @@
+"""A batch looked at on the CPU: what is the first number in it, layer by layer, that is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.training.objective import IMAGE, Objective
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first thing that is not finite.
+
+    Attributes:
+        where: in words: a layer's output, a term of the loss, the gradient of a variable.
+        value: ``nan``, ``inf`` or ``-inf``.
+        before: what is finite, in words.
+    """
+
+    where: str
+    value: str
+    before: str
+
+
+class BatchCheck:
+    """A model with all that it computes laid open."""
+
+    def __init__(self, model: keras.Model, objective: Objective) -> None:
+        """A model to look at.
+
+        Args:
+            model: on the CPU; what it keeps of the batches that it sees (moving statistics) changes.
+            objective: what it is trained for.
+        """
+        self._model, self._objective = model, objective
+        with tf.device("CPU:0"):
+            self._layers = [layer for layer in self._model.layers if not isinstance(layer, keras.layers.InputLayer)]
+            opened = {"outputs": self._model.output, "layers": [layer.output for layer in self._layers]}
+            self._opened = keras.Model(self._model.inputs, opened)
+
+    def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> Fault | None:
+        """What goes wrong first in a training step on some examples as a batch of their own; None if nothing does.
+
+        Args:
+            batch: the fields, (n, …) each.
+            places: which of the examples; all by default.
+        """
+        chosen = {
+            name: tf.constant(values if places is None else values[list(places)]) for name, values in batch.items()
+        }
+        with tf.device("CPU:0"):
+            return self._fault(chosen)
+
+    def losses(self, batch: Arrays) -> npt.NDArray[np.float32]:
+        """The loss of each example in a training step on a batch, shape (n,)."""
+        with tf.device("CPU:0"):
+            tensors = {name: tf.constant(values) for name, values in batch.items()}
+            outputs = self._model(tensors[IMAGE], training=True)
+            return np.sum([np.asarray(term) for term in self._objective.terms(tensors, outputs).values()], axis=0)
+
+    def largest_output(self, batch: Arrays) -> tuple[str, float]:
+        """The layer with the largest output for a batch, and its magnitude."""
+        with tf.device("CPU:0"):
+            outputs = self._opened(tf.constant(batch[IMAGE]), training=True)["layers"]
+        largest = [float(np.max(np.abs(np.asarray(output)))) for output in outputs]
+        place = int(np.argmax(largest))
+        return self._layers[place].name, largest[place]
+
+    def _fault(self, batch: dict[str, tf.Tensor]) -> Fault | None:
+        variables = self._model.trainable_variables
+        with tf.GradientTape() as tape:
+            opened = self._opened(batch[IMAGE], training=True)
+            terms = self._objective.terms(batch, opened["outputs"])
+            penalties = self._model.losses
+            loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + penalties)
+        layers = {
+            f"the output of layer {layer.name}": out for layer, out in zip(self._layers, opened["layers"], strict=True)
+        }
+        of_terms = {f"the loss term {name}": term for name, term in terms.items()}
+        of_penalties = {f"the model's penalty {number}": value for number, value in enumerate(penalties, start=1)}
+        forward = _first(layers, "the outputs before it are finite") or _first(
+            of_terms | of_penalties, "the output of every layer is finite"
+        )
+        if forward:
+            return forward
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        # Backwards: what is nearest to the loss comes first.
+        backward = {
+            f"the gradient of {variable.path}": gradient
+            for variable, gradient in zip(reversed(variables), reversed(gradients), strict=True)
+            if gradient is not None
+        }
+        return _first(backward, "the loss and the gradients of the layers after it are finite")
+
+
+def _first(tensors: Mapping[str, Any], before: str) -> Fault | None:
+    for where, tensor in tensors.items():
+        values = np.asarray(tensor)
+        wrong = values[~np.isfinite(values)]
+        if wrong.size:
+            return Fault(where, str(wrong.flat[0]), before)
+    return None

@@ -1,0 +1,132 @@
+"""When a training has failed, by its numbers alone. Nothing here needs TensorFlow."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from podline.data.order import TrainingOrder
+from podline.errors import DivergenceError
+from podline.recipes.settings import ExplosionSettings
+from podline.training.loop import Hook, Stretch
+from podline.training.metrics_log import StepsLine
+
+# The usual loss is the median over so many stretches.
+_REMEMBERED = 101
+_NORMS_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A step that cannot be trained on from.
+
+    Attributes:
+        step: its index, from 0.
+        what: what is wrong with it, in words.
+        limit: a loss above this is what is wrong; infinite where the loss or the gradient is not finite.
+    """
+
+    step: int
+    what: str
+    limit: float = math.inf
+
+
+class StopOnDivergence(Hook):
+    """Ends the run at the first loss or gradient that is not finite, and when the loss has exploded.
+
+    It comes first: nothing of a stretch that is not finite is kept. A loss has *exploded* when ``stretches`` stretches
+    in a row have a mean loss above ``factor`` times what is usual, which is the larger of the first stretch's loss (an
+    untrained model's) and the median of the latest stretches.
+    """
+
+    reads = ("loss", "gradient_norm")
+
+    def __init__(
+        self,
+        order: TrainingOrder,
+        settings: ExplosionSettings,
+        before: Sequence[StepsLine],
+        explain: Callable[[Failure], str],
+    ) -> None:
+        """Looks at a run from here on.
+
+        Args:
+            order: of the examples.
+            settings: when a loss has exploded.
+            before: the run's stretches so far.
+            explain: finds the cause of a failure.
+        """
+        self._order, self._settings, self._explain = order, settings, explain
+        self._first = before[0].loss if before else None
+        self._losses = deque((line.loss for line in before), maxlen=_REMEMBERED)
+        self._norms = deque((line.gradient_norm for line in before), maxlen=_NORMS_NAMED)
+        self._above: list[Stretch] = []
+
+    def after(self, stretch: Stretch) -> None:
+        """Looks at every step.
+
+        Raises:
+            DivergenceError: one has failed; names the step, its batch, the cause and the gradients' norms before.
+        """
+        failure = _not_finite(stretch) or self._exploded(stretch)
+        norms = stretch.series["gradient_norm"]
+        if failure:
+            self._norms.extend(norms[: max(failure.step - stretch.first, 0)].tolist())
+            raise DivergenceError(self._message(failure))
+        self._norms.extend(norms.tolist())
+
+    def rehearse(self, stretch: Stretch) -> None:
+        """The same, but for what takes many stretches to see."""
+        failure = _not_finite(stretch)
+        if failure:
+            raise DivergenceError(self._message(failure))
+
+    def _exploded(self, stretch: Stretch) -> Failure | None:
+        loss = float(np.mean(stretch.series["loss"], dtype=np.float64))
+        if self._first is None:
+            self._first = loss
+        limit = self._settings.factor * max(self._first, statistics.median(self._losses or [self._first]))
+        if loss <= limit or limit <= 0:
+            self._above.clear()
+            self._losses.append(loss)
+            return None
+        self._above.append(stretch)
+        if len(self._above) < self._settings.stretches:
+            return None
+        start = self._above[0]
+        step = start.first + int(np.argmax(start.series["loss"] > limit))
+        return Failure(
+            step,
+            f"the loss has exploded: {loss:.4g} up to step {stretch.step}, and for {len(self._above)} stretches above "
+            f"{limit:.4g}, which is {self._settings.factor:g} times what is usual; it began",
+            limit,
+        )
+
+    def _message(self, failure: Failure) -> str:
+        order, step = self._order, failure.step
+        epoch, ids = order.batch(step)
+        norms = ", ".join(f"{norm:.3g}" for norm in self._norms) or "there were none"
+        return (
+            f"{failure.what} at step {step + 1}: batch {step % order.steps_per_epoch + 1} of {order.steps_per_epoch} "
+            f"in epoch {epoch + 1}, {len(ids)} examples\n{self._explain(failure)}\n"
+            f"norms of the gradient before it: {norms}"
+        )
+
+
+def _not_finite(stretch: Stretch) -> Failure | None:
+    losses, norms = stretch.series["loss"], stretch.series["gradient_norm"]
+    wrong = np.flatnonzero(~(np.isfinite(losses) & np.isfinite(norms)))
+    if not wrong.size:
+        return None
+    place = int(wrong[0])
+    what = (
+        f"the loss is finite, but its gradient's norm is {norms[place]}"
+        if np.isfinite(losses[place])
+        else f"the loss is {losses[place]}"
+    )
+    return Failure(stretch.first + place, what)

@@ -1,0 +1,212 @@
+"""Why a loss is not finite, or has exploded: the failing step is come by again, and its batch is taken apart.
+
+The state before the failing step is gone: the device went on until the next stop. But order, augmentation and rate are
+functions of the step, so training again from the newest checkpoint comes by it, at the cost of what training took since
+then. Before that the failing batch is tried with the weights of the checkpoint as they are: a record that nothing can
+be learned from fails with any weights, and then no step is taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.errors import ArtifactError, StoreError
+from podline.input.pipeline import Arrays
+from podline.training.checks import BatchCheck, Fault
+from podline.training.culprits import MOST, Culprits, find_culprits
+from podline.training.divergence import Failure
+from podline.training.loop import Part
+from podline.training.metrics_log import AnnealingLine, PlateauLine, read_metrics
+from podline.training.plan import TRAINING_SPLIT
+
+if TYPE_CHECKING:
+    from podline.training.run import Run
+
+Ids = npt.NDArray[np.int64]
+
+_NAMED = 8
+# Of an exploded loss: the few examples of a batch that hold most of it are its cause.
+_MOST_OF_IT, _FEW = 0.5, 1 / 8
+_CALMER = "a lower learning rate, a longer warm-up or clip_norm keeps the weights from it"
+
+
+def explain(run: Run, failure: Failure) -> str:
+    """The cause of a failure, in a few lines, and what to do about it.
+
+    The run is over: its state becomes another.
+
+    It names the examples that are the cause, the file and the byte where each lies, and the layer, the term of the loss
+    or the gradient that went wrong first; or says that no single example is the cause.
+    """
+    start = _restored(run, failure.step)
+    if start is None:
+        run, start = run.begun_again(), 0
+    run.reporter.log(f"step {failure.step + 1} failed; looking for the cause, from the weights of step {start}")
+    return _Search(run, failure, start).cause()
+
+
+def _restored(run: Run, step: int) -> int | None:
+    """Sets a run's state to the newest whole checkpoint that is not after a step; the step, or None."""
+    for there in run.checkpoints.steps():
+        if there <= step:
+            try:
+                run.state.restore(run.checkpoints.arrays(run.checkpoints.describe(there)))
+            except (ArtifactError, StoreError) as error:
+                run.reporter.warn(f"the checkpoint of step {there} is passed over: {error}")
+                continue
+            return there
+    return None
+
+
+class _Search:
+    """The search for the cause of one failure."""
+
+    def __init__(self, run: Run, failure: Failure, start: int) -> None:
+        self._run, self._failure, self._start = run, failure, start
+        self._input = run.batches()
+        self._earlier = BatchCheck(run.model_on_cpu(), run.objective)
+
+    def cause(self) -> str:
+        """See :func:`explain`."""
+        ids, batch = self._batch(self._failure.step)
+        fault = self._earlier.fault(batch)
+        culprits = self._culprits(self._earlier, batch) if fault else Culprits()
+        if culprits.places:
+            return self._blamed(self._earlier, ids, batch, culprits.places)
+        step = self._come_by()
+        if self._run.asked_to_stop():
+            return "the search for the cause was ended by SIGTERM"
+        if step is None:
+            return (
+                f"taken again from step {self._start}, the same steps did not fail: with deterministic=true they would "
+                "be the same to the bit; if they were, have the machine's memory checked"
+            )
+        return self._with_weights_of(step)
+
+    def _with_weights_of(self, step: int) -> str:
+        """The cause with the weights just before a step that failed again."""
+        ids, batch = self._batch(step)
+        check = BatchCheck(self._run.model_on_cpu(), self._run.objective)
+        fault = check.fault(batch)
+        if fault is None:
+            return self._exploded(check, ids, batch)
+        culprits = self._culprits(check, batch)
+        if culprits.places:
+            return self._blamed(check, ids, batch, culprits.places)
+        layer, largest = check.largest_output(batch)
+        alone = "each one fails by itself" if culprits.all_fail else "none fails by itself"
+        return (
+            f"no single example is the cause: of the batch's examples {alone}\n{_first_wrong(fault)}\n"
+            f"the weights are: the largest output is {largest:.3g}, of layer {layer}; {_CALMER}"
+        )
+
+    def _exploded(self, check: BatchCheck, ids: Ids, batch: Arrays) -> str:
+        """The cause of a batch that is finite on the CPU."""
+        losses = check.losses(batch)
+        if self._failure.limit == np.inf:
+            return (
+                f"on the CPU the same batch is finite, with a loss of {losses.mean():.4g}: the device's precision or "
+                f"order of operations makes the difference; {_CALMER}"
+            )
+        ranked = np.argsort(losses)[::-1][: max(int(len(ids) * _FEW), 1)]
+        held = np.cumsum(losses[ranked]) / losses.sum()
+        layer, largest = check.largest_output(batch)
+        if held[-1] > _MOST_OF_IT:
+            few = ranked[: int(np.argmax(held > _MOST_OF_IT)) + 1]
+            share = f"{held[len(few) - 1]:.0%} of the batch's loss"
+            return f"{self._named(ids, batch, few.tolist())}\n{share} is theirs; look at these records"
+        return (
+            f"no single example is the cause: their losses lie between {losses.min():.3g} and {losses.max():.3g}\n"
+            f"the weights are: the largest output is {largest:.3g}, of layer {layer}; {_CALMER}"
+        )
+
+    def _blamed(self, check: BatchCheck, ids: Ids, batch: Arrays, places: Sequence[int]) -> str:
+        """What is said of examples that fail by themselves."""
+        fault = check.fault(batch, places[:1])
+        assert fault is not None  # noqa: S101 (it was found by this)
+        rest = np.delete(np.arange(len(ids)), places).tolist()
+        lines = [self._named(ids, batch, places), _first_wrong(fault)]
+        lines.append(
+            "without them the batch is finite" if not check.fault(batch, rest) else "without them it fails too"
+        )
+        if self._earlier.fault(batch, places[:1]):
+            lines[-1] += (
+                f"; they fail with the weights of step {self._start} already: mend these records at the source and "
+                "convert again, or look at the loss"
+            )
+        else:
+            lines[-1] += (
+                f"; with the weights of step {self._start} they did not: look at these records; if they are sound, "
+                f"{_CALMER}"
+            )
+        return "\n".join(lines)
+
+    def _named(self, ids: Ids, batch: Arrays, places: Sequence[int]) -> str:
+        many = len(places) > 1
+        count = f"at least {MOST}" if len(places) == MOST else str(len(places))
+        lines = [f"{count} examples of the training split are the cause:" if many else "the cause is"]
+        lines += [self._example(int(ids[place]), batch, place) for place in places[:_NAMED]]
+        if len(places) > _NAMED:
+            lines.append("…")
+        return ("\n" if many else " ").join(lines)
+
+    def _example(self, number: int, batch: Arrays, place: int) -> str:
+        file, record, offset = self._run.splits[TRAINING_SPLIT].locate(number)
+        values = "".join(_field(name, column[place]) for name, column in batch.items())
+        return f"example {number} of the training split: record {record} of {file}, at byte {offset}{values}"
+
+    def _batch(self, step: int) -> tuple[Ids, Arrays]:
+        epoch, ids, arrays = self._input.read(step)
+        return ids, self._input.augmented(epoch, ids, arrays)
+
+    def _culprits(self, check: BatchCheck, batch: Arrays) -> Culprits:
+        def fails(places: Sequence[int]) -> bool:
+            self._tell(self._failure.step)
+            return check.fault(batch, places) is not None
+
+        return find_culprits(len(next(iter(batch.values()))), fails)
+
+    def _come_by(self) -> int | None:
+        """Trains again until a step fails; the state is then the one before it. None if none does."""
+        run, end = self._run, self._failure.step + 1
+        run.reporter.log(f"taking {end - self._start} steps again from step {self._start}, to come by the cause")
+        lines = read_metrics(run.log.path)
+        factors = {line.step: line.factor for line in lines if isinstance(line, PlateauLine)}
+        factor = next((factors[step] for step in sorted(factors, reverse=True) if step <= self._start), 1.0)
+        rejected = {line.step: line.state for line in lines if isinstance(line, AnnealingLine) and not line.accepted}
+        steps = run.steps(self._input, self._start, lambda: factor)
+        for step in range(self._start, end):
+            if run.asked_to_stop():
+                return None
+            if step in rejected and step > self._start:  # a checkpoint of this step was written after it
+                run.go_back_to(rejected[step])
+            factor = factors.get(step, factor)
+            before = run.state.snapshot()
+            if self._failed(steps.advance(1)):
+                run.state.restore(before)
+                return step
+            self._tell(step)
+        return None
+
+    def _failed(self, part: Part) -> bool:
+        loss, norm = part.series["loss"][0], part.series["gradient_norm"][0]
+        return not (np.isfinite(loss) and np.isfinite(norm) and loss <= self._failure.limit)
+
+    def _tell(self, step: int) -> None:
+        self._run.reporter.progress(step, self._run.plan.total_steps, "steps")
+
+
+def _first_wrong(fault: Fault) -> str:
+    return f"first to go wrong is {fault.where}, which is {fault.value}; {fault.before}"
+
+
+def _field(name: str, value: Any) -> str:
+    """What is worth telling of an example's field: a number, or how much of an array is not finite."""
+    if not np.ndim(value):
+        return f", {name} {value}"
+    wrong = np.count_nonzero(~np.isfinite(value))
+    return f", {name} with {wrong} of {np.size(value)} numbers not finite" if wrong else ""

@@ -1,0 +1,188 @@
+"""Runs that fail for one reason each, and what the error says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_dataset import FINGERPRINT, drawn, publish_dataset
+
+from podline.data.manifest import MANIFEST, Manifest, dataset_folder
+from podline.data.order import TrainingOrder
+from podline.data.reader import SplitReader
+from podline.errors import DivergenceError
+from podline.models import build
+from podline.models.network import Normalise
+from podline.progress import Reporter, silent
+from podline.recipes.settings import Duration, ExplosionSettings, ModelSettings, Part, Recipe, ScheduleSettings
+from podline.stages import TrainSpec
+from podline.storage import open_store
+from podline.training import objective
+from podline.training.losses import cross_entropy
+from podline.training.train import train
+
+EXAMPLES, POISONED = 800, 437
+RESNET = ModelSettings(kind="resnet", width=0.1)
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear"),
+    batch_size=32,
+    duration=Duration(steps=100),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
+    label_smoothing=0.1,
+    checkpoint_steps=3,
+    summary_steps=4,
+    deterministic=True,
+)
+
+
+def spec_of(root: Path, **values) -> TrainSpec:
+    """Without a preflight, which would look at the labels beforehand."""
+    recipe = RECIPE.model_copy(update=values)
+    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, preflight=False)
+
+
+def failing(root: Path, reporter: Reporter | None = None, **values) -> str:
+    spec = spec_of(root, **values)
+    with pytest.raises(DivergenceError) as caught:
+        train(spec, reporter or silent())
+    return str(caught.value)
+
+
+def step_of(example: int, seed: int = 0) -> int:
+    """The step, from 1, of the first epoch in which an example is learned from."""
+    order = TrainingOrder(EXAMPLES, RECIPE.batch_size, seed)
+    return 1 + next(step for step in range(order.steps_per_epoch) if example in order.batch(step)[1])
+
+
+def place_of(root: Path, example: int) -> str:
+    folder = open_store(str(root)).path(dataset_folder("sample", FINGERPRINT))
+    manifest = Manifest.model_validate_json((folder / MANIFEST).read_text())
+    file, record, offset = SplitReader(folder, manifest, "train").locate(example)
+    return f"example {example} of the training split: record {record} of {file}, at byte {offset}"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    publish_dataset(tmp_path, train=EXAMPLES)
+    return tmp_path
+
+
+def relabel(root: Path, *examples: int) -> None:
+    """Gives examples a label that the manifest does not count, in their shard."""
+    folder = open_store(str(root)).path(dataset_folder("sample", FINGERPRINT))
+    manifest = Manifest.model_validate_json((folder / MANIFEST).read_text())
+    reader = SplitReader(folder, manifest, "train")
+    for example in examples:
+        file, _, offset = reader.locate(example)
+        content = bytearray((folder / file).read_bytes())
+        content[offset + 12 + manifest.field("label").offset] = 255  # 12 bytes of TFRecord's frame come first
+        (folder / file).write_bytes(content)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_one_label_out_of_range_among_hundreds_is_named_with_its_place(root: Path, smoothing: float):
+    relabel(root, POISONED)
+    said = []
+    message = failing(root, Reporter("train", said.append), label_smoothing=smoothing)
+    first, cause, wrong, rest, norms = message.splitlines()
+    assert first.startswith(f"the loss is nan at step {step_of(POISONED)}: batch {step_of(POISONED)} of 25 in epoch 1")
+    assert cause == f"the cause is {place_of(root, POISONED)}, label 255"
+    assert wrong == (
+        "first to go wrong is the loss term cross_entropy, which is nan; the output of every layer is finite"
+    )
+    saved = (step_of(POISONED) - 1) // 3 * 3
+    assert rest.startswith(
+        f"without them the batch is finite; they fail with the weights of step {saved} already: mend"
+    )
+    assert len(norms.split(": ")[1].split(", ")) == 5
+    assert not any("again from step" in event.get("message", "") for event in said), "no step is taken again"
+
+
+def test_several_are_all_named(root: Path):
+    ids = TrainingOrder(EXAMPLES, RECIPE.batch_size, 0).batch(5)[1]
+    chosen = sorted(ids.tolist(), key=ids.tolist().index)[3:20:8]
+    relabel(root, *chosen)
+    message = failing(root)
+    assert "3 examples of the training split are the cause:\n" in message
+    assert all(place_of(root, example) in message for example in chosen)
+
+
+class _Root(keras.layers.Layer):
+    """NaN for an image that is black all over, in the middle of a model that norms batches."""
+
+    def call(self, inputs):
+        return inputs * tf.sqrt(tf.reduce_max(inputs, axis=(1, 2, 3), keepdims=True) + 1.0)
+
+
+def test_pixels_that_a_layer_cannot_bear_are_named_though_a_batch_norm_spreads_them(tmp_path: Path, monkeypatch):
+    columns = drawn(EXAMPLES, 0)
+    columns["image"][POISONED] = 0
+    publish_dataset(tmp_path, splits={"train": columns, "test": drawn(40, 1)})
+    apply = build.LayerMaker.apply
+
+    def with_root(self, layer, read):
+        output = apply(self, layer, read)
+        return _Root(name="root")(output) if isinstance(layer, Normalise) else output
+
+    monkeypatch.setattr(build.LayerMaker, "apply", with_root)
+    message = failing(tmp_path, model=RESNET)
+    assert f"the cause is {place_of(tmp_path, POISONED)}, label " in message
+    assert "first to go wrong is the output of layer root, which is nan" in message
+    assert "without them the batch is finite" in message
+
+
+def test_an_example_that_only_a_later_state_cannot_bear_is_come_by_again(root: Path, monkeypatch):
+    def poisoned(labels, logits, smoothing=0.0):
+        losses = cross_entropy(labels, logits, smoothing)
+        return tf.where((labels == 1) & (logits[:, 1] > 6.0), np.inf, losses)
+
+    monkeypatch.setattr(objective, "cross_entropy", poisoned)
+    said = []
+    message = failing(
+        root,
+        Reporter("train", said.append),
+        schedule=ScheduleSettings(kind="constant", learning_rate=0.5),
+        checkpoint_steps=1000,
+    )
+    assert any("steps again from step 0" in event.get("message", "") for event in said)
+    assert ", label 1" in message
+    assert ", label 0" not in message
+    assert ", label 2" not in message
+    assert "the loss term cross_entropy, which is inf" in message
+    assert "with the weights of step 0 they did not" in message
+
+
+def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
+    message = failing(root, model=RESNET, schedule=ScheduleSettings(kind="constant", learning_rate=1e30))
+    assert "no single example is the cause: of the batch's examples each one fails by itself" in message
+    assert "the weights are: the largest output is " in message
+    assert "a lower learning rate" in message
+
+
+def test_a_loss_that_explodes_and_stays_a_number_is_no_examples_fault(root: Path):
+    message = failing(
+        root,
+        schedule=ScheduleSettings(kind="constant", learning_rate=500.0, warmup=Part(steps=90)),
+        explosion=ExplosionSettings(factor=3.0),
+    )
+    assert "the loss has exploded" in message
+    assert "no single example is the cause: their losses lie between" in message
+    assert "of layer classifier" in message
+
+
+def test_a_few_examples_that_hold_most_of_an_exploded_loss_are_named(root: Path, monkeypatch):
+    relabel(root, POISONED)
+
+    def heavy(labels, logits, smoothing=0.0):
+        losses = cross_entropy(tf.minimum(labels, 2), logits, smoothing)
+        return tf.where(labels == 255, 1e6 * losses, losses)
+
+    monkeypatch.setattr(objective, "cross_entropy", heavy)
+    message = failing(root, explosion=ExplosionSettings(factor=2.0, stretches=1))
+    assert f"the cause is {place_of(root, POISONED)}, label 255" in message
+    assert "% of the batch's loss is theirs" in message
