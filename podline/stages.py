@@ -26,6 +26,8 @@ from podline.strategies import StrategyName
 
 # Part of a training run's identity: raise it when a change in code changes what training computes.
 TRAINING_VERSION = 2
+# In a run's folder: the TrainSpec that it was trained with.
+SPEC = "spec.json"
 
 
 class Spec(Frozen):
@@ -137,6 +139,8 @@ class TrainResult(Result):
     parameters: int
     weights_sha256: str
     loss: float
+    steps_before: int = Field(default=0, description="of the runs that this one trained further")
+    epochs_before: int = Field(default=0, description="likewise; an epoch that was broken off counts as one")
     examples_per_second: float
     waiting_for_input: float = Field(description="share of the time, 0…1")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run went on after a break")

@@ -109,11 +109,17 @@ class CifarParameters(BaseModel):
         description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
         json_schema_extra=_place(10),
     )
+    further: str = Field(
+        default="",
+        title="Train further",
+        description="The name of a finished run in the same store: its state is what this one begins with.",
+        json_schema_extra=_place(11),
+    )
     assignments: tuple[str, ...] = Field(
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like augmentation.cutout=8.",
-        json_schema_extra=_place(11),
+        json_schema_extra=_place(12),
     )
     strategy: str = Field(
         default="",
@@ -121,7 +127,7 @@ class CifarParameters(BaseModel):
         title="Strategy",
         description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting. The run's name and result "
         "do not depend on it.",
-        json_schema_extra=_place(11),
+        json_schema_extra=_place(13),
     )
     workers: int = Field(
         default=0,
@@ -129,13 +135,13 @@ class CifarParameters(BaseModel):
         le=1024,
         title="Conversion workers",
         description="Processes that write shards; 0: the worker's setting. The bytes are the same for any number.",
-        json_schema_extra=_place(12),
+        json_schema_extra=_place(14),
     )
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
         description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
-        json_schema_extra=_place(13),
+        json_schema_extra=_place(15),
     )
 
     @model_validator(mode="after")
@@ -162,6 +168,7 @@ class CifarParameters(BaseModel):
             schedule=None if self.schedule == _AS_WRITTEN else self.schedule,
             seed=None if self.seed < 0 else self.seed,
             model=None if self.model == _AS_WRITTEN else self.model,
+            further=self.further or None,
             assignments=self.assignments,
         )
 

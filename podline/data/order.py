@@ -76,7 +76,9 @@ class TrainingOrder:
         ids: the examples' ids in their split, ascending, int64 (count,).
     """
 
-    def __init__(self, count: int, batch_size: int, seed: int, without: Ids | None = None) -> None:
+    def __init__(
+        self, count: int, batch_size: int, seed: int, without: Ids | None = None, first_epoch: int = 0
+    ) -> None:
         """The order of a run.
 
         Args:
@@ -84,6 +86,7 @@ class TrainingOrder:
             batch_size: examples in a batch, over all replicas.
             seed: the run's seed.
             without: ids that are not trained on.
+            first_epoch: the number of the first epoch, for a run that goes on with the data of an earlier one.
         """
         self.ids = np.arange(count) if without is None else np.delete(np.arange(count), without)
         self.count, self.batch_size, self.seed = len(self.ids), batch_size, seed
@@ -91,6 +94,7 @@ class TrainingOrder:
             raise ValueError(
                 f"batch_size={batch_size} vs {self.count} examples: a batch needs from 1 to all of the examples"
             )
+        self._first_epoch = first_epoch
         self._latest = (-1, np.empty(0, np.int64))
 
     @property
@@ -103,7 +107,8 @@ class TrainingOrder:
 
         Threads may share an order: one that is still in the old epoch never sees the new one's permutation.
         """
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epochs, place = divmod(step, self.steps_per_epoch)
+        epoch = self._first_epoch + epochs
         latest = self._latest
         if latest[0] != epoch:
             self._latest = latest = (epoch, self.ids[permutation(self.seed, "order", epoch, self.count)])

@@ -21,13 +21,12 @@ from podline.evaluation.document import EVALUATION, Evaluation
 from podline.evaluation.intervals import guessing_interval
 from podline.input.pipeline import MASK, EvaluationInput
 from podline.progress import Reporter
-from podline.stages import EvaluateResult, EvaluateSpec, TrainSpec, complete, manifest_sha256
+from podline.stages import SPEC, EvaluateResult, EvaluateSpec, TrainSpec, complete, manifest_sha256
 from podline.storage import Store, open_store
 from podline.training.export import load_model
 from podline.training.objective import objective_of
 from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.run import initial_model, prepared
-from podline.training.train import SPEC
 
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
 # matrices that all larger batches share. In pairs, a logit has the same bits whatever the batch size (seen on CPUs).

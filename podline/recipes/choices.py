@@ -26,6 +26,7 @@ class Choices(Frozen):
         schedule: the kind of schedule.
         seed: of all that is left to chance.
         model: the kind of network.
+        further: the run that is trained further.
         assignments: ``path=value``, the value as JSON or as a plain word.
     """
 
@@ -37,6 +38,7 @@ class Choices(Frozen):
     schedule: str | None = None
     seed: int | None = None
     model: str | None = None
+    further: str | None = None
     assignments: tuple[str, ...] = Field(default=(), description="any other value")
 
     @model_validator(mode="after")
@@ -59,6 +61,7 @@ class Choices(Frozen):
             "schedule.kind": self.schedule,
             "seed": self.seed,
             "model.kind": self.model,
+            "further": self.further,
         }
         changes = {path: value for path, value in values.items() if value is not None}
         return registry.override(recipe, changes | dict(_assignment(text) for text in self.assignments))

@@ -203,6 +203,8 @@ class Recipe(Frozen):
         explosion: when a loss counts as exploded.
         checkpoint_steps: a checkpoint at least every so many steps …
         checkpoint_minutes: … and at least every so many minutes.
+        further: the name of a finished run of the same store that is trained further: its state is what this one
+            begins with, and its data go on where it stopped; steps, schedule and duration are this run's own.
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
@@ -228,6 +230,7 @@ class Recipe(Frozen):
     checkpoint_steps: int = Field(default=500, ge=1)
     checkpoint_minutes: float = Field(default=5.0, gt=0)
     summary_steps: int = Field(default=20, ge=1)
+    further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     seed: int = Field(default=0, ge=0)
     deterministic: bool = False
 

@@ -10,7 +10,8 @@ over, goes to the log and to ``events.jsonl``:
    that the JSON says, whose ``metrics.jsonl`` still begins as it did then, and whose arrays fit the model: training
    goes on from its step. In a run with annealing, the checkpoint that it may go back to must be whole as well.
 2. A checkpoint that fails any of this is passed over by name, with the reason, and the one before it is tried.
-3. No checkpoint is left: training begins at step 0.
+3. No checkpoint is left: training begins at step 0; with fresh weights, or, where the recipe says ``further``, with
+   what that run ended with.
 
 Those that were passed over are deleted: the run comes by their steps again. So are the files of a save that was broken
 off (an array file without its JSON). Nothing here needs TensorFlow.

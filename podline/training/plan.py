@@ -44,8 +44,13 @@ class Plan:
         return step / self.order.steps_per_epoch
 
 
-def plan_training(recipe: Recipe, manifest: Manifest) -> Plan:
+def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> Plan:
     """The plan of a recipe on a data set.
+
+    Args:
+        recipe: what is trained, and how long.
+        manifest: of the data set.
+        first_epoch: see :class:`podline.data.order.TrainingOrder`.
 
     Raises:
         SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation does not fit.
@@ -70,7 +75,7 @@ def plan_training(recipe: Recipe, manifest: Manifest) -> Plan:
     # What augmentation cannot do with images of this shape it says at the first of them, which this one stands for.
     blank = np.zeros((1, *manifest.image_shape), np.uint8)
     augment(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
-    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation)
+    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch)
     total = recipe.duration.in_steps(order.steps_per_epoch, recipe.batch_size)
     if not total:
         raise SettingsError("a duration of 0 steps trains nothing; give at least one step")

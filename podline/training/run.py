@@ -26,6 +26,7 @@ from podline.training import devices
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import CheckpointFolder, Clock
 from podline.training.divergence import StopOnDivergence
+from podline.training.further import Finished
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
 from podline.training.metrics_log import (
@@ -70,7 +71,9 @@ def _build(recipe: Recipe, manifest: Manifest) -> keras.Model:
     )
 
 
-def initial_state(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> TrainingState:
+def initial_state(
+    recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy, steps_before: int = 0
+) -> TrainingState:
     """The state that training begins with; ``strategy`` is from :func:`prepared`.
 
     Raises:
@@ -79,7 +82,7 @@ def initial_state(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.St
     devices.require_divisible(recipe.batch_size, strategy)
     with strategy.scope():
         model = _build(recipe, manifest)
-        return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
+        return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay, steps_before)
 
 
 class Between(NamedTuple):
@@ -102,6 +105,7 @@ class Run:
         plan: the run in steps.
         objective: what is trained for.
         strategy: what it runs under.
+        base: the run that is trained further, if there is one.
         state: everything that training changes.
         log: ``metrics.jsonl``.
         events: ``events.jsonl``.
@@ -116,6 +120,7 @@ class Run:
     plan: Plan
     objective: Objective
     strategy: tf.distribute.Strategy
+    base: Finished | None
     state: TrainingState
     log: MetricsLog
     events: EventLog

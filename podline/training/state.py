@@ -24,11 +24,15 @@ class TrainingState:
 
     Attributes:
         model: what is trained.
-        optimizer: built for it; its ``iterations`` is the number of steps done.
+        optimizer: built for it.
         average: what is evaluated instead, or None.
+        steps_before: how many steps the state had seen when the run began; the optimizer counts them as well.
     """
 
-    def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer, average_decay: float) -> None:
+    def __init__(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, average_decay: float, steps_before: int = 0
+    ) -> None:
+        self.steps_before = steps_before
         self.model, self.optimizer, self.average_decay = model, optimizer, average_decay
         optimizer.build(model.trainable_variables)
         self.average: keras.Model | None = None
@@ -43,8 +47,8 @@ class TrainingState:
 
     @property
     def step(self) -> int:
-        """How many steps are done."""
-        return int(np.asarray(self.optimizer.iterations))
+        """How many steps of the run are done."""
+        return int(np.asarray(self.optimizer.iterations)) - self.steps_before
 
     def follow(self) -> None:
         """Moves the average towards the model; part of a step on the device.
@@ -93,7 +97,7 @@ class TrainingState:
         step = self.step
         self.restore(arrays)
         iterations: Any = self.optimizer.iterations
-        iterations.assign(step)
+        iterations.assign(self.steps_before + step)
 
     def _variables(self) -> dict[str, Any]:
         groups = {"model": self.model.variables, "optimizer": self.optimizer.variables}

@@ -119,7 +119,8 @@ class TrainingSteps:
     def _one(self, batch: Any) -> dict[str, tf.Tensor]:
         """One step over all replicas: float32 values of each quantity."""
         optimizer = self._state.optimizer
-        rate = self._schedule.in_graph(tf.convert_to_tensor(optimizer.iterations))
+        done = tf.convert_to_tensor(optimizer.iterations) - self._state.steps_before
+        rate = self._schedule.in_graph(done)
         optimizer.learning_rate = rate * self._factor_now
         outputs = self._strategy.run(self._replica_step, args=(batch,))
         return {

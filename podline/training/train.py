@@ -11,14 +11,15 @@ import numpy as np
 
 from podline.data.manifest import read_manifest
 from podline.data.reader import SplitReader
-from podline.errors import DivergenceError, PreemptedError
+from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
 from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
-from podline.stages import TrainResult, TrainSpec, complete, manifest_sha256
+from podline.stages import SPEC, TrainResult, TrainSpec, complete, manifest_sha256
 from podline.storage import open_store
 from podline.training import devices
 from podline.training.checkpoints import Clock, restore_newest
 from podline.training.export import ARCHITECTURE, KERAS, WEIGHTS, export_model
+from podline.training.further import Finished, finished
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
@@ -27,7 +28,6 @@ from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_trainin
 from podline.training.run import Run, initial_state, prepared
 from podline.training.state import TrainingState
 
-SPEC = "spec.json"
 _SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
 _EXPORT_CHECKED_ON = 64
 
@@ -79,7 +79,10 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     """
     make_run = _opened(spec)
     with open_store(spec.root).workspace("preflight") as folder, MetricsLog(folder / METRICS) as log:
-        return make_run(log, EventLog(folder / EVENTS), reporter, lambda: False).preflight()
+        run = make_run(log, EventLog(folder / EVENTS), reporter, lambda: False)
+        if run.base:
+            _begin_with(run.state, run.base)
+        return run.preflight()
 
 
 def _opened(spec: TrainSpec) -> Callable[[MetricsLog, EventLog, Reporter, Callable[[], bool]], Run]:
@@ -87,11 +90,13 @@ def _opened(spec: TrainSpec) -> Callable[[MetricsLog, EventLog, Reporter, Callab
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
-    plan, objective = plan_training(spec.recipe, manifest), objective_of(spec.recipe)
+    base = finished(store, spec.recipe.further) if spec.recipe.further else None
+    plan = plan_training(spec.recipe, manifest, base.epochs if base else 0)
+    objective = objective_of(spec.recipe)
     splits = {name: SplitReader(store.path(spec.dataset_folder), manifest, name) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
-    state = initial_state(spec.recipe, manifest, strategy)
-    return functools.partial(Run, spec, store, manifest, splits, plan, objective, strategy, state)
+    state = initial_state(spec.recipe, manifest, strategy, base.steps if base else 0)
+    return functools.partial(Run, spec, store, manifest, splits, plan, objective, strategy, base, state)
 
 
 def _go_on(run: Run) -> tuple[int, Clock]:
@@ -106,7 +111,8 @@ def _go_on(run: Run) -> tuple[int, Clock]:
     total = run.plan.total_steps
     if checkpoint is None:
         parameters, where = run.state.model.count_params(), devices.describe(run.strategy)
-        message = f"{run.spec.run}: {total} steps from the beginning, {parameters} parameters, {where}"
+        begins = _begin_with(run.state, run.base) if run.base else "from the beginning"
+        message = f"{run.spec.run}: {total} steps {begins}, {parameters} parameters, {where}"
         run.events.write("started", 0, message)
     else:
         message = (
@@ -115,6 +121,19 @@ def _go_on(run: Run) -> tuple[int, Clock]:
         run.events.write("restored", checkpoint.step, message)
     run.reporter.log(message)
     return (checkpoint.step, checkpoint.clock) if checkpoint else (0, Clock())
+
+
+def _begin_with(state: TrainingState, base: Finished) -> str:
+    """Sets the state to what another run ended with; answers which."""
+    arrays = base.state()
+    try:
+        state.restore(arrays)
+    except ArtifactError as error:
+        raise SettingsError(
+            f"further={base.result.run}: that run's state does not fit this recipe: {error}; only a run of the same "
+            "model and optimizer can be trained further, with averages if it had some"
+        ) from error
+    return f"further from {base.result.run} (weights {base.result.weights_sha256[:12]}, {base.steps} steps)"
 
 
 @contextlib.contextmanager
@@ -149,6 +168,8 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
         parameters=run.state.model.count_params(),
         weights_sha256=weights_sha256,
         loss=last.loss,
+        steps_before=run.base.steps if run.base else 0,
+        epochs_before=run.base.epochs if run.base else 0,
         examples_per_second=examples / took.training,
         waiting_for_input=took.waiting / took.training,
         resumed_from=tuple(

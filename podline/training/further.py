@@ -1,0 +1,79 @@
+"""Training a finished run further: a run of its own that begins where another one ended. Nothing here needs TensorFlow.
+
+The new run counts its steps and epochs from 0, so its duration and its schedule are its own. What it takes over is the
+state (weights, optimizer, averages, generators of random numbers) and how far the data had been gone through: its first
+epoch follows the other's last, so that two epochs and two further ones are four, to the last bit, if the rate is
+constant.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.stages import SPEC, Completion, TrainResult, TrainSpec, completion_name
+from podline.storage import Store
+from podline.training.checkpoints import CheckpointFolder
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run.
+
+    Attributes:
+        result: what its training answered.
+        checkpoints: of which the newest is its end.
+    """
+
+    result: TrainResult
+    checkpoints: CheckpointFolder
+
+    @property
+    def steps(self) -> int:
+        """Steps that its state has seen, those of the runs before it included."""
+        return self.result.steps_before + self.result.steps
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that it began, those of the runs before it included."""
+        return self.result.epochs_before + math.ceil(self.result.epochs)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Its state at its end, by name.
+
+        Raises:
+            ArtifactError: its last checkpoint is gone or damaged.
+        """
+        newest = next(iter(self.checkpoints.steps()), 0)
+        if newest != self.result.steps:
+            raise ArtifactError(
+                f"further={self.result.run}: its newest checkpoint is of step {newest} vs {self.result.steps} at its "
+                "end; train that run again"
+            )
+        return self.checkpoints.arrays(self.checkpoints.describe(newest))
+
+
+def finished(store: Store, run: str) -> Finished:
+    """A finished run of a store.
+
+    Raises:
+        SettingsError: there is no such run, or it is not finished.
+        ArtifactError: what it left cannot be read.
+    """
+    folder = f"runs/{run}"
+    record = completion_name(folder, "train")
+    if not store.exists(record):
+        raise SettingsError(
+            f"further={run}: {store.uri} has no finished training of that name; `podline runs list` shows what there is"
+        )
+    try:
+        spec = TrainSpec.model_validate(store.read_json(f"{folder}/{SPEC}"))
+        result = TrainResult.model_validate(Completion.model_validate(store.read_json(record)).result)
+    except (ValidationError, StoreError) as error:
+        raise ArtifactError(f"further={run}: what that run left cannot be read ({error}); train it again") from error
+    return Finished(result, CheckpointFolder(store, folder, spec.digest()))

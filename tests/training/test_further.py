@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.errors import ArtifactError, SettingsError
+from podline.preflight import PreflightSpec
+from podline.progress import Reporter, silent
+from podline.recipes.settings import (
+    AugmentationSettings,
+    Duration,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+    ScheduleSettings,
+)
+from podline.stages import TrainResult, TrainSpec
+from podline.training.metrics_log import StepsLine, read_events, read_metrics
+from podline.training.train import preflight, train
+
+# 96 examples are 12 steps of 8.
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear", dropout=0.2),
+    batch_size=8,
+    evaluation_batch_size=16,
+    duration=Duration(epochs=1),
+    optimizer=OptimizerSettings(kind="adam"),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
+    augmentation=AugmentationSettings(flip=True),
+    ema_decay=0.9,
+    checkpoint_steps=5,
+    summary_steps=4,
+    deterministic=True,
+)
+
+
+def spec_of(root: Path, **values) -> TrainSpec:
+    return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> tuple[Path, TrainResult]:
+    """A store with a finished run of one epoch."""
+    root = tmp_path_factory.mktemp("store")
+    publish_dataset(root)
+    return root, train(spec_of(root), silent())
+
+
+def losses(root: Path, spec: TrainSpec) -> list[float]:
+    lines = read_metrics(root / spec.folder / "metrics.jsonl")
+    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
+
+
+def test_an_epoch_and_two_further_ones_are_three_to_the_last_bit(base):
+    root, first = base
+    whole = spec_of(root, duration=Duration(epochs=3))
+    expected = train(whole, silent())
+    spec = spec_of(root, further=first.run, duration=Duration(epochs=1))
+    second = train(spec, silent())
+    assert (second.steps, second.steps_before, second.epochs_before) == (12, 12, 1)
+    assert second.run != first.run
+    further = spec_of(root, further=second.run, duration=Duration(epochs=1))
+    third = train(further, silent())
+    assert (third.steps_before, third.epochs_before) == (24, 2)
+    assert third.weights_sha256 == expected.weights_sha256
+    assert losses(root, spec_of(root)) + losses(root, spec) + losses(root, further) == losses(root, whole)
+    started = read_events(root / spec.folder / "events.jsonl")[0]
+    assert f"12 steps further from {first.run} (weights {first.weights_sha256[:12]}, 12 steps)" in started.message
+
+
+def test_a_run_that_trains_another_further_goes_on_where_it_was_broken_off(base):
+    root, first = base
+    values = {"further": first.run, "duration": Duration(steps=9), "seed": 3}
+    unbroken, broken = spec_of(root, **values), spec_of(root, **values, name="u")
+
+    class Killed(BaseException):
+        pass
+
+    def die(event: dict) -> None:
+        if event["event"] == "progress" and event["done"] >= 8:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(broken, Reporter("train", die))
+    result = train(broken, silent())
+    assert result.resumed_from == (5,)
+    assert result.weights_sha256 == train(unbroken, silent()).weights_sha256
+
+
+def test_a_schedule_and_a_batch_of_its_own(base):
+    root, first = base
+    schedule = ScheduleSettings(kind="one_cycle", learning_rate=0.02)
+    spec = spec_of(root, further=first.run, schedule=schedule, batch_size=16, duration=Duration(steps=6))
+    train(spec, silent())
+    rates = [line.learning_rate for line in read_metrics(root / spec.folder / "metrics.jsonl") if line.kind == "train"]
+    assert rates[-1] == pytest.approx(0.02 / 6), "the schedule is counted from this run's first step to its last"
+
+
+def test_what_cannot_be_trained_further_is_refused(base):
+    root, first = base
+    with pytest.raises(SettingsError, match=r"further=u-0: .* has no finished training of that name"):
+        train(spec_of(root, further="u-0"), silent())
+    other = spec_of(root, further=first.run, model=ModelSettings(kind="resnet", width=0.1))
+    message = f"further={first.run}: that run's state does not fit this recipe: .* only a run of the same model"
+    with pytest.raises(SettingsError, match=message):
+        train(other, silent())
+    with pytest.raises(SettingsError, match=message):
+        preflight(PreflightSpec.model_validate(other.model_dump()), silent())
+
+
+def test_a_base_without_its_last_checkpoint_is_named(tmp_path):
+    publish_dataset(tmp_path)
+    first = train(spec_of(tmp_path, duration=Duration(steps=3)), silent())
+    for file in (tmp_path / first.folder / "checkpoints").iterdir():
+        file.unlink()
+    with pytest.raises(ArtifactError, match=f"further={first.run}: its newest checkpoint is of step 0 vs 3"):
+        train(spec_of(tmp_path, further=first.run), silent())
