@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
-from podline.errors import ArtifactError, StoreError
+from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import Reporter
+from podline.recipes.settings import Recipe
 from podline.stages import STAGES, Completion, TrainSpec, completion_name
 from podline.storage import Store
+from podline.training.checkpoints import Checkpoint, CheckpointFolder
 
 
 @dataclass(frozen=True)
@@ -104,20 +107,46 @@ def run_of(store: Store, name: str) -> Run:
     return Run(name, {stage: _completion(store, record) for stage, record in present.items()}, touched)
 
 
-def training_of(store: Store, name: str) -> TrainSpec:
+def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
     """What a run was, or is being, trained with; it need not be finished.
+
+    Args:
+        store: the store.
+        name: the run's.
+        recipe: the run must be of the same data set.
 
     Raises:
         StoreError: there is no such run.
         ArtifactError: its spec cannot be read.
+        SettingsError: it is of another data set.
     """
     file = f"runs/{name}/spec.json"
     if not store.exists(file):
         raise StoreError(f"{store.path(file)} is not there; `podline runs list` shows the runs that there are")
     try:
-        return TrainSpec.model_validate(store.read_json(file)).model_copy(update={"root": store.uri})
+        training = TrainSpec.model_validate(store.read_json(file)).model_copy(update={"root": store.uri})
     except ValueError as error:
         raise ArtifactError(f"{store.path(file)} is not a training spec ({error}); train the run again") from error
+    if recipe is not None and training.recipe.dataset != recipe.dataset:
+        raise SettingsError(
+            f"run {name} was trained on {training.recipe.dataset} vs {recipe.dataset} that the recipe {recipe.name} is "
+            "for; give the recipe of the run"
+        )
+    return training
+
+
+def newest_checkpoint(store: Store, name: str) -> Checkpoint:
+    """The newest checkpoint of a run whose files are there and have the sizes that they should; only reads.
+
+    Raises:
+        StoreError: there is none.
+    """
+    training = training_of(store, name)
+    folder = CheckpointFolder(store, training.folder, training.digest())
+    for step in folder.steps():
+        with contextlib.suppress(ArtifactError, StoreError):
+            return folder.describe(step)
+    raise StoreError(f"{store.path(folder.folder)} has no whole checkpoint; `podline train` makes some")
 
 
 def _completion(store: Store, name: str) -> Completion:

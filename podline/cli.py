@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "To look before and after": {
         "show": Entry("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),
+        "lr-find": Entry("podline.commands.lr_find:lr_find", "Which learning rate to train a recipe with."),
     },
     "What there is": {
         "data": Entry("podline.commands.data:data", "Data sets: list, show, verify, count, download."),

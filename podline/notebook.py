@@ -19,8 +19,17 @@ from podline.errors import SettingsError
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
+from podline.searches import learning_rate_spec
 from podline.storage import open_store
-from podline.tool_stages import INPUT_SPEED, SHOW, InputSpeed, InputSpeedSpec, ShowSpec
+from podline.tool_stages import (
+    INPUT_SPEED,
+    LR_FIND,
+    SHOW,
+    InputSpeed,
+    InputSpeedSpec,
+    LearningRateResult,
+    ShowSpec,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +56,40 @@ def benchmark_input(
     recipe, reporter = _recipe(recipe), silent(INPUT_SPEED.name)
     found = _fingerprint(recipe, root, fingerprint, reporter)
     return INPUT_SPEED.run(InputSpeedSpec(root=root, recipe=recipe, fingerprint=found, seconds=seconds), reporter)
+
+
+def find_learning_rate(
+    recipe: str | Recipe,
+    root: str,
+    *,
+    run: str | None = None,
+    fingerprint: str | None = None,
+    low: float = 1e-5,
+    high: float = 10.0,
+    steps: int = 300,
+) -> LearningRateResult:
+    """Which learning rate to train a recipe with; see ``podline lr-find``.
+
+    Args:
+        recipe: a recipe or its name.
+        root: the store.
+        run: begin from the newest checkpoint of this run, which is only read; its own recipe is searched for.
+        fingerprint: which data set, by the start of its fingerprint; that of the run, or the newest, by default.
+        low: the rate of the first step.
+        high: the rate of the last step.
+        steps: from the one to the other.
+
+    Returns:
+        The suggestion with its reasons; ``chart`` is the name of a PNG in the store.
+
+    Raises:
+        StoreError: there is no such data set, no such run, or no checkpoint of it.
+        SettingsError: there is no such recipe, it does not fit, or its optimizer overrules the rate.
+        DivergenceError: the loss exploded at once, or never fell.
+    """
+    reporter, rates = silent(LR_FIND.name), {"low": low, "high": high, "steps": steps}
+    spec = learning_rate_spec(open_store(root), _recipe(recipe), reporter, run=run, fingerprint=fingerprint, **rates)
+    return LR_FIND.find(spec, reporter) or LR_FIND.run(spec, reporter)
 
 
 def show(

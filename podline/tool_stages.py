@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from podline.data.manifest import dataset_folder
+from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.recipes.settings import Recipe
 from podline.reporting.figures import percent, rate
@@ -172,8 +173,69 @@ class ShowResult(Result):
     correct: int = 0
 
 
+class LearningRateSpec(RecipeSpec):
+    """A search for a learning rate: the rate rises from step to step, and the loss says which one to train with.
+
+    It begins with the weights that training begins with, or with a run's checkpoint, which it only reads.
+    """
+
+    low: float = Field(default=1e-5, gt=0, description="the rate of the first step")
+    high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
+    steps: int = Field(default=300, ge=20, le=100_000, description="steps from the one to the other")
+    run: str = Field(default="", description="a run to begin from; empty is the beginning")
+    checkpoint_step: int = Field(default=0, ge=0, description="which of its checkpoints")
+    checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
+
+    @model_validator(mode="after")
+    def _rises(self) -> LearningRateSpec:
+        if self.low >= self.high:
+            raise SettingsError(f"the rate rises from low={self.low:g} to high={self.high:g}: low must be below high")
+        return self
+
+    @property
+    def folder(self) -> str:
+        """Where the search leaves what it found."""
+        return f"finder/{self.recipe.name}-{self.digest()[:12]}"
+
+
+class LearningRateResult(Result):
+    """What a search found; ``folder`` has the chart and ``finder.json``, the curve with its suggestion.
+
+    Attributes:
+        folder: its name in the store.
+        chart: the name of the chart, a PNG.
+        learning_rate: the suggestion.
+        recipe_rate: the rate that the recipe has, for comparison.
+        floor: from which rate to which the loss is near its lowest; None if it never falls.
+        steepest: where it falls fastest; None likewise.
+        blow_up: where it goes up for good; None if it does not.
+        steps: how many were taken; fewer than asked for if the loss exploded.
+        reasons: what speaks for the suggestion, a sentence each.
+    """
+
+    folder: str
+    chart: str
+    learning_rate: float
+    recipe_rate: float
+    floor: tuple[float, float] | None
+    steepest: float | None
+    blow_up: float | None
+    steps: int
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The suggestion and its reasons."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The suggestion and its reasons, as lines for a terminal."""
+        beside = f" (the recipe has {self.recipe_rate:g})"
+        return [f"suggested learning rate: {self.learning_rate:g}{beside}", *(f"- {reason}" for reason in self.reasons)]
+
+
 INPUT_SPEED = Stage(
     "benchmark", InputSpeedSpec, InputSpeed, "podline.benchmark.input_speed:run", "podline.stages:find_nothing"
 )
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run", "podline.stages:find_nothing")
-STAGES.update({stage.name: stage for stage in (INPUT_SPEED, SHOW)})
+LR_FIND = Stage("lr-find", LearningRateSpec, LearningRateResult, "podline.training.finder:find_learning_rate")
+STAGES.update({stage.name: stage for stage in (INPUT_SPEED, SHOW, LR_FIND)})

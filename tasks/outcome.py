@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from typing import Any, TypeVar
 
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 
 from podline.reporting.figures import count, duration, metric_text
 from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
-from podline.storage import open_store
+from podline.storage import Store, open_store
+from podline.tool_stages import LearningRateResult
 from tasks.stage_task import StageTask
 
 S = TypeVar("S", bound=Spec)
@@ -71,3 +73,12 @@ def publish_artifacts(
         key="key-figures",
         description=f"Key figures of {evaluated.run}",
     )
+
+
+def publish_chart(store: Store, found: LearningRateResult) -> None:
+    """Puts the chart of a search for a learning rate on the flow run, and its reasons as text."""
+    # In the artifact itself: a browser elsewhere has no way to the store.
+    chart = base64.b64encode(store.read_bytes(found.chart)).decode()
+    title = f"Suggested learning rate: {found.learning_rate:g}"
+    create_image_artifact(f"data:image/png;base64,{chart}", key="learning-rate", description=title)
+    create_markdown_artifact("\n".join([f"# {title}", "", *found.lines()[1:]]), key="learning-rate-reasons")

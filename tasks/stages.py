@@ -1,8 +1,9 @@
-"""The five stages as Prefect tasks."""
+"""The stages as Prefect tasks."""
 
 from __future__ import annotations
 
 from podline.stages import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE
+from podline.tool_stages import LR_FIND
 from tasks.stage_task import StageTask
 
 convert = StageTask(CONVERT, "Raw archives become sharded TFRecords.")
@@ -10,3 +11,4 @@ validate = StageTask(VALIDATE, "Every byte of the data set is checked against it
 train = StageTask(TRAIN, "The recipe is trained; a run that was broken off goes on from its last checkpoint.")
 evaluate = StageTask(EVALUATE, "The trained model is judged, every example once.")
 report = StageTask(REPORT, "One HTML page about the run, and the same in Markdown.")
+find_learning_rate = StageTask(LR_FIND, "Training steps at a rising rate, and what their losses say of it.")

@@ -34,6 +34,7 @@ from podline.stages import (
     complete,
 )
 from podline.storage import open_store
+from podline.tool_stages import LR_FIND, LearningRateResult, LearningRateSpec
 
 
 def ran(root: str) -> list[str]:
@@ -135,7 +136,26 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
     return result
 
 
+def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
+    """A chart of a few bytes."""
+    _note_run(spec, "lr-find")
+    result = LearningRateResult(
+        folder=spec.folder,
+        chart=f"{spec.folder}/chart.png",
+        learning_rate=0.1,
+        recipe_rate=spec.recipe.schedule.learning_rate,
+        floor=(0.05, 0.2),
+        steepest=0.02,
+        blow_up=None,
+        steps=spec.steps,
+        reasons=("because",),
+    )
+    _leave(spec, result, {"chart.png": b"a picture"})
+    return result
+
+
 FLOW_STAGES = {
     stage.name: replace(stage, run_at=f"small_flow_stages:{stage.name}")
     for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)
 }
+SEARCH_STAGE = replace(LR_FIND, run_at="small_flow_stages:find_learning_rate")

@@ -83,6 +83,7 @@ def test_the_first_page_lists_the_exit_codes(podline) -> None:
         (["model", "describe", "mnist", "--learning-rate", "-1"], "schedule.learning_rate = -1.0: Input should be"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["benchmark", "input", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
+        (["lr-find", "mnist", "--low", "0"], "Invalid value for '--low'"),
         (["convert", "mnist"], "where is the raw data? give --source DIR"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
     ],
@@ -301,6 +302,19 @@ def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, convert
     answer = podline("show", "sample", *root, "--batch-size", 10, "--out", out)
     assert (answer.code, answer.out) == (0, f"{out}\n")
     assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, converted: Path) -> None:
+    options = ["--root", converted / "root", "--batch-size", 10, "--model", "linear", "--over", 60, "--high", 1]
+    answer = podline("lr-find", "sample", *options)
+    assert answer.code == 0
+    first, *reasons, chart = answer.out.splitlines()
+    assert first.startswith("suggested learning rate: ")
+    assert all(reason.startswith("- ") for reason in reasons)
+    assert Path(chart).is_file()
+    again = json.loads(podline("lr-find", "sample", *options, "--json").out)
+    assert again["reused"]
+    assert f"suggested learning rate: {again['learning_rate']:g} " in first
 
 
 def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from podline.catalogue import training_of
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
-from podline.errors import SettingsError
 from podline.recipes.choices import Choices
 from podline.reporting.figures import count, percent
 from podline.storage import open_store
@@ -57,12 +56,7 @@ def show(
         request = Request(recipe, store, settings, listener)
         chosen = request.recipe
         if run is not None:
-            training = training_of(store, run)
-            if training.recipe.dataset != chosen.dataset:
-                raise SettingsError(
-                    f"run {run} was trained on {training.recipe.dataset} vs {chosen.dataset}, which {recipe} is for; "
-                    "give the recipe of the run"
-                )
+            training = training_of(store, run, chosen)
             chosen, fingerprint = training.recipe, training.fingerprint
         target = out or store.path(f"sheets/{run or recipe}.png")
         spec = ShowSpec(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -20,12 +20,19 @@ from podline.input.pipeline import MASK
 from podline.training.gradients import TOTAL, GradientNorms
 from podline.training.loop import Part
 from podline.training.objective import IMAGE, Batch, Objective
-from podline.training.schedules import Schedule
 from podline.training.state import TrainingState
 
 Series = dict[str, tf.TensorArray]
 
 _NORMS = "gradient norms"
+
+
+class Rates(Protocol):
+    """A learning rate for every step: :class:`podline.training.schedules.Schedule`, or what a search raises."""
+
+    def in_graph(self, step: Any) -> Any:
+        """The learning rate of a step, a scalar tensor of integers, as a float32 tensor."""
+        ...
 
 
 def provided(objective: Objective) -> tuple[str, ...]:
@@ -48,7 +55,7 @@ class TrainingSteps:
         self,
         strategy: tf.distribute.Strategy,
         state: TrainingState,
-        schedule: Schedule,
+        schedule: Rates,
         objective: Objective,
         batches: Iterable[Any],
         batch_size: int,

@@ -1,0 +1,47 @@
+"""Which learning rate to train a recipe with: the rate rises from step to step, and the loss says how far it may go.
+
+    podline lr-find sample --root podline-root
+
+The same search from a deployment: its chart is an image artifact of the run, the suggestion its answer. Nothing of any
+training run is changed, and a search that was done is found and used again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from podline import settings
+from podline.progress import Reporter
+from podline.recipes import registry
+from podline.searches import learning_rate_spec
+from podline.storage import open_store
+from podline.tool_stages import LR_FIND
+from tasks.finder_parameters import FinderParameters
+from tasks.listening import terminal
+from tasks.outcome import publish_chart
+from tasks.stages import find_learning_rate
+
+
+@flow(name="learning-rate-finder", persist_result=True, result_serializer="json")
+def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any]:
+    """A learning rate for a recipe, with its reasons and a chart.
+
+    Args:
+        parameters: Which recipe, between which rates.
+    """
+    store = open_store(parameters.root or settings.load().root)
+    spec = learning_rate_spec(
+        store,
+        registry.get(parameters.recipe),
+        Reporter(LR_FIND.name, terminal()),
+        run=parameters.run,
+        choices=parameters.choices,
+        low=parameters.low,
+        high=parameters.high,
+        steps=parameters.steps,
+    )
+    found = find_learning_rate(spec)
+    publish_chart(store, found)
+    return found.model_dump(mode="json")

@@ -1,0 +1,215 @@
+"""The learning-rate finder: training steps at a rising rate, on a copy of the state, and what their losses say.
+
+In ``finder/<recipe>-<digest>`` it leaves ``finder.json``, ``chart.png`` and, last, its completion record. Nothing else
+is written: a run whose checkpoint it begins from is the same afterwards, byte for byte.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from podline.catalogue import training_of
+from podline.data.manifest import Manifest, read_manifest
+from podline.data.reader import SplitReader
+from podline.errors import SettingsError
+from podline.input.pipeline import TrainingInput
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.reporting.rate_chart import rate_chart
+from podline.stages import complete, manifest_sha256
+from podline.storage import Store, open_store
+from podline.tool_stages import LearningRateResult, LearningRateSpec
+from podline.training import devices
+from podline.training.checkpoints import CheckpointFolder
+from podline.training.objective import objective_of
+from podline.training.optimizers import build_optimizer
+from podline.training.plan import TRAINING_SPLIT, plan_training
+from podline.training.rate_search import Suggestion, explodes_at, suggest
+from podline.training.run import initial_state
+from podline.training.state import TrainingState
+from podline.training.steps import TrainingSteps
+
+DOCUMENT, CHART = "finder.json", "chart.png"
+# Between two looks at the loss: the rate grows by a few percent a step, so not much is lost by a late look.
+_STEPS_AT_ONCE = 10
+# What the sizes of two steps may differ by from what their rates say.
+_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class RisingRate:
+    """A learning rate that rises by the same factor with each step.
+
+    Attributes:
+        low: the rate of the first step.
+        high: that of the last one.
+        steps: how many there are, at least two.
+        first: the number of the first step; a run's checkpoint goes on counting.
+    """
+
+    low: float
+    high: float
+    steps: int
+    first: int = 0
+
+    def at(self, step: int) -> float:
+        """The learning rate of a step."""
+        return self.low * math.exp((step - self.first) * self._growth)
+
+    def in_graph(self, step: Any) -> Any:
+        """The learning rate of a step, a scalar tensor of integers, as a float32 tensor."""
+        return self.low * tf.exp(tf.cast(step - self.first, tf.float32) * self._growth)
+
+    @property
+    def _growth(self) -> float:
+        return math.log(self.high / self.low) / (self.steps - 1)
+
+
+def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
+    """Trains at a rising rate until the loss explodes, and reads a learning rate off the curve.
+
+    Args:
+        spec: the recipe, the data set, the rates, where to begin.
+        reporter: is told of progress.
+
+    Raises:
+        StoreError: there is no such data set or no such run.
+        SettingsError: the recipe does not fit the data set, or its optimizer does not do what the rate says.
+        ArtifactError: the data set or the checkpoint is not what it was.
+        DivergenceError: the loss exploded at once, or never fell.
+    """
+    started = time.monotonic()
+    store = open_store(spec.root)
+    manifest_sha256(store, spec.dataset_folder)
+    manifest = read_manifest(store, spec.dataset_folder)
+    state = initial_state(spec.recipe, manifest)
+    if spec.run:
+        _restore(spec, store, state)
+    optimizers = [build_optimizer(spec.recipe.optimizer) for _ in range(2)]
+    require_obedient(optimizers, spec.low, spec.high, state.step + spec.steps)
+    rising = RisingRate(spec.low, spec.high, spec.steps, first=state.step)
+    losses = _losses(spec, store, manifest, state, rising, reporter)
+    rates = [rising.at(rising.first + step) for step in range(len(losses))]
+    found = suggest(rates, losses, spec.recipe.schedule)
+    return _finish(spec, store, rates, losses, found, time.monotonic() - started)
+
+
+def _restore(spec: LearningRateSpec, store: Store, state: TrainingState) -> None:
+    training = training_of(store, spec.run)
+    folder = CheckpointFolder(store, training.folder, training.digest())
+    checkpoint = folder.describe(spec.checkpoint_step)
+    if checkpoint.sha256 != spec.checkpoint_sha256:
+        raise SettingsError(
+            f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} has sha256 {checkpoint.sha256[:12]}… vs "
+            f"{spec.checkpoint_sha256[:12]}… that was asked for; give the command again"
+        )
+    state.restore(folder.arrays(checkpoint))
+
+
+def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, high: float, steps: int) -> None:
+    """Makes sure that steps grow with the rate, as far as the search goes; one that caps them makes every curve flat.
+
+    Args:
+        optimizers: two of the same kind, not built.
+        low: the lowest rate.
+        high: the highest one.
+        steps: the number of the last step: some caps grow tighter with it, like that of Keras's Adafactor.
+
+    Raises:
+        SettingsError: the steps do not grow with the rate.
+    """
+    small, large = (_step_size(optimizer, rate, steps) for optimizer, rate in zip(optimizers, (low, high), strict=True))
+    asked, found = high / low, large / small if small else 0.0
+    if abs(found / asked - 1) > _TOLERANCE:
+        raise SettingsError(
+            f"optimizer {type(optimizers[0]).__name__}: at step {steps} a rate {asked:.3g} times as high makes a step "
+            f"{found:.3g} times as large; it overrules the learning rate, so none can be found for it: choose "
+            "another optimizer"
+        )
+
+
+def _step_size(optimizer: Any, rate: float, steps: int) -> float:
+    """How far an optimizer moves a variable at zero, where float32 is as exact as anywhere, in its last step."""
+    variable = keras.Variable(np.zeros((2, 2), np.float32), name="kernel")
+    optimizer.build([variable])
+    optimizer.iterations.assign(steps - 1)
+    optimizer.learning_rate = rate
+    optimizer.apply([np.full((2, 2), 0.1, np.float32)], [variable])
+    return float(np.abs(np.asarray(variable)).max())
+
+
+def _losses(
+    spec: LearningRateSpec,
+    store: Store,
+    manifest: Manifest,
+    state: TrainingState,
+    rising: RisingRate,
+    reporter: Reporter,
+) -> list[float]:
+    """The loss of each step, until they explode."""
+    recipe, first = spec.recipe, rising.first
+    plan, objective = plan_training(recipe, manifest), objective_of(recipe)
+    reader = SplitReader(store.path(spec.dataset_folder), manifest, TRAINING_SPLIT)
+    batches = TrainingInput(reader, manifest, objective.fields, order=plan.order, augmentation=recipe.augmentation)
+    losses: list[float] = []
+    with batches.explained():
+        dataset = batches.dataset(first, first + spec.steps)
+        steps = TrainingSteps(devices.choose_strategy(), state, rising, objective, dataset, recipe.batch_size)
+        while len(losses) < spec.steps:
+            part = steps.advance(min(_STEPS_AT_ONCE, spec.steps - len(losses)))
+            losses += part.series["loss"].tolist()
+            reporter.progress(
+                len(losses),
+                spec.steps,
+                "steps",
+                {
+                    "loss": losses[-1] if np.isfinite(losses[-1]) else 0.0,
+                    "learning_rate": rising.at(first + len(losses) - 1),
+                },
+            )
+            end = explodes_at(losses)
+            if end is not None:
+                reporter.log(f"the loss exploded at a rate of {rising.at(first + end):.3g}, after {end} steps")
+                return losses[:end]
+    return losses
+
+
+def _finish(
+    spec: LearningRateSpec, store: Store, rates: list[float], losses: list[float], found: Suggestion, seconds: float
+) -> LearningRateResult:
+    names = [f"{spec.folder}/{name}" for name in (DOCUMENT, CHART)]
+    document = {
+        "spec": spec.model_dump(mode="json"),
+        "suggestion": found.model_dump(mode="json"),
+        "rates": rates,
+        "losses": losses,
+    }
+    store.publish_json(names[0], document, replace=True)
+    store.publish_bytes(names[1], rate_chart(rates, losses, found, title=_title(spec)), replace=True)
+    result = LearningRateResult(
+        seconds=seconds,
+        folder=spec.folder,
+        chart=names[1],
+        learning_rate=found.learning_rate,
+        recipe_rate=spec.recipe.schedule.learning_rate,
+        floor=found.floor,
+        steepest=found.steepest,
+        blow_up=found.blow_up,
+        steps=len(losses),
+        reasons=found.reasons,
+    )
+    complete(store, spec.folder, spec, result, names)
+    return result
+
+
+def _title(spec: LearningRateSpec) -> str:
+    recipe: Recipe = spec.recipe
+    begins = f"from step {spec.checkpoint_step} of {spec.run}" if spec.run else "from fresh weights"
+    return f"{recipe.name}, {recipe.optimizer.kind}, batches of {recipe.batch_size}, {begins}"

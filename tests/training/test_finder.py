@@ -1,0 +1,127 @@
+"""The learning-rate finder on a small data set: what it leaves, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline import notebook
+from podline.errors import SettingsError, StoreError
+from podline.progress import silent
+from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.stages import TrainSpec
+from podline.storage import open_store
+from podline.training.finder import RisingRate, require_obedient
+from podline.training.optimizers import build_optimizer
+from podline.training.train import train
+
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear", dropout=0.2),
+    batch_size=8,
+    duration=Duration(steps=20),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.002),
+    ema_decay=0.9,
+    checkpoint_steps=10,
+    deterministic=True,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    publish_dataset(tmp_path)
+    return tmp_path
+
+
+def search(root: Path, recipe: Recipe = RECIPE, **values: Any) -> Any:
+    return notebook.find_learning_rate(recipe, str(root), **{"steps": 60, "low": 1e-5, "high": 1.0} | values)
+
+
+def losses(root: Path, found: Any) -> list[float]:
+    return json.loads((root / found.folder / "finder.json").read_text())["losses"]
+
+
+def files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file with its bytes and the time of its last change."""
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_rate_rises_by_the_same_factor_in_python_and_on_the_device() -> None:
+    rising = RisingRate(1e-4, 10.0, 6, first=7)
+    rates = [rising.at(step) for step in range(7, 13)]
+    assert rates == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1, 1, 10])
+    assert [float(rising.in_graph(tf.constant(step))) for step in range(7, 13)] == pytest.approx(rates, rel=1e-5)
+
+
+def test_a_search_leaves_a_curve_a_chart_and_word_that_it_is_done(root: Path) -> None:
+    found = search(root)
+    assert 1e-5 < found.learning_rate < 1.0
+    assert found.recipe_rate == 0.002
+    assert (root / found.chart).read_bytes().startswith(b"\x89PNG")
+    document = json.loads((root / found.folder / "finder.json").read_text())
+    assert len(document["rates"]) == len(document["losses"]) == found.steps <= 60
+    assert document["suggestion"]["learning_rate"] == found.learning_rate
+    assert not found.reused
+
+    again = search(root)
+    assert again == found.model_copy(update={"reused": True})
+    assert search(root, steps=50).folder != found.folder
+    (root / found.chart).unlink()
+    made_again = search(root)
+    assert (made_again.reused, made_again.learning_rate) == (False, found.learning_rate)
+    assert (root / found.chart).exists()
+    assert {path.name for path in root.iterdir()} <= {"datasets", "finder", ".podline"}
+
+
+def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(root: Path) -> None:
+    spec = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+    trained = train(spec, silent())
+    before = files(root / spec.folder)
+    found = search(root, run=spec.run)
+    assert files(root / spec.folder) == before
+    # Weights that have learned begin with a lower loss than fresh ones, on the batches that come next in the run.
+    assert losses(root, found)[0] < losses(root, search(root))[0]
+    # … and what the run would do next is what it would have done.
+    longer = spec.model_copy(update={"recipe": RECIPE.model_copy(update={"duration": Duration(steps=21)})})
+    assert train(longer, silent()).weights_sha256 != trained.weights_sha256
+    assert files(root / spec.folder) == before
+
+
+def test_a_training_after_a_search_is_the_training_without_it(root: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    publish_dataset(other)
+    search(root)
+    weights = [
+        train(TrainSpec(root=str(place), recipe=RECIPE, fingerprint=FINGERPRINT), silent()).weights_sha256
+        for place in (root, other)
+    ]
+    assert weights[0] == weights[1]
+
+
+def test_a_run_that_is_not_there_or_has_no_checkpoint_is_one_clear_line(root: Path) -> None:
+    with pytest.raises(StoreError, match=r"nobody/spec\.json is not there; `podline runs list`"):
+        search(root, run="nobody")
+    spec = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+    open_store(root).publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
+    with pytest.raises(StoreError, match="has no whole checkpoint"):
+        search(root, run=spec.run)
+    with pytest.raises(SettingsError, match="trained on sample vs mnist"):
+        search(root, RECIPE.model_copy(update={"dataset": "mnist"}), run=spec.run)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "rmsprop", "adafactor"])
+def test_our_optimizers_do_what_the_rate_says(kind: Any) -> None:
+    settings = OptimizerSettings(kind=kind, weight_decay=0.01, clip_norm=1.0)
+    require_obedient([build_optimizer(settings) for _ in range(2)], 1e-5, 10.0, 300)
+
+
+def test_an_optimizer_that_overrules_the_rate_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"Adafactor: at step 300 a rate 1e\+06 times as high makes a .* choose"):
+        require_obedient([keras.optimizers.Adafactor(relative_step=False) for _ in range(2)], 1e-5, 10.0, 300)
