@@ -31,7 +31,8 @@ def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any]:
     Args:
         parameters: Which recipe, between which rates.
     """
-    store = open_store(parameters.root or settings.load().root)
+    machine = settings.load()
+    store = open_store(parameters.root or machine.root)
     spec = learning_rate_spec(
         store,
         registry.get(parameters.recipe),
@@ -41,6 +42,7 @@ def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any]:
         low=parameters.low,
         high=parameters.high,
         steps=parameters.steps,
+        strategy=machine.strategy,
     )
     found = find_learning_rate(spec)
     publish_chart(store, found)

@@ -20,7 +20,7 @@ def learning_rate_spec(
     run: str | None = None,
     fingerprint: str | None = None,
     choices: Choices | None = None,
-    **rates: Any,
+    **values: Any,
 ) -> LearningRateSpec:
     """The spec of a search.
 
@@ -31,7 +31,7 @@ def learning_rate_spec(
         run: a run whose newest checkpoint the search begins from.
         fingerprint: which data set, by the start of its fingerprint; that of the run, or the newest, by default.
         choices: changes to the recipe.
-        **rates: ``low``, ``high`` and ``steps``, where they are not the usual ones.
+        **values: ``low``, ``high``, ``steps`` and ``strategy``, where they are not the usual ones.
 
     Raises:
         StoreError: there is no such data set, no such run, or no checkpoint of it.
@@ -47,5 +47,5 @@ def learning_rate_spec(
         recipe=(choices or Choices()).apply(recipe),
         fingerprint=choose_dataset(store, recipe.dataset, fingerprint, reporter).fingerprint,
         **begins,
-        **rates,
+        **values,
     )

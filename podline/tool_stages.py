@@ -16,6 +16,7 @@ from podline.frozen import Frozen
 from podline.recipes.settings import Recipe
 from podline.reporting.figures import percent, rate
 from podline.stages import STAGES, Result, Spec, Stage
+from podline.strategies import StrategyName
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,6 +186,9 @@ class LearningRateSpec(RecipeSpec):
     run: str = Field(default="", description="a run to begin from; empty is the beginning")
     checkpoint_step: int = Field(default=0, ge=0, description="which of its checkpoints")
     checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
+    strategy: StrategyName = "auto"
+
+    beside_the_point = frozenset({"root", "strategy"})
 
     @model_validator(mode="after")
     def _rises(self) -> LearningRateSpec:

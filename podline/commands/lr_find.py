@@ -16,6 +16,7 @@ from podline.commands.options import (
     say,
     say_json,
     store_options,
+    strategy_option,
 )
 from podline.commands.stage import fingerprint_option, perform
 from podline.progress import Reporter
@@ -43,7 +44,7 @@ from podline.tool_stages import LR_FIND
 )
 @click.option("--over", type=click.IntRange(20), default=300, show_default=True, help="Steps from low to high.")
 @click.option("--run", help="Begin from the newest checkpoint of this run of the recipe, which is only read.")
-@in_order(recipe_options, fingerprint_option, store_options)
+@in_order(recipe_options, strategy_option, fingerprint_option, store_options)
 @json_option
 def lr_find(
     recipe: str,
@@ -81,6 +82,7 @@ def lr_find(
             low=low,
             high=high,
             steps=over,
+            strategy=settings.strategy,
         )
         result = perform(spec, listener, settings)
     if as_json:

@@ -26,13 +26,12 @@ from podline.reporting.rate_chart import rate_chart
 from podline.stages import complete, manifest_sha256
 from podline.storage import Store, open_store
 from podline.tool_stages import LearningRateResult, LearningRateSpec
-from podline.training import devices
 from podline.training.checkpoints import CheckpointFolder
 from podline.training.objective import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.rate_search import Suggestion, explodes_at, suggest
-from podline.training.run import initial_state
+from podline.training.run import initial_state, prepared
 from podline.training.state import TrainingState
 from podline.training.steps import TrainingSteps
 
@@ -81,7 +80,7 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
 
     Raises:
         StoreError: there is no such data set or no such run.
-        SettingsError: the recipe does not fit the data set, or its optimizer does not do what the rate says.
+        SettingsError: recipe and data or devices do not fit, or the optimizer does not do what the rate says.
         ArtifactError: the data set or the checkpoint is not what it was.
         DivergenceError: the loss exploded at once, or never fell.
     """
@@ -89,13 +88,14 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
-    state = initial_state(spec.recipe, manifest)
+    strategy = prepared(spec.recipe, spec.strategy)
+    state = initial_state(spec.recipe, manifest, strategy)
     if spec.run:
         _restore(spec, store, state)
     optimizers = [build_optimizer(spec.recipe.optimizer) for _ in range(2)]
     require_obedient(optimizers, spec.low, spec.high, state.step + spec.steps)
     rising = RisingRate(spec.low, spec.high, spec.steps, first=state.step)
-    losses = _losses(spec, store, manifest, state, rising, reporter)
+    losses = _losses(spec, store, manifest, strategy, state, rising, reporter)
     rates = [rising.at(rising.first + step) for step in range(len(losses))]
     found = suggest(rates, losses, spec.recipe.schedule)
     return _finish(spec, store, rates, losses, found, time.monotonic() - started)
@@ -149,6 +149,7 @@ def _losses(
     spec: LearningRateSpec,
     store: Store,
     manifest: Manifest,
+    strategy: tf.distribute.Strategy,
     state: TrainingState,
     rising: RisingRate,
     reporter: Reporter,
@@ -160,8 +161,10 @@ def _losses(
     batches = TrainingInput(reader, manifest, objective.fields, order=plan.order, augmentation=recipe.augmentation)
     losses: list[float] = []
     with batches.explained():
-        dataset = batches.dataset(first, first + spec.steps)
-        steps = TrainingSteps(devices.choose_strategy(), state, rising, objective, dataset, recipe.batch_size)
+        parts = strategy.distribute_datasets_from_function(
+            lambda context: batches.dataset(first, first + spec.steps, context=context)
+        )
+        steps = TrainingSteps(strategy, state, rising, objective, parts, recipe.batch_size)
         while len(losses) < spec.steps:
             part = steps.advance(min(_STEPS_AT_ONCE, spec.steps - len(losses)))
             losses += part.series["loss"].tolist()
