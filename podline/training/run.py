@@ -232,7 +232,10 @@ class Run:
 
     def begun_again(self) -> Run:
         """The same run with the state that training begins with, made anew."""
-        return dataclasses.replace(self, state=initial_state(self.recipe, self.manifest, self.strategy))
+        state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
+        if self.base:
+            state.restore(self.base.state())
+        return dataclasses.replace(self, state=state)
 
     def model_on_cpu(self) -> keras.Model:
         """A copy of the model as it is, which nothing else uses."""
