@@ -25,6 +25,7 @@ from podline.training.metrics_log import (
     METRICS,
     EvaluationLine,
     EventLine,
+    FindingLine,
     StepsLine,
     read_events,
     read_metrics,
@@ -57,6 +58,7 @@ class Facts:
         training: the training stage's own answer.
         steps: stretches of training steps, in order.
         evaluations: evaluations during training, in order.
+        findings: what was not right with the training, as it began and ended, in order.
         events: what happened to the run, in order.
         stages: (stage, seconds of work) for every stage that is done, in order.
         versions: (name, version) of the machine that writes the report.
@@ -71,6 +73,7 @@ class Facts:
     training: TrainResult
     steps: tuple[StepsLine, ...]
     evaluations: tuple[EvaluationLine, ...]
+    findings: tuple[FindingLine, ...]
     events: tuple[EventLine, ...]
     stages: tuple[tuple[str, float], ...]
     versions: tuple[tuple[str, str], ...]
@@ -99,6 +102,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
         training=TrainResult.model_validate(trained.result),
         steps=tuple(line for line in lines if isinstance(line, StepsLine)),
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
+        findings=tuple(line for line in lines if isinstance(line, FindingLine)),
         events=tuple(read_events(store.path(f"{spec.folder}/{EVENTS}"))),
         stages=tuple(_stage_seconds(store, spec)),
         versions=tuple(_versions()),

@@ -69,6 +69,7 @@ def _content(facts: Facts) -> dict[str, Any]:
         "stages": tables.stages(facts.stages),
         "together": figures.duration(sum(seconds for _, seconds in facts.stages)),
         "throughput": _throughput(facts),
+        "findings": tables.findings(facts.findings, facts.events),
         "events": tables.events(facts.events),
         "versions": tables.versions(facts.versions),
         "command": facts.spec.command,

@@ -14,7 +14,7 @@ from podline.evaluation.document import ClassFigures, Evaluation
 from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import figures
-from podline.training.metrics_log import EventLine
+from podline.training.metrics_log import EventLine, FindingLine
 
 # Pairs of classes that are listed as the most frequent confusions.
 _CONFUSIONS = 10
@@ -296,6 +296,36 @@ def stages(seconds: Iterable[tuple[str, float]]) -> Table:
         {"stage": stage, "time": figures.duration(took), "share": figures.percent(took / total if total else 0.0)}
         for stage, took in [*rows, ("together", total)]
     )
+
+
+def findings(lines: Iterable[FindingLine], events: Iterable[EventLine]) -> Table:
+    """What was not right with the training, and checkpoints that were passed over; empty when there is nothing."""
+    rows: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for line in lines:
+        spells = rows.setdefault((line.finding, line.where), [])
+        if line.over:
+            spells[-1]["to step"] = figures.count(line.step)
+        else:
+            spells.append(_finding(line.finding, line.where, line.step, line.message, line.suggestion))
+    damaged = [
+        _finding(event.event, "checkpoints", event.step, event.message, "have the disk checked")
+        for event in events
+        if event.event == "checkpoint_damaged"
+    ]
+    table = [row for spells in rows.values() for row in spells] + damaged
+    return Table(pd.DataFrame(table), words=6)
+
+
+def _finding(kind: str, where: str, step: int, message: str, suggestion: str) -> dict[str, str]:
+    end = "the end" if kind != "checkpoint_damaged" else figures.count(step)
+    return {
+        "finding": kind.replace("_", " "),
+        "where": where,
+        "from step": figures.count(step),
+        "to step": end,
+        "what": message,
+        "what to do": suggestion,
+    }
 
 
 def events(lines: Iterable[EventLine]) -> Table:

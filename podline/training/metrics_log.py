@@ -145,7 +145,42 @@ class AnnealingLine(Frozen):
     time: float
 
 
-MetricsLine = StepsLine | EvaluationLine | PlateauLine | AnnealingLine
+FindingKind = Literal[
+    "dead_outputs",
+    "exploding_outputs",
+    "collapsed_output",
+    "vanishing_gradient",
+    "exploding_gradient",
+    "waiting_for_input",
+]
+
+
+class FindingLine(Frozen):
+    """Something about a training that is not right, though it goes on; :mod:`podline.training.findings` has the rules.
+
+    Attributes:
+        step: how many steps the run had done when it was first seen, or when it was no longer there.
+        finding: which rule found it.
+        where: a layer, a block of layers, an answer of the model, the input.
+        figures: what the rule went by, by name.
+        message: what it is, in words.
+        suggestion: what to do about it, in words.
+        over: it is no longer there.
+        time: Unix time.
+    """
+
+    kind: Literal["finding"] = "finding"
+    step: int
+    finding: FindingKind
+    where: str
+    figures: dict[str, float]
+    message: str
+    suggestion: str
+    over: bool = False
+    time: float
+
+
+MetricsLine = StepsLine | EvaluationLine | PlateauLine | AnnealingLine | FindingLine
 
 EventKind = Literal[
     "started",  # training began at step 0

@@ -26,6 +26,7 @@ from podline.training import devices
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import CheckpointFolder, Clock
 from podline.training.divergence import StopOnDivergence
+from podline.training.findings import Findings, JudgeStretches, judge_probe
 from podline.training.further import Finished
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
@@ -38,11 +39,12 @@ from podline.training.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.training.objective import Classification, Objective
+from podline.training.objective import IMAGE, Classification, Objective
 from podline.training.optimizers import build_optimizer
 from podline.training.pace import Paced
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION, Plan
 from podline.training.plateau import Plateau
+from podline.training.probe import Probe
 from podline.training.rehearsal import permanent, rehearse
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps, provided
@@ -50,6 +52,8 @@ from podline.training.tensorboard import EventFile
 from podline.training.tracing import explain
 
 _NEWS_SECONDS = 1.0
+# Images that are looked at at each evaluation for what goes on in the model.
+_PROBED = 64
 
 
 def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
@@ -192,12 +196,18 @@ class Run:
         recipe, plan, scoring = self.recipe, self.plan, Scoring(self)
         plateau = Plateau(recipe.schedule.plateau, lines, write, self.tell)
         annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, self.tell, self.go_back_to)
-        evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (plateau.decide, annealing.decide))
+        findings, probe = Findings(lines, write, self.reporter.warn), self._probe()
+
+        def judge(line: EvaluationLine) -> None:
+            judge_probe(findings, line.step, probe.figures())
+
+        evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (judge, plateau.decide, annealing.decide))
         before = [line for line in lines if isinstance(line, StepsLine)]
         hooks = [
             StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(self, failure)),
             clock,
             WriteMetrics(write, plan, recipe.summary_steps, clock, plateau.factor),
+            JudgeStretches(findings, before),
             evaluate,
             SaveCheckpoints(
                 self.checkpoints,
@@ -229,6 +239,13 @@ class Run:
                 news=lambda done, part: self._news(done, part, factor()),
                 asked_to_stop=self.asked_to_stop,
             )
+
+    def _probe(self) -> Probe:
+        """A look into the model that is evaluated, at images from all over the test split."""
+        test = self.splits[EVALUATION_SPLIT]
+        ids = np.linspace(0, len(test), min(_PROBED, len(test)), endpoint=False).astype(np.int64)
+        images = test.gather(ids, (IMAGE,))[IMAGE]
+        return Probe(self.strategy, self.state.evaluated, images, self.recipe.model.data_format)
 
     def begun_again(self) -> Run:
         """The same run with the state that training begins with, made anew."""

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tensorflow as tf
-from tensorflow.core.framework.summary_pb2 import Summary
+from tensorflow.core.framework.summary_pb2 import Summary, SummaryMetadata
 from tensorflow.core.util.event_pb2 import Event
 
 from podline.errors import StoreError
 from podline.storage import explained
-from podline.training.metrics_log import EvaluationLine, MetricsLine, StepsLine
+from podline.training.metrics_log import AnnealingLine, EvaluationLine, FindingLine, MetricsLine, PlateauLine, StepsLine
 
 # TensorBoard takes any file with "tfevents" in its name; one file for the whole run, whatever broke it off.
 _FILE = "events.out.tfevents.0.podline"
@@ -74,9 +74,22 @@ class EventFile:
 
 
 def _event(line: MetricsLine) -> Event:
+    values = [_text(line)] if isinstance(line, FindingLine) else _scalars(line)
+    return Event(wall_time=line.time, step=line.step, summary=Summary(value=values))
+
+
+def _text(line: FindingLine) -> Summary.Value:
+    text = f"over: {line.message}" if line.over else f"{line.message}; {line.suggestion}"
+    return Summary.Value(
+        tag=f"findings/{line.finding}/{line.where}",
+        metadata=SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text")),
+        tensor=tf.make_tensor_proto(text, tf.string),
+    )
+
+
+def _scalars(line: StepsLine | EvaluationLine | PlateauLine | AnnealingLine) -> list[Summary.Value]:
     group = line.split if isinstance(line, EvaluationLine) else line.kind
     figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
     if isinstance(line, StepsLine):
         figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
-    values = [Summary.Value(tag=f"{group}/{name}", simple_value=figure) for name, figure in figures.items()]
-    return Event(wall_time=line.time, step=line.step, summary=Summary(value=values))
+    return [Summary.Value(tag=f"{group}/{name}", simple_value=figure) for name, figure in figures.items()]

@@ -28,7 +28,7 @@ from podline.stages import (
     manifest_sha256,
 )
 from podline.storage import Store, open_store
-from podline.training.metrics_log import EvaluationLine, EventLine, StepsLine
+from podline.training.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 
 FINGERPRINT = "0123456789abcdef"
 CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -151,9 +151,30 @@ def _data_set(
     return manifest
 
 
+# Dead for a while, back, and dead again; and one that is there to the end.
+FOUND = [
+    FindingLine(
+        step=step,
+        finding=finding,
+        where=where,
+        figures={"share": 0.6},
+        message=f"something is wrong with {where}",
+        suggestion="look at it",
+        over=over,
+        time=NOON,
+    )
+    for step, finding, where, over in (
+        (100, "dead_outputs", "stage2_relu", False),
+        (200, "waiting_for_input", "input", False),
+        (340, "dead_outputs", "stage2_relu", True),
+        (1200, "dead_outputs", "stage2_relu", False),
+    )
+]
+
+
 def _training(store: Store, spec: TrainSpec, examples: int) -> None:
     random = np.random.default_rng(1)
-    lines: list[StepsLine | EvaluationLine] = []
+    lines: list[StepsLine | EvaluationLine | FindingLine] = [*FOUND]
     for step in range(20, 1301, 20):
         loss = 0.35 + 1.9 * np.exp(-step / 320) + 0.05 * random.standard_normal()
         lines.append(

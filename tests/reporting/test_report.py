@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import re
 import subprocess
@@ -14,12 +15,14 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
-from finished_run import CIFAR_NAMES, FINGERPRINT, finished_run
+from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 
 from podline.data.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.document import Evaluation, read_evaluation
 from podline.progress import silent
+from podline.reporting import page, tables
+from podline.reporting.facts import Facts, gather
 from podline.reporting.pictures import data_uri
 from podline.reporting.report import report
 from podline.stages import REPORT, ReportSpec
@@ -90,6 +93,10 @@ class Reported:
         page = Page()
         page.feed(self.html)
         return page
+
+    @property
+    def facts(self) -> Facts:
+        return gather(open_store(self.spec.root), self.spec)
 
     @property
     def markdown_tables(self) -> list[Rows]:
@@ -208,6 +215,27 @@ def test_charts_take_their_colours_from_the_page_and_say_what_they_show(reported
     assert all(str(chart["aria-label"]).endswith(".") for chart in charts)
     body = reported.html[reported.html.index("<body>") :]
     assert not re.search(r"(?:fill|stroke): #", body)
+
+
+def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Reported) -> None:
+    table = tables.findings(FOUND, reported.facts.events)
+    assert table.frame.to_numpy().tolist() == [
+        ["dead outputs", "stage2_relu", "100", "340", "something is wrong with stage2_relu", "look at it"],
+        ["dead outputs", "stage2_relu", "1,200", "the end", "something is wrong with stage2_relu", "look at it"],
+        ["waiting for input", "input", "200", "the end", "something is wrong with input", "look at it"],
+        [
+            *("checkpoint damaged", "checkpoints", "700", "700"),
+            *("checkpoint 700: weights.npz is short", "have the disk checked"),
+        ],
+    ]
+    assert table.markdown() in reported.markdown
+    assert "something is wrong with stage2_relu" in " ".join(reported.page.text)
+
+
+def test_a_run_without_findings_says_so(reported: Reported) -> None:
+    healthy = dataclasses.replace(reported.facts, findings=(), events=())
+    assert "No findings: no layer died" in page.markdown(healthy)
+    assert "No findings: no layer died" in page.html(healthy)
 
 
 def test_stages_events_versions_and_command_are_told(reported: Reported) -> None:

@@ -27,7 +27,7 @@ from podline.stages import TrainResult, TrainSpec, find_in_folder
 from podline.storage import open_store
 from podline.training import loop
 from podline.training.export import load_model
-from podline.training.metrics_log import EvaluationLine, StepsLine, read_events, read_metrics
+from podline.training.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events, read_metrics
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
 
@@ -284,6 +284,19 @@ def test_a_loss_that_explodes_stops_the_run_and_leaves_no_checkpoint_of_it(root)
     assert [event.event for event in read_events(folder / "events.jsonl")] == ["started", "diverged"]
     assert not list((folder / "checkpoints").glob("*"))
     assert not (folder / "model").exists()
+
+
+def test_a_model_that_cannot_tell_its_images_apart_is_a_finding_that_is_warned_of_once(tmp_path):
+    columns = {name: drawn(96, seed) for name, seed in (("train", 0), ("test", 1))}
+    for split in columns.values():
+        split["image"][:] = 100
+    publish_dataset(tmp_path, splits=columns)
+    spec, said = spec_of(tmp_path), []
+    train(spec, listening(said.append))
+    [line] = [line for line in read_metrics(tmp_path / spec.folder / "metrics.jsonl") if isinstance(line, FindingLine)]
+    assert (line.step, line.finding, line.where) == (12, "collapsed_output", "classifier")
+    [warning] = [event["message"] for event in said if event.get("level") == "warning"]
+    assert warning == f"step 12: {line.message}; {line.suggestion}"
 
 
 def test_a_data_set_that_is_not_there_is_one_clear_line(tmp_path):

@@ -1,0 +1,235 @@
+"""What is not right with a training that goes on nevertheless: rules, and a record of what they found.
+
+Nothing here needs TensorFlow. docs/diagnosis.md tells of every finding.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from podline.training.loop import Hook, Stretch
+from podline.training.metrics_log import FindingKind, FindingLine, MetricsLine, StepsLine
+
+# Share of a layer's channels that are zero for every image of the probe.
+DEAD_SHARE = 0.5
+# Magnitude of an output; half precision ends at 65,504.
+EXPLODING_OUTPUT = 1e4
+# How much an answer varies over the images of the probe, as a share of its own size.
+COLLAPSED_SPREAD = 0.01
+# Share of the time of the latest stretches, and seconds of it, that the device waited for input.
+WAITING_SHARE, WAITING_SECONDS, WAITING_STRETCHES = 0.2, 2.0, 5
+# A block's gradient as a share of the whole gradient.
+VANISHING_GRADIENT = 1e-6
+# A stretch's gradient against the largest of any stretch before, once there were so many.
+EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
+
+_OF_LAYERS: tuple[FindingKind, ...] = ("dead_outputs", "exploding_outputs", "collapsed_output")
+_OF_STRETCHES: tuple[FindingKind, ...] = ("waiting_for_input", "vanishing_gradient", "exploding_gradient")
+_BLOCK = "gradient_norm/"
+
+
+class Finding(NamedTuple):
+    """Something that a rule found; the fields are those of :class:`podline.training.metrics_log.FindingLine`."""
+
+    finding: FindingKind
+    where: str
+    figures: dict[str, float]
+    message: str
+    suggestion: str
+
+
+class Findings:
+    """The record of a run's findings: each is written, and warned of, when it begins, and written when it is over."""
+
+    def __init__(
+        self, lines: Iterable[MetricsLine], write: Callable[[FindingLine], None], warn: Callable[[str], None]
+    ) -> None:
+        """Goes on where a run was left.
+
+        Args:
+            lines: of the run's ``metrics.jsonl`` so far.
+            write: what is done with a line.
+            warn: told of a finding the first time that it begins.
+        """
+        self._write, self._warn = write, warn
+        self._open: dict[tuple[FindingKind, str], FindingLine] = {}
+        self._known: set[tuple[FindingKind, str]] = set()
+        for line in lines:
+            if isinstance(line, FindingLine):
+                self._note(line)
+
+    def judged(self, kinds: Sequence[FindingKind], step: int, found: Iterable[Finding]) -> None:
+        """Takes note of all that there is of some kinds of findings after a step."""
+        there = {(each.finding, each.where): each for each in found}
+        for key, finding in there.items():
+            if key not in self._known:
+                self._warn(f"step {step}: {finding.message}; {finding.suggestion}")
+            if key not in self._open:
+                self._put(FindingLine(**finding._asdict(), step=step, time=time.time()))
+        for key, line in list(self._open.items()):
+            if key[0] in kinds and key not in there:
+                self._put(line.model_copy(update={"step": step, "over": True, "time": time.time()}))
+
+    def _put(self, line: FindingLine) -> None:
+        self._write(line)
+        self._note(line)
+
+    def _note(self, line: FindingLine) -> None:
+        key = (line.finding, line.where)
+        self._known.add(key)
+        if line.over:
+            self._open.pop(key, None)
+        else:
+            self._open[key] = line
+
+
+class LayerFigures(NamedTuple):
+    """What a layer gives for the images of the probe.
+
+    Attributes:
+        name: of the layer.
+        channels: of its output.
+        dead: how many of them are zero for every image, if the layer is one that cuts off; else 0.
+        largest: magnitude.
+    """
+
+    name: str
+    channels: int
+    dead: int
+    largest: float
+
+
+class ProbeFigures(NamedTuple):
+    """What a model gives for a few images that are the same each time.
+
+    Attributes:
+        images: how many.
+        layers: in the order of the model.
+        spreads: for each of the model's answers, the root mean square of what is left of it when its mean over the
+            images is taken away, as a share of the root mean square of all of it; 0 for an answer that is all zero.
+    """
+
+    images: int
+    layers: Sequence[LayerFigures]
+    spreads: Mapping[str, float]
+
+
+def judge_probe(findings: Findings, step: int, probe: ProbeFigures) -> None:
+    """Notes dead and exploding outputs of layers, and answers that collapsed to a constant."""
+    findings.judged(_OF_LAYERS, step, [*_dead(probe), *_exploding(probe), *_collapsed(probe)])
+
+
+def _dead(probe: ProbeFigures) -> Iterable[Finding]:
+    for layer in probe.layers:
+        share = layer.dead / layer.channels
+        if share >= DEAD_SHARE:
+            yield Finding(
+                "dead_outputs",
+                layer.name,
+                {"share": share, "channels": layer.channels},
+                f"{layer.dead} of the {layer.channels} channels of layer {layer.name} are zero for all "
+                f"{probe.images} images of the probe",
+                "they learn nothing any more: a lower learning rate or a longer warm-up keeps them alive; if they "
+                "never lived, look at the layer's first weights and at what it is fed",
+            )
+
+
+def _exploding(probe: ProbeFigures) -> Iterable[Finding]:
+    # What comes after a layer that explodes explodes as well.
+    layer = next((layer for layer in probe.layers if layer.largest > EXPLODING_OUTPUT), None)
+    if layer:
+        yield Finding(
+            "exploding_outputs",
+            layer.name,
+            {"largest": layer.largest},
+            f"layer {layer.name} gives values of up to {layer.largest:.3g}, vs {EXPLODING_OUTPUT:g} that is much",
+            "a norm after the layer, weight decay or a lower learning rate bounds them; half precision would overflow",
+        )
+
+
+def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
+    for name, spread in probe.spreads.items():
+        if spread < COLLAPSED_SPREAD:
+            yield Finding(
+                "collapsed_output",
+                name,
+                {"spread": spread},
+                f"the model answers nearly the same ({name} varies by {spread:.2g} of its size) to all {probe.images} "
+                "images of the probe",
+                "it has stopped to look at the image: begin again with a lower learning rate or a longer warm-up; if "
+                "that does not help, look at the labels and at the balance of the classes",
+            )
+
+
+class JudgeStretches(Hook):
+    """Looks at each stretch for training that waits for input, and for gradients that vanish or explode."""
+
+    reads = ("gradient_norm",)
+
+    def __init__(self, findings: Findings, before: Sequence[StepsLine]) -> None:
+        """Goes on where a run was left.
+
+        Args:
+            findings: the run's.
+            before: the run's stretches so far.
+        """
+        self._findings = findings
+        self._seen, self._most = len(before), max((line.gradient_norm for line in before), default=0.0)
+        self._latest: deque[Stretch] = deque(maxlen=WAITING_STRETCHES)
+        self._is_first = True
+
+    def after(self, stretch: Stretch) -> None:
+        """Notes what it finds."""
+        if not self._is_first:  # which waits for the input to begin
+            self._latest.append(stretch)
+        self._is_first = False
+        norm = float(np.mean(stretch.series["gradient_norm"], dtype=np.float64))
+        found = [*_waiting(self._latest), *_vanishing(stretch, norm), *self._exploded(norm)]
+        self._seen, self._most = self._seen + 1, max(self._most, norm)
+        self._findings.judged(_OF_STRETCHES, stretch.step, found)
+
+    def rehearse(self, stretch: Stretch) -> None:
+        """Looks, and notes nothing."""
+        _ = [*_vanishing(stretch, 1.0)]
+
+    def _exploded(self, norm: float) -> Iterable[Finding]:
+        if self._seen >= USUAL_STRETCHES and norm > EXPLODING_GRADIENT * self._most:
+            yield Finding(
+                "exploding_gradient",
+                "all",
+                {"norm": norm, "largest_before": self._most},
+                f"the norm of the gradient is {norm:.3g} vs {self._most:.3g} at most in all stretches before",
+                "clip_norm bounds it; a lower learning rate or a longer warm-up may keep it from growing",
+            )
+
+
+def _waiting(latest: Sequence[Stretch]) -> Iterable[Finding]:
+    waiting, seconds = sum(stretch.waiting for stretch in latest), sum(stretch.seconds for stretch in latest)
+    if waiting >= WAITING_SECONDS and waiting >= WAITING_SHARE * seconds:
+        yield Finding(
+            "waiting_for_input",
+            "input",
+            {"share": waiting / seconds, "seconds": waiting},
+            f"training waited for input in {waiting / seconds:.0%} of the last {seconds:.0f} s",
+            "`podline benchmark input` names the slow stage; a faster disk, less augmentation or a data set in memory "
+            "makes up for it",
+        )
+
+
+def _vanishing(stretch: Stretch, norm: float) -> Iterable[Finding]:
+    for name, values in stretch.series.items():
+        block = name.removeprefix(_BLOCK)
+        share = float(np.mean(values, dtype=np.float64)) / norm if norm else 0.0
+        if name.startswith(_BLOCK) and share < VANISHING_GRADIENT:
+            yield Finding(
+                "vanishing_gradient",
+                block,
+                {"share": share},
+                f"the layers of {block} get {share:.2g} of the gradient",
+                "they do not learn: look for dead outputs after them, or for a part of the model that nothing reads",
+            )

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from metrics_lines import steps_line
+
+from podline.training.findings import Findings, JudgeStretches, LayerFigures, ProbeFigures, judge_probe
+from podline.training.loop import Stretch
+from podline.training.metrics_log import FindingLine
+
+HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
+
+
+class Record:
+    def __init__(self, lines: Sequence[FindingLine] = ()) -> None:
+        self.lines: list[FindingLine] = []
+        self.warnings: list[str] = []
+        self.findings = Findings(lines, self.lines.append, self.warnings.append)
+
+    def probe(self, step: int, *layers: LayerFigures, spread: float = 0.5) -> None:
+        judge_probe(self.findings, step, ProbeFigures(64, layers, {"logits": spread}))
+
+    @property
+    def short(self) -> list[tuple[int, str, str, bool]]:
+        return [(line.step, line.finding, line.where, line.over) for line in self.lines]
+
+
+def test_a_finding_is_written_and_warned_of_once_and_written_when_it_is_over():
+    record = Record()
+    dead = HEALTHY._replace(dead=8)
+    for step, layer in ((10, HEALTHY), (20, dead), (30, dead), (40, HEALTHY), (50, dead)):
+        record.probe(step, layer)
+    kind, where = "dead_outputs", "stem_relu"
+    assert record.short == [(20, kind, where, False), (40, kind, where, True), (50, kind, where, False)]
+    assert record.lines[0].figures == {"share": 0.5, "channels": 16}
+    [warning] = record.warnings
+    assert warning.startswith(
+        "step 20: 8 of the 16 channels of layer stem_relu are zero for all 64 images of the probe; "
+    )
+    assert "a lower learning rate" in warning
+
+
+def test_a_run_that_goes_on_knows_what_was_found_before():
+    first = Record()
+    first.probe(20, HEALTHY._replace(dead=16))
+    again = Record(first.lines)
+    again.probe(30, HEALTHY._replace(dead=16))
+    assert again.lines == []
+    again.probe(40, HEALTHY)
+    assert again.short == [(40, "dead_outputs", "stem_relu", True)]
+    again.probe(50, HEALTHY._replace(dead=16))
+    assert again.warnings == []
+
+
+def test_the_first_layer_whose_outputs_explode_is_named():
+    record = Record()
+    record.probe(10, HEALTHY, LayerFigures("stage1_conv", 8, 0, 2e4), LayerFigures("stage2_conv", 8, 0, 3e38))
+    assert record.short == [(10, "exploding_outputs", "stage1_conv", False)]
+    assert "layer stage1_conv gives values of up to 2e+04" in record.warnings[0]
+
+
+def test_an_answer_that_does_not_depend_on_the_image_has_collapsed():
+    record = Record()
+    record.probe(10, spread=0.02)
+    record.probe(20, spread=0.009)
+    assert record.short == [(20, "collapsed_output", "logits", False)]
+    assert "the model answers nearly the same (logits varies by 0.009 of its size)" in record.warnings[0]
+
+
+def stretch(step: int, norm: float = 1.0, head: float = 0.5, waiting: float = 0.0) -> Stretch:
+    series = {
+        "gradient_norm": np.full(2, norm, np.float32),
+        "gradient_norm/stem": np.full(2, norm, np.float32),
+        "gradient_norm/head": np.full(2, head * norm, np.float32),
+    }
+    return Stretch(series, seconds=4.0, waiting=waiting, step=step, last=False)
+
+
+def judged(stretches: Sequence[Stretch], before: Sequence = ()) -> Record:
+    record = Record()
+    hook = JudgeStretches(record.findings, before)
+    for each in stretches:
+        hook.rehearse(each)
+        hook.after(each)
+    return record
+
+
+def test_training_that_waits_for_input_is_found_by_the_latest_stretches_but_not_by_the_first():
+    assert judged([stretch(2, waiting=4.0), stretch(4), stretch(6)]).short == []
+    record = judged([stretch(2), stretch(4, waiting=1.9), *[stretch(step, waiting=1.0) for step in (6, 8, 10)]])
+    assert record.short == [(6, "waiting_for_input", "input", False)]
+    assert record.warnings[0].startswith("step 6: training waited for input in 36% of the last 8 s; `podline benchmark")
+    assert judged([stretch(step, waiting=0.7) for step in range(2, 20, 2)]).short == [], "less than a fifth"
+
+
+def test_a_block_that_gets_no_gradient_is_named():
+    assert judged([stretch(2, head=1e-5), stretch(4, head=1e-7), stretch(6, norm=0.0)]).short == [
+        (4, "vanishing_gradient", "head", False),
+        (6, "vanishing_gradient", "stem", False),
+    ]
+
+
+def test_a_gradient_far_above_all_before_is_found_once_there_is_something_to_compare_it_with():
+    usual = [stretch(2 * number, norm=number) for number in range(1, 6)]
+    assert judged([*usual, stretch(12, norm=499.0)]).short == []
+    assert judged([*usual[1:], stretch(12, norm=501.0)]).short == []
+    record = judged([*usual, stretch(12, norm=501.0), stretch(14, norm=501.0)])
+    assert record.short == [(12, "exploding_gradient", "all", False), (14, "exploding_gradient", "all", True)]
+    assert judged([stretch(12, norm=501.0)], [steps_line(2, 1.0)] * 5).short == [
+        (12, "exploding_gradient", "all", False)
+    ], "the lines' norm is 5"
+
+
+@pytest.mark.parametrize("line", [steps_line(2, 1.0)])
+def test_lines_of_other_kinds_are_nothing_to_the_record(line):
+    assert Findings([line], lambda _line: None, lambda _text: None)._open == {}
