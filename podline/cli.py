@@ -47,6 +47,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "model": Entry("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
         "runs": Entry("podline.commands.runs:runs_group", "Training runs: list, show."),
     },
+    "What it runs on": {
+        "tpu": Entry("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
+    },
     "To try things out": {
         "sample": Entry("podline.commands.sample:sample", "Draws a data set in CIFAR-10's layout, in seconds."),
         "benchmark": Entry("podline.commands.benchmark:benchmark", "Our way beside the plain way, measured here."),

@@ -13,12 +13,14 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.strategies import StrategyName
+from podline.tpu.settings import TpuSettings
 
 _PREFIX = "PODLINE_"
 _SETTINGS_FILE = "PODLINE_SETTINGS"
@@ -44,6 +46,7 @@ class Settings(Frozen):
     evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
     server_timeout: float = Field(default=120.0, gt=0, description="the embedded Prefect server may take so long")
+    tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
 
     def timeout(self, stage: str) -> float | None:
         """How long a stage may take; None, also for a stage that has no such setting, is as long as it wants."""
@@ -63,18 +66,91 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     environment = os.environ if environment is None else environment
     file = file or environment.get(_SETTINGS_FILE)
     values = _from_file(Path(file)) if file else {}
-    sources = dict.fromkeys(values, str(file))
+    sources = dict.fromkeys(flat(values), str(file))
     for variable, text in environment.items():
         if variable.startswith(_PREFIX) and variable not in _NOT_SETTINGS:
-            key = variable.removeprefix(_PREFIX).lower()
-            _known(key, variable, f"environment variable {variable}", upper=True)
-            values[key], sources[key] = text, f"environment variable {variable}"
+            key = _key(variable)
+            _put(values, key, text)
+            sources[key] = f"environment variable {variable}"
     try:
-        return Settings.model_validate(values)
+        return Settings.model_validate(_completed(Settings, values))
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = str(problem["loc"][0])
-        raise SettingsError(f"{sources[key]}: {key} = {values[key]!r}: {problem['msg']}") from None
+        raise _refused(error, sources) from None
+
+
+def flat(values: Mapping[str, Any], table: str = "") -> dict[str, Any]:
+    """Nested tables as one, by dotted keys like ``tpu.api.zone``."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{table}{key}.") if isinstance(value, dict) else {f"{table}{key}": value}
+    return found
+
+
+def keys(model: type[BaseModel] = Settings, table: str = "") -> dict[str, Any]:
+    """Every setting that there is, by its dotted key, with its default, which is ``...`` for one to be given."""
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        below = _model_in(field.annotation)
+        default = field.get_default(call_default_factory=True) if not field.is_required() else ...
+        if below is None:
+            found[table + name] = default
+        elif isinstance(default, BaseModel):
+            found |= flat(default.model_dump(), f"{table}{name}.")
+        else:
+            found |= keys(below, f"{table}{name}.")
+    return found
+
+
+def variable_of(key: str) -> str:
+    """The environment variable of a dotted key: ``PODLINE_TPU_API_ZONE`` of ``tpu.api.zone``."""
+    return _PREFIX + key.replace(".", "_").upper()
+
+
+def _key(variable: str) -> str:
+    by_variable = {variable_of(key): key for key in keys()}
+    if variable not in by_variable:
+        raise SettingsError(
+            f"environment variable {variable}: there is no setting {variable!r}; {nearest(variable, by_variable)}"
+        )
+    return by_variable[variable]
+
+
+def _put(values: dict[str, Any], key: str, text: str) -> None:
+    *tables, name = key.split(".")
+    for table in tables:
+        values = values.setdefault(table, {})
+    values[name] = text
+
+
+def _completed(model: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, where part of a table is given whose default is a whole one: the rest of it as well."""
+    completed = dict(values)
+    for name, given in values.items():
+        field = model.model_fields.get(name)
+        below = _model_in(field.annotation) if field else None
+        if field and below and isinstance(given, dict):
+            default = {} if not isinstance(field.default, BaseModel) else field.default.model_dump()
+            completed[name] = {**default, **_completed(below, given)}
+    return completed
+
+
+def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsError:
+    """One line about the first value that cannot be: where it was given, or what was given beside it."""
+    problem = error.errors()[0]
+    key = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "missing":
+        asks = next(source for given, source in sources.items() if given.startswith(f"{problem['loc'][0]}."))
+        needed = [name for name, default in keys().items() if default is ... and f"{name}.".startswith(f"{key}.")]
+        return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
+    source = next((source for given, source in sources.items() if given.startswith(key)), "settings")
+    value = "" if isinstance(problem["input"], dict) else f" = {problem['input']!r}"
+    return SettingsError(f"{source}: {key}{value}: {problem['msg']}")
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The table that a setting is, if it is one."""
+    candidates = (annotation, *get_args(annotation))
+    return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -91,15 +167,11 @@ def _from_file(file: Path) -> dict[str, object]:
         raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SettingsError(f"settings file {file} is not TOML: {error}") from error
-    for key in values:
-        _known(key, key, f"settings file {file}")
+    known = keys()
+    for key in flat(values):
+        if key not in known and not any(name.startswith(f"{key}.") for name in known):
+            raise SettingsError(f"settings file {file}: there is no setting {key!r}; {nearest(key, known)}")
     return values
-
-
-def _known(key: str, written: str, where: str, *, upper: bool = False) -> None:
-    if key not in Settings.model_fields:
-        known = [f"{_PREFIX}{name.upper()}" if upper else name for name in Settings.model_fields]
-        raise SettingsError(f"{where}: there is no setting {written!r}; {nearest(written, known)}")
 
 
 def use_file(file: Path) -> None:

@@ -32,7 +32,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     [
         ("worker = 3", r"podline\.toml: there is no setting 'worker'; did you mean 'workers'\?"),
         ("workers = 0", r"podline\.toml: workers = 0: Input should be greater than or equal to 1"),
-        ("[train]\ntimeout = 3", r"podline\.toml: there is no setting 'train'"),
+        ("[train]\ntimeout = 3", r"podline\.toml: there is no setting 'train.timeout'; did you mean 'train_timeout'"),
         ("workers = ", r"podline\.toml is not TOML"),
     ],
 )
@@ -83,7 +83,42 @@ def test_the_page_about_settings_has_every_one_of_them_with_its_default() -> Non
         if line.startswith("| `")
     ]
     told = {key.strip(" `"): (variable.strip(" `"), default.strip(" `")) for key, variable, default in rows}
-    assert told == {
-        name: (f"PODLINE_{name.upper()}", "none" if field.default is None else f"{field.default}".removesuffix(".0"))
-        for name, field in settings.Settings.model_fields.items()
-    }
+    assert told == {key: (settings.variable_of(key), _written(default)) for key, default in settings.keys().items()}
+
+
+def _written(default: object) -> str:
+    if default is ...:
+        return "to be given"
+    if isinstance(default, (tuple, list)):
+        return " ".join(default)
+    written = {None: "none", "": "empty", True: "true", False: "false"}
+    key = default if isinstance(default, (bool, str)) or default is None else ...
+    return written.get(key, f"{default}".removesuffix(".0"))  # type: ignore[arg-type]
+
+
+TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU_API_ZONE": "z"}
+
+
+def test_the_file_and_the_environment_say_which_tpu(tmp_path: Path) -> None:
+    file = tmp_path / "podline.toml"
+    file.write_text('[tpu]\nnode = "day"\n[tpu.api]\nproject = "p"\nzone = "z"\n[tpu.limits.restart]\nattempts = 1\n')
+    tpu = settings.load(file, {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_LIMITS_POLL": "7"}).tpu
+    assert tpu is not None
+    assert (tpu.node, tpu.api.parent, tpu.limits.poll) == ("night", "projects/p/locations/z", 7.0)
+    assert (tpu.limits.restart.attempts, tpu.limits.restart.pause) == (1, 10.0), "the rest of a table is its default"
+    assert settings.load(environment={}).tpu is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"PODLINE_TPU_NODE": "night"}, r"PODLINE_TPU_NODE: tpu\.api\.project, tpu\.api\.zone must be given as well"),
+        ({**TPU, "PODLINE_TPU_NODE": "Night"}, r"PODLINE_TPU_NODE: tpu\.node = 'Night': String should match"),
+        ({**TPU, "PODLINE_TPU_API_ZONES": "z"}, "no setting 'PODLINE_TPU_API_ZONES'; did you mean 'PODLINE_TPU_API_Z"),
+        ({**TPU, "PODLINE_TPU_API_INSECURE": "1"}, r"PODLINE_TPU_API_.*: tpu\.api: .*insecure=true vs endpoint="),
+    ],
+)
+def test_a_tpu_that_cannot_be_is_one_clear_line(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        settings.load(environment=variables)
+    assert "\n" not in str(caught.value)

@@ -25,6 +25,7 @@ class Status(Frozen):
     Attributes:
         at: when, in seconds since 1970.
         problem: why the node could not be asked for; empty if it could.
+        problem_type: the error's class, a name of :mod:`podline.errors`; empty as well if it could.
         lock: None where Podline does not run on the TPU VM.
         decision: what the gate would do now, and why; empty if the node could not be asked for.
     """
@@ -33,6 +34,7 @@ class Status(Frozen):
     at: float
     node: Node | None = None
     problem: str = ""
+    problem_type: str = ""
     lock: LockView | None = None
     reservation: ReservationView
     end_announced: str = ""
@@ -79,7 +81,7 @@ def status(settings: TpuSettings, api: CloudTpu, clock: Clock) -> Status:
     try:
         node = api.node(settings.node)
     except PodlineError as error:
-        return shown.model_copy(update={"problem": str(error)})
+        return shown.model_copy(update={"problem": str(error), "problem_type": type(error).__name__})
     view = View(
         name=settings.node,
         node=node,

@@ -1,0 +1,105 @@
+"""``podline tpu``: the policy, a TPU at a glance, and by hand what the gate does by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podline import settings as settings_module
+from podline.commands import pages
+from podline.commands.options import in_order, json_option, say, say_json, settings_option
+from podline.errors import SettingsError, from_json
+from podline.tpu import policy
+from podline.tpu.clock import SystemClock
+from podline.tpu.gate import admitted
+from podline.tpu.settings import Limits, TpuSettings
+from podline.tpu.story import Story
+
+_options = in_order(
+    click.option("--node", help="The node's name.  [default: the setting tpu.node]"),
+    click.option("--endpoint", help="HOST:PORT of a stand-in on this machine, which needs no credentials."),
+    settings_option,
+)
+
+
+@click.group("tpu", cls=pages.Group)
+def tpu() -> None:
+    """TPUs: when one is used, how one is, how to get one back.
+
+    Which TPU is said by settings (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/settings.md and docs/tpu.md.
+    """
+
+
+@tpu.command("explain")
+@settings_option
+def explain(settings_file: Any) -> None:
+    """The table of what is done in which state of a TPU, with the delays and budgets of the settings.
+
+      podline tpu explain
+
+    Next: `podline tpu status`.
+    """
+    found = settings_module.load(settings_file).tpu
+    say([policy.explain(found.budget if found else Limits())])
+
+
+@tpu.command("status")
+@_options
+@json_option
+def status(as_json: bool, **options: Any) -> None:
+    """A TPU at a glance: node, health, symptoms, lock, reservation, cool-down, and what the gate would do.
+
+    It takes nothing and changes nothing.
+
+      podline tpu status
+      podline tpu status --node night --json
+
+    Next: `podline tpu recover`, if it is not well.
+    """
+    # Google's client takes half a second to import, which `explain` and the help pages need not wait for.
+    from podline.tpu.client import CloudTpu  # noqa: PLC0415
+    from podline.tpu.status import status as look  # noqa: PLC0415
+
+    chosen, clock = _chosen(**options), SystemClock()
+    with CloudTpu(chosen.api, clock) as api:
+        shown = look(chosen, api, clock)
+    if shown.problem:
+        raise from_json({"type": shown.problem_type, "message": shown.problem})
+    if as_json:
+        say_json(shown.model_dump(mode="json"))
+    else:
+        say([str(shown)])
+
+
+@tpu.command("recover")
+@_options
+def recover(**options: Any) -> None:
+    """Waits for a TPU and repairs it, as the gate does before a training: until it may be used, or cannot be.
+
+    Each wait and each repair is told; `podline tpu explain` has the table that it follows. A TPU that a living process
+    has is waited for, never taken.
+
+      podline tpu recover
+    """
+    from podline.tpu.client import CloudTpu  # noqa: PLC0415 (as above)
+
+    chosen, clock = _chosen(**options), SystemClock()
+    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, Story(log=click.echo)):
+        click.echo(f"node {chosen.node} may be used")
+
+
+def _chosen(settings_file: Any, node: str | None, endpoint: str | None) -> TpuSettings:
+    """The settings' TPU, with what the options say."""
+    found = settings_module.load(settings_file).tpu
+    if found is None:
+        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
+    values = found.model_dump()
+    if node is not None:
+        values["node"] = node
+    if endpoint is not None:
+        values["api"] |= {"endpoint": endpoint, "insecure": True}
+    try:
+        return TpuSettings.model_validate(values)
+    except ValueError as error:
+        raise SettingsError(f"--node {node}, --endpoint {endpoint}: {str(error).splitlines()[2].strip()}") from None
