@@ -16,13 +16,15 @@ import apache_beam as beam
 
 from beam_jobs.runners import open_pipeline, quiet, run
 from beam_jobs.steps import REUSED, Job, finished, publish, write_or_find
+from podline.data.coco_records import CocoShardTask, coco_tasks
 from podline.data.draft import Draft, draft_of
-from podline.data.fingerprint import source_cache
+from podline.data.fingerprint import source_of
 from podline.data.manifest import MANIFEST, Quarantined, read_manifest
 from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
 from podline.data.shards import ShardTask, shard_tasks
+from podline.data.sources.coco import CocoSource
 from podline.data.sources.duplicates import quarantine_shared
-from podline.data.sources.opening import open_source
+from podline.data.sources.source import Source
 from podline.data.tfds import tfds_names
 from podline.progress import Reporter
 from podline.stages import Artifact, ConvertResult, ConvertSpec, complete
@@ -44,23 +46,32 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     store = open_store(spec.root)
     store.sweep()
     reporter.log(f"reading {spec.source}")
-    source = quarantine_shared(open_source(spec.dataset, spec.source, source_cache(store)))
-    refuse_shared_records(source.splits)
+    source = source_of(spec, store)
+    if isinstance(source, Source):
+        source = quarantine_shared(source)
+        refuse_shared_records(source.splits)
     _tell_quarantined(reporter, source.quarantined)
     draft = draft_of(spec, source)
-    sizes = {split.name: len(split) for split in source.splits}
     frame = draft.layout.frame_length
-    plans = plan_shards(spec.dataset, sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
+    plans = plan_shards(spec.dataset, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("plan") as tables, store.workspace("done") as done:
         job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
         with quiet(), _progress(reporter, plans, done):
-            build(pipeline, shard_tasks(source, plans, spec.seed, tables), job, draft)
+            build(pipeline, _tasks(source, plans, spec.seed, tables), job, draft)
             run(pipeline)
         reused = list(finished(done).values()).count(REUSED)
     return _finish(store, spec, draft, time.monotonic() - started, reused)
 
 
-def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask], job: Job, draft: Draft) -> None:
+def _tasks(
+    source: Source | CocoSource, plans: Sequence[ShardPlan], seed: int, tables: Path
+) -> Sequence[ShardTask | CocoShardTask]:
+    if isinstance(source, Source):
+        return shard_tasks(source, plans, seed, tables)
+    return coco_tasks(source, plans, seed, tables)
+
+
+def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], job: Job, draft: Draft) -> None:
     """Adds the conversion's steps to a pipeline."""
     _ = (
         pipeline

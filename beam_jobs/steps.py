@@ -13,6 +13,7 @@ from pathlib import Path
 
 from beam_jobs.runners import crossing_borders
 from podline import digests
+from podline.data.coco_records import CocoShardTask
 from podline.data.draft import Draft
 from podline.data.manifest import MANIFEST
 from podline.data.planning import ShardPlan
@@ -44,7 +45,7 @@ class Job:
 
 
 @crossing_borders
-def write_or_find(task: ShardTask, job: Job) -> WrittenShard:
+def write_or_find(task: ShardTask | CocoShardTask, job: Job) -> WrittenShard:
     """Writes a shard, unless an earlier run left it whole.
 
     The shard is published first, then what is known about it: a shard without that word is written again.

@@ -61,6 +61,21 @@ class ConvertSpec(Spec):
     min_shards: int = Field(
         default=10, ge=1, description="a split has at least so many shards, if they reach 1 MB each"
     )
+    side: int = Field(
+        default=368,
+        ge=32,
+        le=4096,
+        multiple_of=8,
+        exclude_if=lambda side: side == 368,
+        description="of the square that images with people are put into, in pixels",
+    )
+    max_people: int = Field(
+        default=20,
+        ge=1,
+        le=127,
+        exclude_if=lambda people: people == 20,
+        description="places for people in such a record",
+    )
     workers: int = Field(default=1, ge=1, description="worker processes of the local runner")
     beam_options: tuple[str, ...] = Field(default=(), description="passed to Beam as they are")
 

@@ -15,8 +15,7 @@ from prefect import Task
 from prefect.client.schemas.objects import State, TaskRun
 
 from podline import settings
-from podline.data.fingerprint import fingerprint, source_cache
-from podline.data.sources.opening import open_source
+from podline.data.fingerprint import fingerprint, source_of
 from podline.errors import TransientError
 from podline.progress import Reporter
 from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, stage_of
@@ -124,5 +123,4 @@ def result_folder(spec: Spec) -> Path:
 
 
 def _source_fingerprint(spec: ConvertSpec) -> str:
-    source = open_source(spec.dataset, spec.source, source_cache(open_store(spec.root)))
-    return fingerprint(spec, source.files)
+    return fingerprint(spec, source_of(spec, open_store(spec.root)).files)

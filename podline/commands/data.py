@@ -124,6 +124,7 @@ def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> 
                 for field in manifest.fields
             ),
             *(f"source {file.name}: {size(file.bytes)}, sha256 {file.sha256[:12]}…" for file in manifest.source),
+            *(f"counted {rule}: {number(times)}" for rule, times in manifest.counted.items()),
             *(f"left out {left.split} {left.record}: {left.reason}" for left in manifest.quarantined[:10]),
         ]
     )

@@ -30,7 +30,7 @@ from podline.errors import SettingsError, StoreError
 from podline.preflight import PREFLIGHT, PreflightSpec
 from podline.progress import Listener, Reporter
 from podline.recipes.choices import Choices
-from podline.recipes.settings import Recipe
+from podline.recipes.settings import POSES, DatasetName, Recipe
 from podline.settings import Settings
 from podline.stages import Spec, Stage
 from podline.storage import Store, open_store
@@ -56,13 +56,20 @@ class Request(NamedTuple):
     listener: Listener
 
     @property
+    def dataset_name(self) -> DatasetName:
+        """The data set itself, or that of the recipe."""
+        if self.name in POSES:
+            return self.name
+        return self.recipe.dataset
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe, as it is written."""
         return recipe_of(self.name)
 
     def dataset(self, stage: Stage[Any, Any], fingerprint: str | None) -> Dataset:
         """The data set that a stage works on."""
-        return choose_dataset(self.store, self.recipe.dataset, fingerprint, self.reporter(stage))
+        return choose_dataset(self.store, self.dataset_name, fingerprint, self.reporter(stage))
 
     def reporter(self, stage: Stage[Any, Any]) -> Reporter:
         """A reporter for a stage."""
@@ -117,25 +124,33 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 @_stage_command(
     stages.CONVERT,
     click.option("--source", help="A folder with the raw data, or an official .tar.gz."),
+    click.option("--side", type=int, default=368, show_default=True, help="Of coco's square images, in pixels."),
+    click.option("--max-people", type=int, default=20, show_default=True, help="Places for people in coco's records."),
     conversion_options,
 )
-def convert(request: Request, source: str | None, beam_options: tuple[str, ...]) -> stages.ConvertSpec:
+def convert(
+    request: Request, source: str | None, side: int, max_people: int, beam_options: tuple[str, ...]
+) -> stages.ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
 
-    RECIPE is cifar10, cifar100, mnist or sample. The same source gives the same folder and the same bytes, with any
-    number of workers; shards that are there already are not written again.
+    RECIPE is cifar10, cifar100, mnist, sample, coco or coco_sample. The same source gives the same folder and the same
+    bytes, with any number of workers; shards that are there already are not written again. COCO's images lie in
+    folders or in the official zip files, which are not unpacked; see docs/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
+      podline convert coco --source coco --root podline-root
 
     Next: `podline validate cifar10 --root podline-root`.
     """
-    dataset = request.recipe.dataset
+    dataset = request.dataset_name
     if source is None:
         raise SettingsError("where is the raw data? give --source DIR")
     return stages.ConvertSpec(
         root=request.store.uri,
         dataset=dataset,
         source=absolute(source),
+        side=side,
+        max_people=max_people,
         workers=request.settings.workers,
         beam_options=beam_options,
     )
@@ -145,7 +160,7 @@ def convert(request: Request, source: str | None, beam_options: tuple[str, ...])
 def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
     """Every byte of a converted data set is checked against its manifest, and its splits against each other.
 
-    What is wrong is named: which record of which shard. RECIPE is cifar10, cifar100, mnist or sample.
+    What is wrong is named: which record of which shard. RECIPE is cifar10, cifar100, mnist, sample or coco.
 
       podline validate cifar10 --root podline-root
 
@@ -154,7 +169,7 @@ def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
     dataset = request.dataset(stages.VALIDATE, fingerprint)
     return stages.ValidateSpec(
         root=request.store.uri,
-        dataset=request.recipe.dataset,
+        dataset=request.dataset_name,
         fingerprint=dataset.fingerprint,
         manifest_sha256=stages.manifest_sha256(request.store, dataset.folder),
     )

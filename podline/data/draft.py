@@ -10,7 +10,7 @@ from podline.data.manifest import MANIFEST, Manifest, Quarantined, SourceFile, S
 from podline.data.pixels import add_up
 from podline.data.records import LABEL, RecordLayout, layout_of
 from podline.data.shards import WrittenShard
-from podline.data.sources.source import Source
+from podline.data.sources.source import RawData
 from podline.data.tfds import tfds_files
 from podline.stages import ConvertSpec
 
@@ -29,6 +29,7 @@ class Draft:
         splits: their names, in order.
         read: how many records the raw files hold.
         quarantined: those that are left out.
+        counted: rule → how often it was applied to those that are not.
     """
 
     dataset: str
@@ -40,6 +41,7 @@ class Draft:
     splits: tuple[str, ...]
     read: int
     quarantined: tuple[Quarantined, ...]
+    counted: dict[str, int]
 
     @property
     def folder(self) -> str:
@@ -61,6 +63,7 @@ class Draft:
             read=self.read,
             written=sum(split.records for split in splits),
             quarantined=self.quarantined,
+            counted=self.counted,
         )
 
     def documents(self, shards: Sequence[WrittenShard]) -> dict[str, bytes]:
@@ -69,7 +72,7 @@ class Draft:
         return {**tfds_files(manifest, self.class_names), MANIFEST: manifest.to_bytes()}
 
 
-def draft_of(spec: ConvertSpec, source: Source) -> Draft:
+def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
     """What a spec and its source say of the data set that they will become."""
     return Draft(
         dataset=spec.dataset,
@@ -78,9 +81,10 @@ def draft_of(spec: ConvertSpec, source: Source) -> Draft:
         class_names={LABEL: source.class_names, **source.extra_class_names},
         files=source.files,
         converter=converter_settings(spec),
-        splits=tuple(split.name for split in source.splits),
-        read=sum(block.count for split in source.splits for block in split.blocks),
+        splits=tuple(source.sizes),
+        read=source.read,
         quarantined=source.quarantined,
+        counted=source.counted,
     )
 
 

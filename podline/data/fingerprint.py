@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 from podline import digests
 from podline.data.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
+from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.opening import open_source
+from podline.data.sources.source import Source
 from podline.progress import Reporter
+from podline.recipes.settings import POSES
 from podline.stages import ConvertResult, ConvertSpec, find_completed
 from podline.storage import Store, open_store
 
@@ -22,7 +26,22 @@ def source_cache(store: Store) -> Path:
 
 def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
     """The settings of a conversion that its bytes depend on."""
-    return {"seed": spec.seed, "shard_bytes": spec.shard_bytes, "min_shards": spec.min_shards}
+    shared: dict[str, int | str] = {
+        "seed": spec.seed,
+        "shard_bytes": spec.shard_bytes,
+        "min_shards": spec.min_shards,
+    }
+    if spec.dataset not in POSES:
+        return shared
+    # Another version of the decoder may round a pixel differently.
+    return shared | {"side": spec.side, "max_people": spec.max_people, "opencv": version("opencv-python-headless")}
+
+
+def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
+    """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for the errors."""
+    if spec.dataset in POSES:
+        return open_coco(spec.dataset, spec.source, spec.side, spec.max_people)
+    return open_source(spec.dataset, spec.source, source_cache(store))
 
 
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
@@ -49,6 +68,6 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
         SourceError: the source cannot be read, or is not what the spec says.
     """
     store = open_store(spec.root)
-    source = open_source(spec.dataset, spec.source, source_cache(store))
+    source = source_of(spec, store)
     folder = dataset_folder(spec.dataset, fingerprint(spec, source.files))
     return find_completed(store, folder, spec, reporter)

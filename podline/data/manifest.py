@@ -87,6 +87,11 @@ class Manifest(Frozen):
     read: int
     written: int
     quarantined: tuple[Quarantined, ...]
+    counted: dict[str, int] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="rule → how often it was applied to records that are written",
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Manifest:

@@ -9,7 +9,9 @@ from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
 
-DatasetName = Literal["cifar10", "cifar100", "mnist", "sample"]
+DatasetName = Literal["cifar10", "cifar100", "mnist", "sample", "coco", "coco_sample"]
+POSES: frozenset[DatasetName] = frozenset({"coco", "coco_sample"})
+"""The data sets whose records hold people's keypoints in place of a class to learn."""
 
 
 class Duration(Frozen):

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -169,9 +169,44 @@ class SourceSplit:
         return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
 
 
+class RawData(Protocol):
+    """What a conversion asks of any kind of source.
+
+    Attributes:
+        dataset: ``cifar10`` …
+        class_names: names of the main label's classes, in order.
+        extra_class_names: names of the classes of further label features.
+        files: every raw file that the records come from, with its checksum.
+        quarantined: records that were read and cannot be converted, with the reason.
+        features: the features of every record.
+        sizes: split → records to convert, ``train`` first.
+        read: how many records the raw files hold.
+        counted: rule → how often it was applied to records that are converted.
+    """
+
+    @property
+    def dataset(self) -> str: ...  # noqa: D102
+    @property
+    def class_names(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def extra_class_names(self) -> dict[str, tuple[str, ...]]: ...  # noqa: D102
+    @property
+    def files(self) -> tuple[SourceFile, ...]: ...  # noqa: D102
+    @property
+    def quarantined(self) -> tuple[Quarantined, ...]: ...  # noqa: D102
+    @property
+    def features(self) -> tuple[Feature, ...]: ...  # noqa: D102
+    @property
+    def sizes(self) -> dict[str, int]: ...  # noqa: D102
+    @property
+    def read(self) -> int: ...  # noqa: D102
+    @property
+    def counted(self) -> dict[str, int]: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Source:
-    """A parsed source.
+    """A parsed source of raw pixels.
 
     Attributes:
         dataset: ``cifar10`` …
@@ -197,3 +232,18 @@ class Source:
             Feature("image", "uint8", split.image_shape),
             *(Feature(name, "int64", ()) for name in split.labels),
         )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Records of each split to convert."""
+        return {split.name: len(split) for split in self.splits}
+
+    @property
+    def read(self) -> int:
+        """How many records the raw files hold."""
+        return sum(block.count for split in self.splits for block in split.blocks)
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """Rules that were applied; raw pixels need none."""
+        return {}

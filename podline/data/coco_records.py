@@ -1,0 +1,144 @@
+"""COCO's images as records: each decoded once, letter-boxed, with its people padded to a fixed number of places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.coco_letterbox import LetterBox, snapped
+from podline.data.coco_masks import ignored_mask
+from podline.data.keypoints import COCO_JOINTS, from_coco
+from podline.data.planning import ShardPlan, shard_order
+from podline.data.sources.coco import MASK_STRIDE, CocoImage, CocoSource
+from podline.errors import SourceError
+from podline.storage import explained
+
+Pixels = npt.NDArray[np.uint8]
+Columns = dict[str, np.ndarray]
+
+# COCO annotates pixels as they are stored, so OpenCV is not to turn them by itself.
+_AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+
+
+@dataclass(frozen=True)
+class CocoShardTask:
+    """One shard to be written; what its images are is in a file of the plan's workspace.
+
+    Attributes:
+        plan: which.
+        table: the file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
+        side: of the square that images are put into, in pixels.
+        max_people: places in a record.
+    """
+
+    plan: ShardPlan
+    table: str
+    side: int
+    max_people: int
+
+    def reader(self) -> Callable[[int, int], Mapping[str, np.ndarray]]:
+        """``read(start, stop)`` for :func:`podline.data.shards.write_shard`.
+
+        Raises:
+            StoreError: the table cannot be read.
+        """
+        # Shards are written side by side, by processes; threads within an image would only get in their way.
+        cv2.setNumThreads(1)
+        with explained("read", self.table):
+            lines = Path(self.table).read_text().splitlines()
+
+        def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
+            images = [CocoImage.model_validate_json(line) for line in lines[start:stop]]
+            records = [record_of(image, decoded(image), self.side, self.max_people) for image in images]
+            return {name: np.stack([record[name] for record in records]) for name in records[0]}
+
+        return read
+
+
+def coco_tasks(source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[CocoShardTask]:
+    """Each plan with a table of its images; see :func:`podline.data.shards.shard_tasks`.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    orders = {name: shard_order(seed, name, size).tolist() for name, size in source.sizes.items()}
+    tasks = []
+    for plan in plans:
+        images, table = source.splits[plan.split], folder / f"{plan.file}.jsonl"
+        chosen = orders[plan.split][plan.first : plan.first + plan.records]
+        with explained("write", table):
+            table.write_text("".join(f"{images[place].model_dump_json()}\n" for place in chosen))
+        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people))
+    return tasks
+
+
+def decoded(image: CocoImage) -> Pixels:
+    """An image as it was annotated, uint8 (height, width, 3), RGB; grey and CMYK ones are made RGB by OpenCV.
+
+    Raises:
+        SourceError: the file changed, or cannot be decoded though its markers are in order.
+    """
+    pixels: Any = cv2.imdecode(np.frombuffer(image.place.read(), np.uint8), _AS_STORED)
+    pixels = None if pixels is None else turned(pixels, image.orientation)
+    if pixels is None or pixels.shape != (image.height, image.width, 3):
+        found = "nothing" if pixels is None else f"{pixels.shape[1]}×{pixels.shape[0]} pixels"
+        raise SourceError(
+            f"{image.name} (image {image.id}) in {image.place.path} decodes to {found} vs {image.width}×{image.height} "
+            "pixels, though its markers are in order; restore the file, or remove it: a missing one is left out"
+        )
+    return pixels
+
+
+def turned(pixels: Pixels, orientation: int) -> Pixels:
+    """Stored pixels as an EXIF orientation, 1 … 8, says that they are to be shown."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def record_of(image: CocoImage, pixels: Pixels, side: int, max_people: int) -> Columns:
+    """The values of one record.
+
+    Args:
+        image: with its people.
+        pixels: uint8 (height, width, 3).
+        side: of the square.
+        max_people: places; those left over are all zeros.
+
+    Returns:
+        The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name.
+    """
+    letterbox, count = LetterBox(image.width, image.height, side), len(image.people)
+    keypoints = np.zeros((max_people, len(COCO_JOINTS) + 1, 3), np.float32)
+    boxes, areas = np.zeros((max_people, 4), np.float32), np.zeros(max_people, np.float32)
+    ids = np.zeros(max_people, np.int64)
+    for place, person in enumerate(image.people):
+        pose = from_coco(np.reshape(person.keypoints, (-1, 3)))
+        moved = snapped(letterbox.joints_to_network(pose[:, :2]))
+        keypoints[place, :, :2] = np.where(pose[:, 2:] > 0, moved, 0)
+        keypoints[place, :, 2] = pose[:, 2]
+        boxes[place] = snapped(letterbox.boxes_to_network(person.bbox))
+        areas[place] = letterbox.areas_to_network(person.area)
+        ids[place] = person.id
+    return {
+        "image": letterbox.place(pixels),
+        "keypoints": keypoints,
+        "boxes": boxes,
+        "areas": areas,
+        "annotation_ids": ids,
+        "ignored": ignored_mask(image.ignored, letterbox, MASK_STRIDE),
+        "image_id": np.array([image.id], np.int64),
+        "size": np.array([image.width, image.height], np.int64),
+        "people": np.array(count),
+        "label": np.array(2 if count else int(bool(image.ignored))),
+    }

@@ -1,0 +1,381 @@
+"""COCO person keypoints, 2014 or 2017, as people have them on disk: folders, the official zip files, or both.
+
+Everything that decides what is converted happens here, before a pixel is decoded: each image's file is read once, its
+checksum taken and its markers followed to the end. See docs/coco.md for the rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podline.data.keypoints import JOINTS
+from podline.data.manifest import Quarantined, SourceFile
+from podline.data.order import random_uniform
+from podline.data.sources.coco_annotations import (
+    ImageEntry,
+    Listing,
+    PersonEntry,
+    outline_problem,
+    people_of,
+    read_listing,
+)
+from podline.data.sources.coco_images import FolderImages, ImagePlace, ZipImages, open_images, open_zip
+from podline.data.sources.jpeg import Jpeg, JpegError, inspect
+from podline.data.sources.rawfiles import reading
+from podline.data.sources.source import Feature
+from podline.errors import SourceError
+from podline.frozen import Frozen
+
+YEARS = ("2017", "2014")
+SPLITS = {"train": "train", "val": "test"}
+"""COCO's splits → ours: what COCO validates on is what is tested on here."""
+
+CLASS_NAMES = ("nobody", "unlabelled_people", "people")
+"""What a record's label says of its image: the last has at least one person with a labelled joint."""
+
+MASK_STRIDE = 4
+"""Pixels of the square to a cell of the mask of ignored people."""
+
+TEST_SHARE = 0.2
+"""Where there is one file of annotations only: the share of its images that is tested on, by their ids."""
+
+_THREADS = 2
+_LOOKED_AT_ONCE = 256
+_TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
+
+
+class CocoImage(Frozen):
+    """An image that can be converted, and its people in its own pixels.
+
+    Attributes:
+        id: COCO's.
+        name: of its file.
+        width: of the image that was annotated.
+        height: likewise.
+        orientation: EXIF's, where the stored pixels must be turned to be the image that was annotated; otherwise 1.
+        place: where its file is.
+        people: those that get a place in the record, the largest first.
+        ignored: annotations of the others, for :func:`podline.data.coco_masks.ignored_mask`.
+    """
+
+    id: int
+    name: str
+    width: int
+    height: int
+    orientation: int
+    place: ImagePlace
+    people: tuple[PersonEntry, ...]
+    ignored: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class CocoSource:
+    """A source of COCO's kind, looked through.
+
+    Attributes:
+        dataset: ``coco`` or ``coco_sample``.
+        files: the annotation files, and a line for each place with images: a hash of all their names and checksums.
+        splits: ``train`` and ``test``; each image once, ascending by id.
+        quarantined: images, and annotations without an image, that are left out.
+        counted: how often each rule applied.
+        side: of the square that images are put into, in pixels.
+        max_people: places for people in a record.
+    """
+
+    dataset: str
+    files: tuple[SourceFile, ...]
+    splits: dict[str, tuple[CocoImage, ...]]
+    quarantined: tuple[Quarantined, ...]
+    counted: dict[str, int]
+    side: int
+    max_people: int
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the label says."""
+        return CLASS_NAMES
+
+    @property
+    def extra_class_names(self) -> dict[str, tuple[str, ...]]:
+        """There is no further label."""
+        return {}
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of every record; coordinates are in pixels of the square."""
+        places, cells = self.max_people, self.side // MASK_STRIDE
+        return (
+            Feature("image", "uint8", (self.side, self.side, 3)),
+            Feature("keypoints", "float32", (places, len(JOINTS), 3)),
+            Feature("boxes", "float32", (places, 4)),
+            Feature("areas", "float32", (places,)),
+            Feature("annotation_ids", "int64", (places,)),
+            Feature("ignored", "uint8", (cells, cells)),
+            Feature("image_id", "int64", (1,)),
+            Feature("size", "int64", (2,)),
+            Feature("people", "int64", ()),
+            Feature("label", "int64", ()),
+        )
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Records of each split to convert."""
+        return {name: len(images) for name, images in self.splits.items()}
+
+    @property
+    def read(self) -> int:
+        """Records that the raw files hold: images, and annotations that belong to none."""
+        return sum(self.sizes.values()) + len(self.quarantined)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Annotations and the images that they are of."""
+
+    split: str
+    title: str
+    annotations: Path
+    member: str
+    images: Path
+
+
+@dataclass
+class _Part:
+    """What becomes of one file of annotations."""
+
+    images: list[CocoImage] = field(default_factory=list)
+    quarantined: list[Quarantined] = field(default_factory=list)
+    counted: Counter[str] = field(default_factory=Counter)
+
+
+class _Look(NamedTuple):
+    """What looking at one image's file tells."""
+
+    place: ImagePlace | None
+    jpeg: Jpeg | None
+    problem: str
+
+
+def open_coco(dataset: str, uri: str, side: int, max_people: int) -> CocoSource:
+    """Opens COCO person keypoints.
+
+    Args:
+        dataset: what it is called.
+        uri: a folder with ``annotations/person_keypoints_train2017.json`` (or ``annotations_trainval2017.zip``) and
+            ``train2017/`` (or ``train2017.zip``), and the same of ``val``, of 2017 or of 2014; one split is enough.
+        side: of the square that images are put into, in pixels.
+        max_people: places for people in a record.
+
+    Raises:
+        SourceError: nothing of the kind is there, or nothing that can be converted.
+    """
+    found = _find(Path(uri).expanduser().resolve())
+    parts, files = [], []
+    for place in found:
+        content = _annotations(place)
+        listing = read_listing(content, f"{place.annotations}{'/' * bool(place.member)}{place.member}")
+        files.append(
+            SourceFile(name=f"{place.title}.json", bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+        )
+        del content
+        part, images = _look_through(place, listing, max_people)
+        parts.append(part)
+        files.append(images)
+    counted = sum((part.counted for part in parts), Counter[str]())
+    quarantined = [record for part in parts for record in part.quarantined]
+    if len(found) == 1:
+        splits = _cut(parts[0].images)
+    else:
+        splits = {place.split: part.images for place, part in zip(found, parts, strict=True)}
+        splits["train"], shared = _apart(splits["train"], splits["test"])
+        quarantined += shared
+    return CocoSource(
+        dataset,
+        tuple(files),
+        {name: tuple(sorted(splits[name], key=lambda image: image.id)) for name in ("train", "test")},
+        tuple(quarantined),
+        {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
+        side,
+        max_people,
+    )
+
+
+def _find(place: Path) -> list[_Found]:
+    """The splits that are there, training first."""
+    if not place.is_dir():
+        raise SourceError(f"{place} is no folder; give one with annotations/ and the images, or with the zip files")
+    years = {year: [found for split in SPLITS if (found := _find_split(place, split, year))] for year in YEARS}
+    there = [year for year in YEARS if years[year]]
+    if len(there) == 1:
+        return years[there[0]]
+    if there:
+        raise SourceError(f"{place} holds COCO of 2014 and of 2017, which share images; give a folder with one of them")
+    names = sorted(path.name for path in place.iterdir())
+    holds = f"holds {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
+    raise SourceError(
+        f"{place} {holds} vs annotations/person_keypoints_train2017.json (or annotations_trainval2017.zip) and "
+        "train2017/ (or train2017.zip) of COCO, or the same of val or 2014; `podline sample --dataset coco DIR` draws "
+        "some"
+    )
+
+
+def _find_split(place: Path, split: str, year: str) -> _Found | None:
+    title, images = f"person_keypoints_{split}{year}", f"{split}{year}"
+    member = f"annotations/{title}.json"
+    candidates = [(path, "") for path in (place / member, place / f"{title}.json") if path.is_file()]
+    for path in (place / f"annotations_trainval{year}.zip", place / "annotations" / f"annotations_trainval{year}.zip"):
+        if path.is_file():
+            with open_zip(path) as archive:
+                candidates += [(path, member)] if member in archive.namelist() else []
+    if not candidates:
+        return None
+    annotations, inside = candidates[0]
+    for path in (
+        place / images,
+        place / "images" / images,
+        place / f"{images}.zip",
+        place / "images" / f"{images}.zip",
+    ):
+        if path.exists():
+            return _Found(SPLITS[split], title, annotations, inside, path)
+    raise SourceError(f"{place} has {annotations.name} without its images; put {images}/ or {images}.zip beside it")
+
+
+def _annotations(found: _Found) -> bytes:
+    with reading(found.annotations):
+        if not found.member:
+            return found.annotations.read_bytes()
+        with open_zip(found.annotations) as archive:
+            try:
+                return archive.read(found.member)
+            except Exception as error:  # zipfile and zlib let many kinds of errors out of a damaged archive
+                raise SourceError(f"{found.annotations} is damaged ({error}); fetch it again") from error
+
+
+def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Part, SourceFile]:
+    """Decides about every image of a file of annotations."""
+    images, part = open_images(found.images), _Part()
+    digest, size, there = hashlib.sha256(), 0, 0
+
+    def leave_out(record: str, reason: str) -> None:
+        part.quarantined.append(Quarantined(split=found.split, record=record, reason=reason))
+
+    for entry, look in _looks(images, listing.images):
+        if look.place is not None:
+            digest.update(f"{entry.name} {look.place.size} {look.place.crc}\n".encode())
+            size, there = size + look.place.size, there + 1
+        problem = entry.problem or look.problem
+        if problem or look.place is None or look.jpeg is None:
+            leave_out(entry.record, problem)
+            continue
+        counted: Counter[str] = Counter()
+        people, ignored = people_of(entry, max_people, counted)
+        problem = outline_problem(ignored, entry.width, entry.height)
+        if problem:
+            leave_out(entry.record, problem)
+            continue
+        orientation = _orientation(entry, look.jpeg, counted)
+        counted["images without people"] += not entry.annotations
+        counted["grey images"] += look.jpeg.components == 1
+        counted["CMYK images"] += look.jpeg.components == 4
+        part.counted += counted
+        part.images.append(
+            CocoImage(
+                id=entry.id,
+                name=entry.name,
+                width=entry.width,
+                height=entry.height,
+                orientation=orientation,
+                place=look.place,
+                people=tuple(people),
+                ignored=tuple(ignored),
+            )
+        )
+    if not part.images:
+        first = f": {part.quarantined[0].record}: {part.quarantined[0].reason}" if part.quarantined else ""
+        raise SourceError(f"{found.annotations}: none of {len(listing.images):,} images can be converted{first}")
+    for record, reason in listing.orphans:
+        leave_out(record, reason)
+    part.counted["annotations of other things than people"] += listing.other_categories
+    part.counted["image files that no entry lists"] += max(0, images.count() - there)
+    name = found.images.name.removesuffix(".zip")
+    return part, SourceFile(name=f"{name}/*.jpg", bytes=size, sha256=digest.hexdigest())
+
+
+def _looks(images: FolderImages | ZipImages, entries: Iterable[ImageEntry]) -> Iterator[tuple[ImageEntry, _Look]]:
+    """Every entry with what its file tells, some files at a time: reading and checksums run beside each other."""
+    remaining = iter(entries)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while batch := list(islice(remaining, _LOOKED_AT_ONCE)):
+            yield from zip(batch, threads.map(lambda entry: _look(images, entry), batch), strict=True)
+
+
+def _look(images: FolderImages | ZipImages, entry: ImageEntry) -> _Look:
+    place = None
+    try:
+        place = images.place(entry.name) if entry.name else None
+        if place is None:
+            return _Look(None, None, f"{images.shown} has no such file")
+        data = place.read_any()
+        found = place.model_copy(update={"size": len(data), "crc": zlib.crc32(data)})
+        if place.offset is not None and found != place:
+            return _Look(found, None, f"{images.shown} is damaged there: size or checksum is not the directory's")
+        place = found
+        return _Look(place, inspect(data), "") if entry.problem else _fitting(entry, place, inspect(data))
+    except JpegError as error:
+        return _Look(place, None, f"the file {error}")
+
+
+def _fitting(entry: ImageEntry, place: ImagePlace, jpeg: Jpeg) -> _Look:
+    """Whether an image has the size that was annotated, as it is stored or turned as its EXIF says."""
+    stored, annotated = (jpeg.width, jpeg.height), (entry.width, entry.height)
+    if stored == annotated or (stored[::-1] == annotated and jpeg.orientation in _TURNED):
+        return _Look(place, jpeg, "")
+    return _Look(
+        place, jpeg, f"the file has {stored[0]}×{stored[1]} pixels vs {annotated[0]}×{annotated[1]} in the annotations"
+    )
+
+
+def _orientation(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> int:
+    """How the stored pixels are to be turned; COCO's annotations are of the pixels as they are stored."""
+    if jpeg.orientation == 1:
+        return 1
+    turned = (jpeg.width, jpeg.height) != (entry.width, entry.height)
+    counted[f"images with an EXIF rotation, {'turned' if turned else 'left as stored'}"] += 1
+    return jpeg.orientation if turned else 1
+
+
+def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
+    """One split cut in two, by a function of each image's id alone."""
+    tested = random_uniform(0, "coco test split", 0, [image.id for image in images]) < TEST_SHARE
+    splits: dict[str, list[CocoImage]] = {"train": [], "test": []}
+    for image, test in zip(images, tested.tolist(), strict=True):
+        splits["test" if test else "train"].append(image)
+    shared_with_test, _ = _apart(splits["train"], splits["test"])
+    # The same file under two ids lies on one side: with the one that is tested on.
+    kept = {image.id for image in shared_with_test}
+    splits["test"] += [image for image in splits["train"] if image.id not in kept]
+    return splits | {"train": shared_with_test}
+
+
+def _apart(train: list[CocoImage], test: list[CocoImage]) -> tuple[list[CocoImage], list[Quarantined]]:
+    """Training images without those that are in the test split as well, by id or by content."""
+    ids = {image.id: image for image in test}
+    contents = {(image.place.size, image.place.crc): image for image in test}
+    kept, shared = [], []
+    for image in train:
+        twin = ids.get(image.id) or contents.get((image.place.size, image.place.crc))
+        if twin is None:
+            kept.append(image)
+        else:
+            reason = f"the same {'id' if twin.id == image.id else 'file'} as {twin.name} of the test split"
+            shared.append(Quarantined(split="train", record=f"{image.name} (image {image.id})", reason=reason))
+    return kept, shared

@@ -1,0 +1,262 @@
+"""COCO as people have it on disk: every rule of docs/coco.md."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
+from PIL import Image
+
+from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.jpeg import JpegError, inspect
+from podline.errors import SourceError
+
+
+def opened(folder: Path, max_people: int = 20) -> CocoSource:
+    return open_coco("coco", str(folder), 64, max_people)
+
+
+def ids(source: CocoSource) -> dict[str, list[int]]:
+    return {name: [image.id for image in images] for name, images in source.splits.items()}
+
+
+def both(tmp_path: Path, train: CocoFiles, **options: Any) -> CocoSource:
+    """The source of a training split and a plain test split of images 101 and 102."""
+    CocoFiles("val", 2, 101).write(tmp_path)
+    return opened(train.write(tmp_path), **options)
+
+
+def left_out(source: CocoSource) -> dict[str, str]:
+    assert source.read == sum(source.sizes.values()) + len(source.quarantined)
+    return {record.record: record.reason for record in source.quarantined}
+
+
+def image_of(source: CocoSource, number: int) -> Any:
+    return next(image for image in source.splits["train"] if image.id == number)
+
+
+def test_splits_follow_the_source(tmp_path: Path) -> None:
+    source = both(tmp_path, CocoFiles())
+    assert ids(source) == {"train": list(range(1, 9)), "test": [101, 102]}
+    assert (source.read, source.quarantined, source.counted) == (10, (), {})
+
+
+def test_one_split_is_cut_by_ids_alone(tmp_path: Path) -> None:
+    many, few = CocoFiles(images=60), CocoFiles(images=40)
+    whole, part = ids(opened(many.write(tmp_path / "a"))), ids(opened(few.write(tmp_path / "b")))
+    assert sorted(whole["train"] + whole["test"]) == list(range(1, 61))
+    assert 5 <= len(whole["test"]) <= 20
+    assert part["test"] == [number for number in whole["test"] if number <= 40]
+
+
+def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
+    for zipped in (False, True):
+        for split, first in (("train", 1), ("val", 101)):
+            CocoFiles(split, 3, first).write(tmp_path / str(zipped), zipped=zipped)
+    folders, zips = opened(tmp_path / "False"), opened(tmp_path / "True")
+    assert folders.files == zips.files
+    assert ids(folders) == ids(zips)
+    for image, packed in zip(folders.splits["train"], zips.splits["train"], strict=True):
+        assert image.place.read() == packed.place.read() == jpeg(image.id)
+
+
+def test_a_damaged_zip_member_is_left_out(tmp_path: Path) -> None:
+    folder = CocoFiles(images=30).write(tmp_path, zipped=True)
+    place = opened(folder).splits["train"][0]
+    with (folder / "train2017.zip").open("r+b") as stream:
+        stream.seek(place.place.offset + 200)
+        stream.write(b"????")
+    assert "is damaged there" in left_out(opened(folder))[f"{place.name} (image {place.id})"]
+
+
+BROKEN = {
+    "wrong keypoint length": ({"keypoints": [1, 2, 2]}, "annotation 300: its keypoints are 3 numbers vs 51"),
+    "no keypoints": ({"keypoints": None}, "annotation 300: its keypoints are None vs 51"),
+    "NaN keypoint": ({"keypoints": [float("nan")] * 51}, "annotation 300: its keypoints are not all finite"),
+    "NaN box": ({"bbox": [1, 2, float("nan"), 4]}, "annotation 300: its box is"),
+    "short box": ({"bbox": [1, 2]}, "annotation 300: its box is"),
+    "negative box": ({"bbox": [1, 2, -3, 4]}, "annotation 300: its box has the size -3×4"),
+    "infinite area": ({"area": float("inf")}, "annotation 300: its area is inf"),
+    "visibility": ({"keypoints": [1, 1, 7] * 17}, "annotation 300: a keypoint has the visibility 7"),
+    "crowd flag": ({"iscrowd": 2}, "annotation 300: iscrowd is 2"),
+    "id twice": ({"id": 400}, "annotation 400 is there twice"),
+    "outline": ({"iscrowd": 1, "segmentation": {"size": [5, 5], "counts": [25]}}, "annotation 300: run lengths"),
+    "no outline": ({"iscrowd": 1, "segmentation": [7]}, "an outline"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_person_that_cannot_be_read_leaves_its_image_out(tmp_path: Path, name: str) -> None:
+    changed, reason = BROKEN[name]
+    files = CocoFiles()
+    files.annotations[2] |= changed
+    found = left_out(both(tmp_path, files))
+    assert found["000000000003.jpg (image 3)"].startswith(reason)
+    assert len(found) == (2 if name == "id twice" else 1)
+
+
+def exif(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:
+    stream, tags = io.BytesIO(), Image.Exif()
+    tags[0x0112] = orientation
+    Image.open(io.BytesIO(jpeg(3, width, height))).save(stream, "JPEG", exif=tags)
+    return stream.getvalue()
+
+
+def bomb() -> bytes:
+    data = bytearray(jpeg(3))
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = b"\xff\xff\xff\xff"
+    return bytes(data)
+
+
+FILES = {
+    "missing": (None, "has no such file"),
+    "truncated": (jpeg(3)[:-200], "the file is truncated"),
+    "end marker lost": (jpeg(3)[:-2], "the file is truncated"),
+    "empty": (b"", "the file is no JPEG"),
+    "no JPEG": (b"GIF89a", "the file is no JPEG: it starts with 4749 vs ffd8"),
+    "bomb": (bomb(), "the file has 65535×65535 pixels vs 64,000,000 at most"),
+    "other size": (jpeg(3, 50, 32), "the file has 50×32 pixels vs 48×32 in the annotations"),
+    "only a head": (b"\xff\xd8\xff\xd9", "the file is a JPEG without an image"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path: Path, name: str) -> None:
+    content, reason = FILES[name]
+    files = CocoFiles()
+    del files.files["000000000003.jpg"]
+    if content is not None:
+        files.files["000000000003.jpg"] = content
+    found = left_out(both(tmp_path, files))
+    assert list(found) == ["000000000003.jpg (image 3)"]
+    assert reason in found["000000000003.jpg (image 3)"]
+
+
+def test_every_cut_of_a_jpeg_is_found() -> None:
+    data = jpeg(5)
+    assert inspect(data) == (WIDTH, HEIGHT, 3, 1)
+    for length in range(len(data)):
+        with pytest.raises(JpegError):
+            inspect(data[:length])
+
+
+def test_images_listed_wrongly(tmp_path: Path) -> None:
+    files = CocoFiles()
+    files.images[0]["width"] = "wide"
+    files.images[1]["file_name"] = "../000000000002.jpg"
+    files.images += [dict(files.images[4]), files.images[5] | {"file_name": "000000000007.jpg"}, 17]
+    found = left_out(both(tmp_path, files))
+    assert "its width is 'wide'" in found["000000000001.jpg (image -1)"]
+    assert "leads out of its folder" in found["../000000000002.jpg (image 2)"]
+    assert "listed twice" in found["000000000005.jpg (image 5)"]
+    assert "cannot be told" in found["000000000006.jpg (image 6)"]
+    assert "cannot be told" in found["000000000007.jpg (image 6)"]
+    assert found["images[10]"] == "an object is needed, found int"
+
+
+def test_annotations_without_an_image_are_in_quarantine(tmp_path: Path) -> None:
+    files = CocoFiles()
+    files.annotations += [person(9000, 9), "nothing", person(9001, 1, category_id=2)]
+    source = both(tmp_path, files)
+    assert left_out(source) == {
+        "annotation 9000": "there is no image 9",
+        "annotations[9]": "an object is needed, found str",
+    }
+    assert source.counted == {"annotations of other things than people": 1}
+
+
+def test_what_is_written_all_the_same_is_counted(tmp_path: Path) -> None:
+    files = CocoFiles(images=12)
+    crowd = {"iscrowd": 1, "segmentation": {"size": [HEIGHT, WIDTH], "counts": [100, 36, HEIGHT * WIDTH - 136]}}
+    nobody = {"num_keypoints": 0, "keypoints": [0] * 51}
+    at = files.annotations
+    del at[11]  # image 12
+    at[0] |= crowd
+    at[1] |= nobody
+    at[2]["keypoints"] = [WIDTH, 5, 2, -1, 5, 2, *at[2]["keypoints"][6:]]
+    at[3] |= {"bbox": [5, 5, 0, 0], "area": 0}
+    at[4] |= {"num_keypoints": 3}
+    at[5]["keypoints"] = [7, 7, 2, 7, 7, 2] + [0] * 45
+    at[5]["num_keypoints"] = 2
+    at += [person(7000 + n, 7, area=10.0 * (n + 1)) for n in range(3)]
+    at[7]["keypoints"] = [-5, 3, 2] * 17
+    files.files["000000000009.jpg"] = jpeg(9, grey=True)
+    stream = io.BytesIO()
+    Image.open(io.BytesIO(jpeg(10))).convert("CMYK").save(stream, "JPEG")
+    files.files["000000000010.jpg"] = stream.getvalue()
+    files.files["000000000011.jpg"] = exif(3)
+    files.files["unlisted.jpg"] = jpeg(77)
+    source = both(tmp_path, files, max_people=2)
+    assert left_out(source) == {}
+    assert source.counted == {
+        "CMYK images": 1,
+        "boxes of no size": 1,
+        "crowds": 1,
+        "grey images": 1,
+        "image files that no entry lists": 1,
+        "images with an EXIF rotation, left as stored": 1,
+        "images without people": 1,
+        "labelled joints outside the image": 19,
+        "limbs of no length": 1,
+        "people beyond the places of a record": 2,
+        "people whose num_keypoints is wrong": 1,
+        "people without a labelled joint": 2,
+    }
+    assert [p.id for p in image_of(source, 7).people] == [700, 7002]
+    assert [a["id"] for a in image_of(source, 7).ignored] == [7001, 7000]
+    assert image_of(source, 3).people[0].keypoints[:6] == (0,) * 6
+    assert image_of(source, 4).people[0].bbox == (5, 3, 33, 17)
+    assert image_of(source, 11).orientation == 1
+
+
+def test_an_image_annotated_as_its_exif_turns_it(tmp_path: Path) -> None:
+    files = CocoFiles()
+    files.files["000000000003.jpg"] = exif(6, HEIGHT, WIDTH)
+    source = both(tmp_path, files)
+    assert image_of(source, 3).orientation == 6
+    assert source.counted == {"images with an EXIF rotation, turned": 1}
+
+
+def test_splits_never_share_an_image(tmp_path: Path) -> None:
+    files = CocoFiles()
+    files.images[0]["id"] = 101
+    files.annotations[0]["image_id"] = 101
+    files.files["000000000002.jpg"] = jpeg(102)
+    found = left_out(both(tmp_path, files))
+    assert found["000000000001.jpg (image 101)"] == "the same id as 000000000101.jpg of the test split"
+    assert found["000000000002.jpg (image 2)"] == "the same file as 000000000102.jpg of the test split"
+
+
+@pytest.mark.parametrize("content", [b"{", b"[" * 100_000, b"[]", b'{"images": []}', b"\xff\xfe\x00"])
+def test_malformed_json_is_one_clear_line(tmp_path: Path, content: bytes) -> None:
+    folder = CocoFiles().write(tmp_path)
+    (folder / "annotations" / "person_keypoints_train2017.json").write_bytes(content)
+    with pytest.raises(SourceError, match=r"person_keypoints_train2017\.json") as error:
+        opened(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_places_that_hold_no_coco(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is empty"):
+        opened(tmp_path)
+    with pytest.raises(SourceError, match="is no folder"):
+        opened(tmp_path / "nowhere")
+    folder = CocoFiles().write(tmp_path / "a")
+    (folder / "annotations" / "person_keypoints_val2014.json").write_bytes(CocoFiles().document())
+    with pytest.raises(SourceError, match=r"put val2014/ or val2014\.zip beside it"):
+        opened(folder)
+    (folder / "val2014").mkdir()
+    with pytest.raises(SourceError, match="2014 and of 2017"):
+        opened(folder)
+    lost = CocoFiles()
+    lost.files = {}
+    with pytest.raises(SourceError, match="none of 8 images can be converted: 000000000001"):
+        opened(lost.write(tmp_path / "b"))
+    os.truncate(CocoFiles().write(tmp_path / "c", zipped=True) / "train2017.zip", 900)
+    with pytest.raises(SourceError, match=r"train2017\.zip is truncated"):
+        opened(tmp_path / "c")
