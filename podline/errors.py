@@ -52,7 +52,7 @@ class StoreError(PermanentError):
 
 
 class DivergenceError(PermanentError):
-    """Training produced a loss that is not a finite number."""
+    """Training produced a loss or a gradient that is not a finite number, or a loss that exploded."""
 
     exit_code = 6
 

@@ -143,6 +143,21 @@ def _first_step(sizes: Sizes, work: Path) -> list[Row]:
     return [cost_row("first-step", ours=ours, other=other, unit="s", note=note)]
 
 
+def _diagnosis(sizes: Sizes, work: Path) -> list[Row]:
+    batch, steps = sizes.train_batch_size, 2 * sizes.steps
+    found = measure(
+        work,
+        "podline.benchmark.overhead:overhead",
+        **_data_set(work, 10 * batch),
+        batch_size=batch,
+        steps=steps,
+        repetitions=2 * sizes.repetitions,
+    )
+    ours, other = ([1000 * seconds / steps for seconds in found[side]] for side in ("ours", "other"))
+    note = f"a step of the cifar10 recipe, batch {batch}, with hooks, metrics and diagnosis; the bare step"
+    return [cost_row("diagnosis", ours=ours, other=other, unit="ms", note=note)]
+
+
 def _labels(sizes: Sizes, work: Path) -> list[Row]:
     found = _records("labels", work, sizes.shard_examples, sizes.repetitions)
     wide = found["bytes_100"][1]
@@ -175,6 +190,7 @@ BENCHMARKS = {
         ),
         Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
         Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
+        Benchmark("diagnosis", "a training step that is watched over against a bare one", _diagnosis),
         Benchmark("labels", "scalar labels against one-hot ones, bytes and time", _labels),
         Benchmark("pixels", "uint8 pixels against float32 ones, bytes and time", _pixels),
     )

@@ -60,11 +60,11 @@ class BatchCheck:
         with tf.device("CPU:0"):
             return self._fault(chosen)
 
-    def losses(self, batch: Arrays) -> npt.NDArray[np.float32]:
-        """The loss of each example in a training step on a batch, shape (n,)."""
+    def losses(self, batch: Arrays, *, training: bool = True) -> npt.NDArray[np.float32]:
+        """The loss of each example in a training step on a batch, or in an evaluation, shape (n,)."""
         with tf.device("CPU:0"):
             tensors = {name: tf.constant(values) for name, values in batch.items()}
-            outputs = self._model(tensors[IMAGE], training=True)
+            outputs = self._model(tensors[IMAGE], training=training)
             return np.sum([np.asarray(term) for term in self._objective.terms(tensors, outputs).values()], axis=0)
 
     def largest_output(self, batch: Arrays) -> tuple[str, float]:

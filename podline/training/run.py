@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader
-from podline.errors import PreemptedError
+from podline.errors import DivergenceError, PreemptedError
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.models.build import build_model
 from podline.preflight import Preflight
@@ -49,7 +49,7 @@ from podline.training.rehearsal import permanent, rehearse
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps, provided
 from podline.training.tensorboard import EventFile
-from podline.training.tracing import explain
+from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
 # Images that are looked at at each evaluation for what goes on in the model.
@@ -254,12 +254,12 @@ class Run:
             state.restore(self.base.state())
         return dataclasses.replace(self, state=state)
 
-    def model_on_cpu(self) -> keras.Model:
-        """A copy of the model as it is, which nothing else uses."""
+    def on_cpu(self, model: keras.Model) -> keras.Model:
+        """A copy of the run's model, or of its average, as it is, which nothing else uses."""
         with tf.device("CPU:0"):
-            model = _build(self.recipe, self.manifest)
-            model.set_weights(self.state.model.get_weights())
-        return model
+            copy = _build(self.recipe, self.manifest)
+            copy.set_weights(model.get_weights())
+        return copy
 
     def batches(self) -> TrainingInput:
         """The run's input."""
@@ -316,15 +316,17 @@ class Scoring:
         self._run = run
         held_out = run.plan.validation if len(run.plan.validation) else None
         self._split = EVALUATION_SPLIT if held_out is None else VALIDATION
+        self._reader = run.splits[EVALUATION_SPLIT if held_out is None else TRAINING_SPLIT]
         self._batches = EvaluationInput(
-            run.splits[EVALUATION_SPLIT if held_out is None else TRAINING_SPLIT],
+            self._reader,
             run.manifest,
             run.objective.fields,
             batch_size=run.recipe.evaluation_batch_size,
             ids=held_out,
         )
         self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
-        self._steps = ScoringSteps(run.strategy, run.state.evaluated, Classification())
+        self._objective = Classification()
+        self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective)
 
     def rehearse(self) -> float:
         """Scores one batch; how many seconds all of them will take."""
@@ -337,7 +339,11 @@ class Scoring:
         return seconds * self._batches.batches(self._run.strategy.num_replicas_in_sync)
 
     def line(self, step: int) -> EvaluationLine | None:
-        """Evaluates the state after ``step`` steps; None if the process is asked to end meanwhile."""
+        """Evaluates the state after ``step`` steps; None if the process is asked to end meanwhile.
+
+        Raises:
+            DivergenceError: the loss is no finite number; names the examples.
+        """
         run = self._run
         started = told = time.monotonic()
 
@@ -352,6 +358,9 @@ class Scoring:
             score = self._steps.score(self._parts, self._batches.batches(run.strategy.num_replicas_in_sync), news)
         if score is None:
             return None
+        if not np.isfinite(score.loss):
+            cause = explain_evaluation(run, self._objective, self._batches, self._reader)
+            raise DivergenceError(f"the loss of the {self._split} split is {score.loss} after step {step}\n{cause}")
         run.reporter.log(f"step {step}: {self._split} loss {score.loss:.4f}, accuracy {score.accuracy:.2%}")
         return EvaluationLine(
             step=step,

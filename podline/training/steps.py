@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -48,8 +48,11 @@ class TrainingSteps:
     """Training steps over an iterator of batches.
 
     Attributes:
+        norms: what measures the gradients.
         tracing_seconds: what turning the step into a graph took.
     """
+
+    norms: ClassVar[type[GradientNorms]] = GradientNorms
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class TrainingSteps:
         """
         self._strategy, self._state, self._schedule = strategy, state, schedule
         self._objective, self._batch_size = objective, batch_size
-        self._norms = GradientNorms(state.model.trainable_variables)
+        self._norms = self.norms(state.model.trainable_variables)
         # TensorFlow refuses its own clock where operations must be deterministic; Python's costs some 50 µs more.
         self._now = _python_clock if is_op_determinism_enabled() else tf.timestamp
         self._factor = factor

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.reader import SplitReader
 from podline.errors import ArtifactError, StoreError
-from podline.input.pipeline import Arrays
+from podline.input.pipeline import MASK, Arrays, EvaluationInput
 from podline.training.checks import BatchCheck, Fault
 from podline.training.culprits import MOST, Culprits, find_culprits
 from podline.training.divergence import Failure
 from podline.training.loop import Part
 from podline.training.metrics_log import AnnealingLine, PlateauLine, read_metrics
+from podline.training.objective import Objective
 from podline.training.plan import TRAINING_SPLIT
 
 if TYPE_CHECKING:
@@ -49,6 +51,36 @@ def explain(run: Run, failure: Failure) -> str:
     return _Search(run, failure, start).cause()
 
 
+def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
+    """Which examples of an evaluation have no finite loss, and where they lie; or that the weights are the cause.
+
+    Args:
+        run: whose state was evaluated.
+        objective: what was evaluated.
+        batches: of what.
+        reader: of the split that they are from.
+    """
+    check = BatchCheck(run.on_cpu(run.state.evaluated), objective)
+    wrong: list[int] = []
+    for number in range(batches.batches()):
+        arrays = batches.batch(number)
+        losses = check.losses({name: arrays[name] for name in objective.fields}, training=False)
+        places = np.flatnonzero(~np.isfinite(losses) & (arrays[MASK] > 0))
+        wrong += (places + number * len(losses)).tolist()
+    if len(wrong) > batches.count / 2:
+        return f"no single example is the cause: {len(wrong)} of {batches.count} have no finite loss; {_CALMER}"
+    ids = wrong if batches.ids is None else batches.ids[wrong].tolist()
+    named = "\n".join(_place_of(reader, one) for one in ids[:_NAMED])
+    count = f"{len(wrong)} of its {batches.count} examples"
+    return f"{count} have no finite loss; mend these records at the source, and convert again:\n{named}"
+
+
+def _place_of(reader: SplitReader, example: int) -> str:
+    file, record, offset = reader.locate(example)
+    split = "training" if reader.info.name == TRAINING_SPLIT else reader.info.name
+    return f"example {example} of the {split} split: record {record} of {file}, at byte {offset}"
+
+
 def _restored(run: Run, step: int) -> int | None:
     """Sets a run's state to the newest whole checkpoint that is not after a step; the step, or None."""
     for there in run.checkpoints.steps():
@@ -68,7 +100,7 @@ class _Search:
     def __init__(self, run: Run, failure: Failure, start: int) -> None:
         self._run, self._failure, self._start = run, failure, start
         self._input = run.batches()
-        self._earlier = BatchCheck(run.model_on_cpu(), run.objective)
+        self._earlier = BatchCheck(run.on_cpu(run.state.model), run.objective)
 
     def cause(self) -> str:
         """See :func:`explain`."""
@@ -90,7 +122,7 @@ class _Search:
     def _with_weights_of(self, step: int) -> str:
         """The cause with the weights just before a step that failed again."""
         ids, batch = self._batch(step)
-        check = BatchCheck(self._run.model_on_cpu(), self._run.objective)
+        check = BatchCheck(self._run.on_cpu(self._run.state.model), self._run.objective)
         fault = check.fault(batch)
         if fault is None:
             return self._exploded(check, ids, batch)
@@ -155,9 +187,8 @@ class _Search:
         return ("\n" if many else " ").join(lines)
 
     def _example(self, number: int, batch: Arrays, place: int) -> str:
-        file, record, offset = self._run.splits[TRAINING_SPLIT].locate(number)
         values = "".join(_field(name, column[place]) for name, column in batch.items())
-        return f"example {number} of the training split: record {record} of {file}, at byte {offset}{values}"
+        return f"{_place_of(self._run.training_reader, number)}{values}"
 
     def _batch(self, step: int) -> tuple[Ids, Arrays]:
         epoch, ids, arrays = self._input.read(step)

@@ -131,6 +131,7 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
         "shuffled-batches",
         "train-step",
         "first-step",
+        "diagnosis",
         "labels-bytes",
         "labels-time",
         "pixels-bytes",

@@ -72,11 +72,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def relabel(root: Path, *examples: int) -> None:
+def relabel(root: Path, *examples: int, split: str = "train") -> None:
     """Gives examples a label that the manifest does not count, in their shard."""
     folder = open_store(str(root)).path(dataset_folder("sample", FINGERPRINT))
     manifest = Manifest.model_validate_json((folder / MANIFEST).read_text())
-    reader = SplitReader(folder, manifest, "train")
+    reader = SplitReader(folder, manifest, split)
     for example in examples:
         file, _, offset = reader.locate(example)
         content = bytearray((folder / file).read_bytes())
@@ -186,3 +186,21 @@ def test_a_few_examples_that_hold_most_of_an_exploded_loss_are_named(root: Path,
     message = failing(root, explosion=ExplosionSettings(factor=2.0, stretches=1))
     assert f"the cause is {place_of(root, POISONED)}, label 255" in message
     assert "% of the batch's loss is theirs" in message
+
+
+def test_an_example_that_cannot_be_evaluated_is_named(root: Path):
+    relabel(root, 17, split="test")
+    message = failing(root, duration=Duration(steps=2))
+    first, count, place = message.splitlines()
+    assert first == "the loss of the test split is nan after step 2"
+    assert count == "1 of its 40 examples have no finite loss; mend these records at the source, and convert again:"
+    assert place.startswith("example 17 of the test split: record 7 of sample-test.tfrecord-00001-of-00004, at byte ")
+
+
+def test_weights_that_cannot_be_evaluated_are_no_examples_fault(root: Path, monkeypatch):
+    def only_smoothed(labels, logits, smoothing=0.0):
+        return cross_entropy(labels, logits, smoothing) / tf.cast(smoothing > 0, tf.float32)
+
+    monkeypatch.setattr(objective, "cross_entropy", only_smoothed)
+    message = failing(root, duration=Duration(steps=2))
+    assert "the loss of the test split is nan after step 2\nno single example is the cause" in message
