@@ -62,7 +62,7 @@ def rehearse(run: Run, step: int, batches: TrainingInput, steps: TrainingSteps, 
     require_memory(run.state.model, run.recipe.batch_size, available_memory())
     _look_at_examples(run, batches)
     before = run.state.snapshot()
-    with permanent(run):
+    with permanent(run), batches.explained():
         first = steps.advance(1)
         for hook in hooks:
             hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=step + 1, last=False))

@@ -18,10 +18,22 @@ from podline.training.metrics_log import StepsLine, read_events, read_metrics
 
 TRAIN = """
 import sys
+from podline.input.pipeline import TrainingInput
 from podline.progress import Reporter, json_lines
 from podline.stages import TrainSpec
 from podline.training.train import train
 
+read = TrainingInput.read
+
+
+def noted(self, step, *part):
+    epoch, ids, arrays = read(self, step, *part)
+    with open(sys.argv[2], "a") as file:
+        file.write(f"{step} {epoch} {ids.tolist()}\\n")
+    return epoch, ids, arrays
+
+
+TrainingInput.read = noted
 train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", json_lines(sys.stdout)))
 """
 KILLS = 4
@@ -32,7 +44,7 @@ def spec_of(root: Path) -> TrainSpec:
     recipe = Recipe(
         name="t",
         dataset="sample",
-        model=ModelSettings(kind="linear", dropout=0.2),
+        model=ModelSettings(kind="resnet", width=0.1, dropout=0.2),
         batch_size=4,
         duration=Duration(steps=400),
         augmentation=AugmentationSettings(flip=True),
@@ -46,13 +58,22 @@ def spec_of(root: Path) -> TrainSpec:
 
 
 def start(spec: TrainSpec) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", TRAIN, spec.model_dump_json()]
+    command = [sys.executable, "-c", TRAIN, spec.model_dump_json(), str(Path(spec.root).with_suffix(".ids"))]
     with log_of(spec).open("a") as log:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
 
 
 def log_of(spec: TrainSpec) -> Path:
     return Path(spec.root).with_suffix(".log")
+
+
+def ids_of(spec: TrainSpec) -> dict[int, str]:
+    """The ids of each step's batch; a step that was taken more than once had the same ones each time."""
+    lines = Path(spec.root).with_suffix(".ids").read_text().splitlines()
+    read = {(int(step), ids) for step, ids in (line.split(" ", 1) for line in lines if line.endswith("]"))}
+    steps = dict(read)
+    assert len(steps) == len(read)
+    return steps
 
 
 def kill_after(spec: TrainSpec, step: int, delay: float) -> None:
@@ -78,13 +99,15 @@ def finish(spec: TrainSpec) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_sigkill_at_random_moments_changes_nothing_in_the_end(tmp_path: Path):
-    unbroken = finish(spec_of(tmp_path / "unbroken"))
+    undisturbed = spec_of(tmp_path / "unbroken")
+    unbroken = finish(undisturbed)
     spec = spec_of(tmp_path / "killed")
     random = np.random.default_rng()
     for step in np.sort(random.integers(1, 350, KILLS)):
         kill_after(spec, int(step), float(random.uniform(0, 0.2)))
     killed = finish(spec)
     assert (killed / "model" / "weights.npz").read_bytes() == (unbroken / "model" / "weights.npz").read_bytes()
+    assert ids_of(spec) == ids_of(undisturbed)
     # Down to the bit, losses of every step, no gap and no repeat; only what a clock says may differ.
     clock = {"seconds", "time", "examples_per_second", "waiting"}
     lines = [read_metrics(folder / "metrics.jsonl") for folder in (unbroken, killed)]
