@@ -11,6 +11,7 @@ from podline.data.manifest import dataset_folder, read_manifest
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
+from podline.input.pipeline import TrainingInput
 from podline.preflight import PreflightSpec
 from podline.progress import silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
@@ -126,6 +127,16 @@ def test_a_loss_that_fails_does_so_before_the_training_with_its_cause(root, monk
 
     monkeypatch.setattr(Classification, "terms", wrong)
     with pytest.raises(SettingsError, match=r"of t-[0-9a-f]{12} fails: KeyError: 'depth'"):
+        preflight(spec_of(root), silent())
+
+
+def test_an_input_that_fails_does_so_before_the_training_with_its_cause(root, monkeypatch):
+    def torn(self, ids):
+        del self, ids
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(TrainingInput, "_gather", torn)
+    with pytest.raises(StoreError, match="the disk is gone"):
         preflight(spec_of(root), silent())
 
 
