@@ -51,7 +51,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "tpu": Entry("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
     },
     "To try things out": {
-        "sample": Entry("podline.commands.sample:sample", "Draws a data set in CIFAR-10's layout, in seconds."),
+        "sample": Entry("podline.commands.sample:sample", "Draws a data set, CIFAR-10's layout or COCO's."),
         "benchmark": Entry("podline.commands.benchmark:benchmark", "Our way beside the plain way, measured here."),
     },
 }

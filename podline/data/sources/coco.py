@@ -222,8 +222,8 @@ def _find(place: Path) -> list[_Found]:
     holds = f"holds {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
     raise SourceError(
         f"{place} {holds} vs annotations/person_keypoints_train2017.json (or annotations_trainval2017.zip) and "
-        "train2017/ (or train2017.zip) of COCO, or the same of val or 2014; `podline sample --dataset coco DIR` draws "
-        "some"
+        "train2017/ (or train2017.zip) of COCO, or the same of val or 2014; "
+        "`podline sample --dataset coco_sample DIR` draws some"
     )
 
 
