@@ -35,6 +35,7 @@ from podline.settings import STAGE_MARK
 from podline.stacks import STACKS_SIGNAL
 from podline.stages import Result, Stage
 from podline.storage import Store, explained, open_store
+from podline.tpu.tensorflow_errors import explain
 
 # What is left to save, once the parent is gone; its next start is not kept waiting for longer.
 ORPHAN_GRACE = 2.0
@@ -84,7 +85,7 @@ def _work(order: Order, listener: Listener) -> int:
         return error.exit_code
     except Exception as error:
         traceback.print_exc()
-        known = _disk_is_full(order, error)
+        known = _disk_is_full(order, error) or _of_tensorflow(order, error)
         document = known.to_json() if known else {"type": type(error).__name__, "message": str(error)}
         listener({"event": "error", "stage": order.stage, "error": document})
         return known.exit_code if known else 1
@@ -171,6 +172,11 @@ def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
         return None
     where = error.filename or order.spec.get("root")
     return StoreError(f"cannot write {where}: no space left on the device; free some, or choose another --root")
+
+
+def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
+    """What TensorFlow means, in a stage that runs a model; None for what is not TensorFlow's to say."""
+    return explain(type(error).__name__, str(error)) if "strategy" in order.spec else None
 
 
 def _end_orphan(mark: str, orphaned: threading.Event) -> None:

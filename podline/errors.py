@@ -82,10 +82,14 @@ class TpuSetupError(PermanentError):
 
 
 class TransientError(PodlineError):
-    """Trying again, after a delay, may well help. ``retry_delays`` are seconds before the first, second, … retry."""
+    """Trying again, after a delay, may well help.
+
+    ``retry_delays`` are seconds before the first, second, … retry of those that count against the same ``budget``.
+    """
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h
     retry_delays: ClassVar[tuple[float, ...]] = (60.0, 300.0, 900.0)
+    budget: ClassVar[str] = "failures"
 
 
 class ChildKilledError(TransientError):
@@ -115,6 +119,7 @@ class PreemptedError(TransientError):
 
     exit_code = 143  # 128 + SIGTERM
     retry_delays = (5.0, 60.0, 300.0)
+    budget = "preemptions"
 
 
 class TpuApiError(TransientError):
@@ -137,6 +142,7 @@ class TpuGoneError(TransientError):
     """A TPU that was preempted or taken away; counted apart from failures, since nothing is wrong."""
 
     retry_delays = (30.0, 60.0, 120.0, 300.0, 600.0)
+    budget = "preemptions"
 
 
 class TpuCapacityError(TransientError):
@@ -149,6 +155,7 @@ class UnexplainedError(TransientError):
     """A failure of TensorFlow that no table knows: tried once more, in case it was chance, and then no more."""
 
     retry_delays = (60.0,)
+    budget = "unexplained"
 
 
 def is_transient(error: BaseException | None) -> bool:

@@ -53,10 +53,30 @@ _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
 
 
+class Ending:
+    """By which another thread ends a stage that is running; the first to ask is heard."""
+
+    def __init__(self) -> None:
+        self.error: PodlineError | None = None
+        self.at_once = False
+
+    def ask(self, error: PodlineError, *, at_once: bool) -> None:
+        """Ends the stage, which then raises the error.
+
+        Args:
+            error: why.
+            at_once: by SIGKILL, without the grace in which it would save its work.
+        """
+        if self.error is None:
+            self.at_once = at_once
+            self.error = error
+
+
 def run_stage(
     spec: Spec,
     listener: Listener,
     *,
+    ending: Ending | None = None,
     timeout: float | None = None,
     silence: float | None = None,
     hang_factor: float = DEFAULT_HANG_FACTOR,
@@ -71,6 +91,7 @@ def run_stage(
     Args:
         spec: what the stage is given.
         listener: gets the stage's events, from ``start`` to ``result`` or ``error``.
+        ending: may end it before its time.
         timeout: seconds that the stage may take.
         silence: seconds that it may go without an event.
         hang_factor: a stage that told its pace may go without an event for so many times as long …
@@ -91,7 +112,7 @@ def run_stage(
     try:
         result = stage.find(spec, Reporter(stage.name, listener))
         if result is None:
-            limits = _Limits(timeout, silence, hang_factor, hang_floor, grace)
+            limits = _Limits(timeout, silence, hang_factor, hang_floor, grace, ending)
             result = _run_in_child(stage, spec, listener, limits)
     except PodlineError as error:
         listener({"event": "error", "stage": stage.name, "error": error.to_json()})
@@ -109,6 +130,7 @@ class _Limits:
     hang_factor: float = DEFAULT_HANG_FACTOR
     hang_floor: float = DEFAULT_HANG_FLOOR
     grace: float = DEFAULT_GRACE
+    ending: Ending | None = None
 
     def quiet(self, pace: float | None) -> tuple[float, str]:
         """How long a child may say nothing, if its next event is due in ``pace``; and why, in words."""
@@ -138,7 +160,7 @@ class _Child:
     def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
         self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
         self._log_start = log.stat().st_size
-        self._said_its_last = self._hung = False
+        self._said_its_last = self._hung = self._doomed = False
 
     def events(self, limits: _Limits) -> Iterator[Event]:
         """The child's events as they come, until it has ended and all are read."""
@@ -163,6 +185,9 @@ class _Child:
                     return
                 if block == b"":  # closed, but not gone yet: nothing more to hear
                     time.sleep(_POLL)
+                if limits.ending is not None and limits.ending.error is not None:
+                    self._doomed = limits.ending.at_once
+                    raise limits.ending.error
                 now = time.monotonic()
                 if limits.timeout is not None and now - started > limits.timeout:
                     raise StageTimeoutError(
@@ -218,6 +243,8 @@ class _Child:
 
     def end(self, listener: Listener, grace: float) -> None:
         """Waits for a child that said its last; asks any other one to end, and passes on what it logs meanwhile."""
+        if self._doomed:
+            return
         seconds = _EXIT_SECONDS
         if not self._said_its_last:
             seconds = min(grace, _HUNG_GRACE) if self._hung else grace

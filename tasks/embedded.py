@@ -82,6 +82,8 @@ def run_flow(
             module, _, name = entry_point.partition(":")
             flow = getattr(importlib.import_module(module), name)
             server.wait(machine.server_timeout)
+            if machine.tpu is not None:
+                _make_limit()
             listener({"event": "result", "stage": _STAGE, "result": {"seconds": time.monotonic() - started}})
             try:
                 return flow(parameters)
@@ -89,6 +91,12 @@ def run_flow(
                 _deliver()
     finally:
         server.stop()
+
+
+def _make_limit() -> None:
+    from tasks.tpu_use import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
+
+    make_limit()
 
 
 def _deliver() -> None:

@@ -12,23 +12,22 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from prefect import Task
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.runtime import task_run
 
 from podline import settings
 from podline.data.fingerprint import fingerprint, source_of
-from podline.errors import TransientError
 from podline.progress import Reporter
+from podline.running import perform, tpu_of
 from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, stage_of
 from podline.storage import open_store
-from podline.supervisor import run_stage
+from tasks import tpu_use
 from tasks.listening import terminal
+from tasks.retries import RETRIES, counted
 from tasks.run_log import everyone
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
 
-# A task is tried again as often as its error has delays, but not more often than this.
-RETRIES = 5
 _JITTER = 0.3
 
 
@@ -55,7 +54,6 @@ class StageTask(Generic[S, R]):
             result_serializer="json",
             retries=RETRIES,
             retry_jitter_factor=_JITTER,
-            retry_condition_fn=try_again,
         )
         object.__setattr__(self, "task", made)
 
@@ -73,6 +71,7 @@ class StageTask(Generic[S, R]):
             cache_key_fn=lambda _context, _inputs: key,
             refresh_cache=found is None,
             result_storage=result_folder(spec),
+            retry_condition_fn=counted(),
         )(spec)
         if found is None:
             return self.stage.result.model_validate(answer)
@@ -82,30 +81,15 @@ class StageTask(Generic[S, R]):
 
 def run_in_child(spec: Spec) -> dict[str, Any]:
     """The body of every stage's task; returns the result as JSON."""
-    limits, name = settings.load(), stage_of(spec).name
-    result = run_stage(
-        spec,
-        everyone(name),
-        timeout=limits.timeout(name),
-        silence=limits.silence,
-        hang_factor=limits.hang_factor,
-        hang_floor=limits.hang_floor,
-        grace=limits.grace,
-    )
-    return result.model_dump(mode="json")
-
-
-def try_again(failed: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Whether, and after which delays, a task is tried again: its error's class says both."""
-    error = state.data
-    if not isinstance(error, TransientError) or run.run_count > len(error.retry_delays):
-        return False
-    # Prefect reads the delays after it asked; the task is the copy that with_options made for this one call.
-    failed.retry_delay_seconds = delays = list(error.retry_delays)
-    cause, delay = str(error).splitlines()[0], delays[run.run_count - 1]
-    times = f"{run.run_count} of {len(delays)}"
-    Reporter(failed.name, terminal()).warn(f"{cause}; trying again in about {delay:g} s ({times})")
-    return True
+    machine, listener = settings.load(), everyone(stage_of(spec).name)
+    if tpu_of(spec, machine) is None:
+        return perform(spec, listener, machine).model_dump(mode="json")
+    with tpu_use.lease():
+        try:
+            attempt = task_run.run_count or 1
+            return perform(spec, listener, machine, attempt=attempt, clock=tpu_use.CLOCK).model_dump(mode="json")
+        finally:
+            tpu_use.publish_story(spec)
 
 
 def cache_key(stage: str, spec: Spec, found: Result | None) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +14,7 @@ from podline import digests
 from podline.data.fingerprint import fingerprint, source_cache
 from podline.data.manifest import MANIFEST, dataset_folder
 from podline.data.sources.opening import open_source
-from podline.errors import SanityError
+from podline.errors import PreemptedError, SanityError
 from podline.progress import Reporter
 from podline.stages import (
     CONVERT,
@@ -61,7 +65,13 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     reporter.progress(1, 1, "steps", {"loss": 0.5})
     changed = Path(spec.root, "next-weights")
     weights = changed.read_bytes() if changed.exists() else b"weights"
-    result = TrainResult(
+    result = _trained(spec, weights)
+    _leave(spec, result, {"weights": weights})
+    return result
+
+
+def _trained(spec: TrainSpec, weights: bytes) -> TrainResult:
+    return TrainResult(
         seconds=1.0,
         run=spec.run,
         folder=spec.folder,
@@ -74,8 +84,47 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         examples_per_second=1.0,
         waiting_for_input=0.0,
     )
-    _leave(spec, result, {"weights": weights})
+
+
+STEPS = 12
+
+
+def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
+    """Its weights are the steps that were taken, in order; every fourth is a checkpoint, and so is the last at SIGTERM.
+
+    A file ``at-6`` in the root has it do once, at step 6, what the file says: ``hang``, ``die``, or raise an error.
+    """
+    _note_run(spec, "train")
+    store, checkpoint = open_store(spec.root), f"{spec.folder}/checkpoint"
+    steps = json.loads(store.read_bytes(checkpoint)) if store.exists(checkpoint) else []
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+    reporter.pace(0.3)
+    while len(steps) < STEPS:
+        _act_at(spec, len(steps))
+        steps.append(len(steps))
+        time.sleep(0.3)
+        if asked or len(steps) % 4 == 0:
+            store.publish_json(checkpoint, steps, replace=True)
+        if asked:
+            raise PreemptedError(f"asked to end at step {len(steps)}")
+        reporter.progress(len(steps), STEPS, "steps")
+    result = _trained(spec, json.dumps(steps).encode())
+    _leave(spec, result, {"weights": json.dumps(steps).encode()})
     return result
+
+
+def _act_at(spec: TrainSpec, step: int) -> None:
+    wanted = Path(spec.root, f"at-{step}")
+    if not wanted.exists():
+        return
+    act = wanted.read_text()
+    wanted.unlink()
+    if act == "hang":
+        signal.pause()
+    if act == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise type(act, (Exception,), {})("Received a label value of 10 which is outside the valid range of [0, 10)")
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:

@@ -31,10 +31,10 @@ from podline.preflight import PREFLIGHT, PreflightSpec
 from podline.progress import Listener, Reporter
 from podline.recipes.choices import Choices
 from podline.recipes.settings import POSES, DatasetName, Recipe
+from podline.running import perform
 from podline.settings import Settings
 from podline.stages import Spec, Stage
 from podline.storage import Store, open_store
-from podline.supervisor import run_stage
 
 S = TypeVar("S", bound=Spec)
 
@@ -98,19 +98,6 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
         return click.command(stage.name, cls=pages.Command, help=make_spec.__doc__)(decorated)
 
     return decorate
-
-
-def perform(spec: Spec, listener: Listener, settings: Settings) -> Any:
-    """Runs a stage under the settings' limits."""
-    return run_stage(
-        spec,
-        listener,
-        timeout=settings.timeout(stages.stage_of(spec).name),
-        silence=settings.silence,
-        hang_factor=settings.hang_factor,
-        hang_floor=settings.hang_floor,
-        grace=settings.grace,
-    )
 
 
 def _read_spec(stage: Stage[S, Any], file: Any) -> S:

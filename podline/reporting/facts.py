@@ -20,6 +20,8 @@ from podline.models.counts import ModelDescription, describe
 from podline.recipes.settings import Recipe
 from podline.stages import Completion, ReportSpec, TrainResult, TrainSpec, completion_name
 from podline.storage import Store
+from podline.tpu.story import Entry
+from podline.tpu.story_file import read_story
 from podline.training.metrics_log import (
     EVENTS,
     METRICS,
@@ -60,6 +62,7 @@ class Facts:
         evaluations: evaluations during training, in order.
         findings: what was not right with the training, as it began and ended, in order.
         events: what happened to the run, in order.
+        tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
         versions: (name, version) of the machine that writes the report.
         mistakes: images of ``evaluation.mistakes``, uint8 (n, height, width, channels).
@@ -75,6 +78,7 @@ class Facts:
     evaluations: tuple[EvaluationLine, ...]
     findings: tuple[FindingLine, ...]
     events: tuple[EventLine, ...]
+    tpu: tuple[Entry, ...]
     stages: tuple[tuple[str, float], ...]
     versions: tuple[tuple[str, str], ...]
     mistakes: npt.NDArray[np.uint8]
@@ -104,6 +108,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
         findings=tuple(line for line in lines if isinstance(line, FindingLine)),
         events=tuple(read_events(store.path(f"{spec.folder}/{EVENTS}"))),
+        tpu=read_story(store, spec.folder),
         stages=tuple(_stage_seconds(store, spec)),
         versions=tuple(_versions()),
         mistakes=_mistakes(store, spec, manifest, evaluation),

@@ -71,6 +71,7 @@ def _content(facts: Facts) -> dict[str, Any]:
         "throughput": _throughput(facts),
         "findings": tables.findings(facts.findings, facts.events),
         "events": tables.events(facts.events),
+        "tpu": tables.tpu(facts.tpu),
         "versions": tables.versions(facts.versions),
         "command": facts.spec.command,
     }

@@ -14,6 +14,7 @@ from podline.evaluation.document import ClassFigures, Evaluation
 from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import figures
+from podline.tpu.story import Entry, Story
 from podline.training.metrics_log import EventLine, FindingLine
 
 # Pairs of classes that are listed as the most frequent confusions.
@@ -332,6 +333,11 @@ def events(lines: Iterable[EventLine]) -> Table:
     """What happened to the run, in order."""
     rows = [(figures.moment(line.time), figures.count(line.step), line.event, line.message) for line in lines]
     return Table(pd.DataFrame(rows, columns=["when", "step", "event", "what"]), words=4)
+
+
+def tpu(entries: Iterable[Entry]) -> Table:
+    """What happened to the TPU, and how long it took."""
+    return Table(pd.DataFrame(Story(entries).rows(), columns=["when", "event", "what", "took"]), words=4)
 
 
 def versions(pairs: Iterable[tuple[str, str]]) -> Table:

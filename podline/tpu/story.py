@@ -17,9 +17,10 @@ class Event(StrEnum):
     """What an entry tells of.
 
     ``REPLACE`` is a new node for one that was taken away, ``LEAVE`` the end of a use, ``HANG`` the end of one that hung
-    although the node said that it was healthy.
+    although the node said that it was healthy. ``BEGIN`` is the first attempt of a stage; budgets count from there.
     """
 
+    BEGIN = "begin"
     WAIT = "wait"
     RESTART = "restart"
     RECREATE = "recreate"
@@ -42,7 +43,7 @@ class Entry(Frozen):
 
 
 class Tried(Frozen):
-    """The repairs that a story tells of, whether they worked or not."""
+    """The repairs that a stage's attempts have behind them, whether they worked or not."""
 
     restarts: int = 0
     recreations: int = 0
@@ -92,8 +93,10 @@ class Story:
         return bool(telling) and telling[-1] is Event.HANG
 
     def tried(self) -> Tried:
-        """How many repairs were made."""
+        """How many repairs were made since the stage's first attempt."""
         events = [entry.event for entry in self._entries]
+        if Event.BEGIN in events:
+            events = events[len(events) - events[::-1].index(Event.BEGIN) :]
         return Tried(
             restarts=events.count(Event.RESTART),
             recreations=events.count(Event.RECREATE),

@@ -13,7 +13,8 @@ from small_stages import ACT, ActSpec
 
 from podline import errors
 from tasks.listening import heard_by
-from tasks.stage_task import RETRIES, StageTask
+from tasks.retries import RETRIES
+from tasks.stage_task import StageTask
 
 act = StageTask(ACT, "Acts.")
 TESTS = Path(__file__).parent.parent
@@ -64,7 +65,11 @@ def test_no_error_has_more_delays_than_a_task_has_retries() -> None:
     while classes:
         causes.append(classes.pop())
         classes += causes[-1].__subclasses__()
-    assert max(len(cause.retry_delays) for cause in causes) == RETRIES
+    budgets = {cause.budget: 0 for cause in causes}
+    for cause in causes:
+        budgets[cause.budget] = max(budgets[cause.budget], len(cause.retry_delays))
+    assert budgets == {"failures": 3, "preemptions": 5, "unexplained": 1}
+    assert sum(budgets.values()) == RETRIES
 
 
 @pytest.mark.parametrize(("name", "error"), [("bad source", errors.SourceError), ("bug", errors.PodlineError)])

@@ -1,0 +1,127 @@
+"""A stage under a machine's settings: in a child process and, where a model runs on a TPU, behind the gate and watched.
+
+The command line and the flow's tasks both run stages here, so that no way leads around the gate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+from podline.errors import PodlineError, SettingsError, TpuSetupError
+from podline.progress import Event, Listener, Reporter
+from podline.settings import Settings
+from podline.stages import Spec, stage_of
+from podline.storage import open_store
+from podline.supervisor import Ending, run_stage
+from podline.tpu.clock import Clock, SystemClock
+from podline.tpu.gate import admitted
+from podline.tpu.settings import TpuSettings
+from podline.tpu.story import Event as Happening
+from podline.tpu.story_file import KeptStory
+from podline.tpu.watch import Course, Verdict, Watch, watching
+
+# Between two looks at the clock, in real time; the API is asked as often as the settings say.
+_LOOK_SECONDS = 0.2
+_NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+def perform(spec: Spec, listener: Listener, machine: Settings, *, attempt: int = 1, clock: Clock | None = None) -> Any:
+    """A stage's result; see :func:`podline.supervisor.run_stage`.
+
+    Args:
+        spec: what the stage is given.
+        listener: gets the stage's events.
+        machine: the limits, and the TPU, if there is one.
+        attempt: 1 is the first; those that follow share its budgets of repairs.
+        clock: asked and slept on by all that is about the TPU; the machine's own unless given.
+
+    Raises:
+        PodlineError: what the stage raised, what the gate did, or why the watch ended the stage.
+    """
+    tpu, stage = tpu_of(spec, machine), stage_of(spec)
+    if tpu is None or stage.find(spec, Reporter(stage.name, listener)) is not None:
+        return _run(spec, listener, machine)
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock())
+
+
+def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
+    """The TPU that a stage needs to itself: the settings' one, for every stage that runs a model.
+
+    Raises:
+        TpuSetupError: the strategy asks for a TPU and the settings name none.
+        SettingsError: the strategy names another node than the settings.
+    """
+    strategy = getattr(spec, "strategy", None)
+    if strategy is None:
+        return None
+    kind, _, name = strategy.partition(":")
+    if kind == "tpu" and machine.tpu is None:
+        raise TpuSetupError(
+            f"strategy {strategy}: which node's health is to be looked at? set tpu.node, tpu.api.project and "
+            "tpu.api.zone; see docs/tpu.md"
+        )
+    if kind == "tpu" and machine.tpu and _NODE_NAME.fullmatch(name) and name not in ("local", machine.tpu.node):
+        raise SettingsError(f"strategy {strategy} vs tpu.node = {machine.tpu.node!r}: name the same node, or say tpu")
+    return machine.tpu
+
+
+def _run(spec: Spec, listener: Listener, machine: Settings, ending: Ending | None = None) -> Any:
+    return run_stage(
+        spec,
+        listener,
+        ending=ending,
+        timeout=machine.timeout(stage_of(spec).name),
+        silence=machine.silence,
+        hang_factor=machine.hang_factor,
+        hang_floor=machine.hang_floor,
+        grace=machine.grace,
+    )
+
+
+def _on_tpu(tpu: TpuSettings, spec: Any, listener: Listener, machine: Settings, attempt: int, clock: Clock) -> Any:
+    # Google's client takes half a second to import, for those alone who have a TPU.
+    from podline.tpu.client import CloudTpu  # noqa: PLC0415
+
+    reporter, ending, ear = Reporter(stage_of(spec).name, listener), Ending(), _Ear(listener, clock)
+    story = KeptStory(open_store(spec.root), spec.folder, reporter.log)
+    if attempt == 1:
+        story.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
+
+    def act(verdict: Verdict) -> None:
+        reporter.warn(f"{verdict.why}: {verdict.course}")
+        what = f"{reporter.stage}: {verdict.why}; it was ended ({verdict.course}), and the next attempt goes on"
+        ending.ask(verdict.error(what), at_once=verdict.course is Course.END_NOW)
+
+    with contextlib.ExitStack() as stack:
+        try:
+            api = stack.enter_context(CloudTpu(tpu.api, clock))
+            stack.enter_context(admitted(tpu, api, clock, story))
+        except PodlineError as error:
+            listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
+            raise
+        ear.hears()
+        with watching(Watch(tpu, api, clock, reporter.log), ear.silent_for, act, _LOOK_SECONDS):
+            return _run(spec, ear, machine, ending)
+
+
+class _Ear:
+    """A listener that knows, by the TPU's clock, how long there has been no progress."""
+
+    def __init__(self, listener: Listener, clock: Clock) -> None:
+        self._listener, self._clock = listener, clock
+        self._heard = clock.now()
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "progress":
+            self.hears()
+        self._listener(event)
+
+    def hears(self) -> None:
+        """The silence begins now."""
+        self._heard = self._clock.now()
+
+    def silent_for(self) -> float:
+        """Seconds since the last progress."""
+        return self._clock.now() - self._heard

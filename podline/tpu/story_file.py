@@ -1,0 +1,54 @@
+"""A story that outlives its process: a file in the run's folder, for the next attempt, the report, and people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from podline.errors import ArtifactError
+from podline.storage import Store
+from podline.tpu.story import Entry, Event, Story
+
+FILE = "tpu.json"
+
+
+def read_story(store: Store, folder: str) -> tuple[Entry, ...]:
+    """What a run's folder tells of its TPU; nothing for a run that needed none.
+
+    Raises:
+        ArtifactError: the file is damaged.
+    """
+    name = f"{folder}/{FILE}"
+    if not store.exists(name):
+        return ()
+    try:
+        return tuple(Entry.model_validate(entry) for entry in store.read_json(name))
+    except (ValueError, TypeError) as error:
+        raise ArtifactError(f"{store.path(name)} tells no story of a TPU ({error}); delete it") from error
+
+
+class KeptStory(Story):
+    """A story that is written down whenever something happens.
+
+    Args:
+        store: the store.
+        folder: the run's.
+        log: is told each new entry, in one line.
+    """
+
+    def __init__(self, store: Store, folder: str, log: Callable[[str], None]) -> None:
+        super().__init__(read_story(store, folder), log)
+        self._store, self._name = store, f"{folder}/{FILE}"
+
+    def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
+        """Adds an entry, logs it, and writes it down."""
+        super().tell(at, event, what, took, worked=worked)
+        self._write()
+
+    def waited(self, at: float, what: str, seconds: float) -> None:
+        """Waited: a new entry, or a longer last one; written down either way."""
+        super().waited(at, what, seconds)
+        self._write()
+
+    def _write(self) -> None:
+        document = [entry.model_dump(mode="json") for entry in self.entries]
+        self._store.publish_json(self._name, document, replace=True)
