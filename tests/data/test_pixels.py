@@ -55,3 +55,13 @@ def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
     parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise(edges)]
     shuffler.shuffle(parts)
     assert add_up(parts) == pixel_sums(images)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_large_images_are_summed_exactly_too(channels: int) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (2, 300, 320, channels), np.uint8)
+    images = np.repeat(images, 3, axis=1)
+    sums, wide = pixel_sums(images), images.astype(np.int64)
+    assert sums.count == 2 * 900 * 320
+    assert sums.sums == tuple(wide.sum(axis=(0, 1, 2)).tolist())
+    assert sums.squares == tuple((wide**2).sum(axis=(0, 1, 2)).tolist())
