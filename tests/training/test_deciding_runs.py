@@ -195,14 +195,14 @@ def test_a_checkpoint_whose_accepted_one_is_damaged_is_passed_over(annealed, tmp
 
 def test_an_evaluation_that_sigterm_broke_off_is_made_up_for_and_decided(annealed, tmp_path, monkeypatch):
     _, weights, folder = annealed
-    spec = spec_of(tmp_path, **ANNEALED)
+    spec = spec_of(tmp_path, **ANNEALED).model_copy(update={"preflight": False})  # whose evaluations would count
     score, calls = ScoringSteps.score, []
 
-    def interrupted(self, batches, news):
+    def interrupted(self, batches, count, news):
         calls.append(1)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
-        return score(self, batches, news)
+        return score(self, batches, count, news)
 
     monkeypatch.setattr(ScoringSteps, "score", interrupted)
     with pytest.raises(PreemptedError, match="at step 12 of 30"):
