@@ -5,6 +5,7 @@ Nothing here imports TensorFlow or Beam; the modules that measure do, in process
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ class Sizes(Frozen):
 
     Attributes:
         examples: CIFAR-sized images of the whole conversion job.
+        coco_images: COCO-sized JPEGs of the whole conversion job.
         shard_examples: in one shard; 32,000 are the default shard of 100 MB.
         pass_examples: in a pass of shuffled batches.
         batch_size: of these.
@@ -30,6 +32,7 @@ class Sizes(Frozen):
     """
 
     examples: int = 500_000
+    coco_images: int = 3_000
     shard_examples: int = 32_000
     pass_examples: int = 50_000
     batch_size: int = 1_024
@@ -42,6 +45,7 @@ class Sizes(Frozen):
 # Enough to see that everything works, too little for the figures to mean anything.
 QUICK = Sizes(
     examples=3_000,
+    coco_images=20,
     shard_examples=256,
     pass_examples=512,
     batch_size=64,
@@ -100,6 +104,22 @@ def _convert_job(sizes: Sizes, work: Path) -> list[Row]:
             note="peak resident memory of the same processes, libraries included",
         ),
     ]
+
+
+def _convert_coco(sizes: Sizes, work: Path) -> list[Row]:
+    source, cores = str(work / "coco"), os.cpu_count() or 1
+    measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
+    ours, other = _alternately(
+        lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours"), workers=cores),
+        lambda: measure(work, f"{_COCO}:decode_and_resize", source=source),
+        sizes.long_repetitions,
+    )
+    note = (
+        f"{sizes.coco_images:,} JPEGs of 640×480: the whole Beam job with {cores} workers, their start included; "
+        f"{cores} × what a bare decode-and-resize loop reaches on one core"
+    )
+    other = [seconds / cores for seconds in other]
+    return [rate_row("convert-coco", count=sizes.coco_images, ours=ours, other=other, unit="images/s", note=note)]
 
 
 def _shuffled_batches(sizes: Sizes, work: Path) -> list[Row]:
@@ -178,6 +198,7 @@ def _pixels(sizes: Sizes, work: Path) -> list[Row]:
 
 
 _CONVERSION = "podline.benchmark.conversion"
+_COCO = "podline.benchmark.coco"
 _TRAINING = "podline.benchmark.training"
 
 BENCHMARKS = {
@@ -185,6 +206,7 @@ BENCHMARKS = {
     for benchmark in (
         Benchmark("write-shard", "writing one shard against a loop of tf.train.Example", _write_shard),
         Benchmark("convert-job", "the whole Beam job against the plain loop, time and memory", _convert_job),
+        Benchmark("convert-coco", "COCO-sized JPEGs against cores × a bare decode-and-resize loop", _convert_coco),
         Benchmark(
             "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches
         ),

@@ -128,6 +128,7 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
         "write-shard",
         "convert-job",
         "convert-job-memory",
+        "convert-coco",
         "shuffled-batches",
         "train-step",
         "first-step",
