@@ -36,7 +36,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "preflight": Entry("podline.commands.stage:preflight", "A training rehearsed: what it will take, what fails."),
         "train": Entry("podline.commands.stage:train", "A recipe is trained; goes on from its last checkpoint."),
         "evaluate": Entry("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
-        "report": Entry("podline.commands.stage:report", "One HTML page about a run."),
+        "report": Entry("podline.commands.comparison:report", "One HTML page about a run, or about several."),
     },
     "To look before and after": {
         "show": Entry("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),

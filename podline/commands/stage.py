@@ -220,6 +220,10 @@ def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.
     Give the recipe and the options that `podline train` was given.
 
       podline report cifar10 --root podline-root
+
+    With --compare it is one page, and a PNG, about several runs, each by the name that `podline runs list` shows:
+
+      podline report --compare cifar10-0123456789ab cifar10-ba9876543210 --root podline-root
     """
     choices = Choices(**changes)
     spec = _evaluate_spec(request, fingerprint, choices)

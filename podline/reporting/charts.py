@@ -1,120 +1,23 @@
-"""The report's charts: drawn by matplotlib, handed out as SVG text that takes its colours and font from the page.
-
-matplotlib writes fixed colours. Here each role (ink, rule, accent …) is drawn in a colour of its own that occurs
-nowhere else, and is replaced by the page's CSS variable of that name: one drawing serves the light page, the dark one
-and paper. Text stays text, so it is sharp, small and can be searched.
-"""
+"""The report's charts, as SVG text; see :mod:`podline.reporting.drawing`."""
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence, Set
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from podline.evaluation.document import CalibrationBin, ClassFigures, Evaluation
 from podline.reporting import figures
+from podline.reporting.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
 from podline.stages import Metric
 from podline.training.metrics_log import EvaluationLine, StepsLine
 
-# Role → the colour that stands for it while matplotlib draws.
-_ROLES = {
-    "ink": "#010101",
-    "muted": "#020202",
-    "rule": "#030303",
-    "accent": "#040404",
-    "second": "#050505",
-    "paper": "#060606",
-}
-INK, MUTED, RULE, ACCENT, SECOND, PAPER = _ROLES.values()
-
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    # A class may be called anything, "$x$" included.
-    "text.parse_math": False,
-    "font.size": 9.5,
-    "axes.edgecolor": RULE,
-    "axes.labelcolor": MUTED,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.6,
-    "xtick.color": RULE,
-    "ytick.color": RULE,
-    "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED,
-    "text.color": INK,
-    "lines.linewidth": 1.6,
-    "lines.solid_capstyle": "round",
-    "legend.frameon": False,
-    "legend.fontsize": 9.5,
-}
 _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 # More classes than this are drawn as a picture without numbers: nobody reads 10,000 of them.
 MANY_CLASSES = 20
-
-
-class _Drawing:
-    """A figure that becomes SVG text when it is finished."""
-
-    def __init__(self, name: str, width: float, height: float) -> None:
-        self.name = name
-        self.figure = Figure(figsize=(width, height), layout="constrained")
-        self.figure.patch.set_alpha(0)
-        self.svg = ""
-
-    def axes(self, rows: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
-        """One column of axes that share what lies below them."""
-        grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)
-        for axes in grid[:, 0]:
-            axes.patch.set_alpha(0)
-        return list(grid[:, 0])
-
-
-@contextmanager
-def _drawing(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[_Drawing]:
-    """A drawing of a size in inches (72 units of the page each); ``alt`` is what a screen reader says."""
-    # The salt makes the ids within a chart the same every time and different from another chart's.
-    style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
-    with mpl.rc_context(style):
-        drawing = _Drawing(name, width, height)
-        yield drawing
-        buffer = io.StringIO()
-        drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    drawing.svg = _for_page(buffer.getvalue(), alt)
-
-
-def _for_page(svg: str, alt: str) -> str:
-    """Matplotlib's file as an element of the page: no prologue, the page's colours and font, a name for readers."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
-    for role, colour in _ROLES.items():
-        svg = svg.replace(colour, f"var(--{role})")
-    svg = re.sub(r" font-family: [^;\"]*;", "", svg)
-    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
-    # Artists are named line2d_1, axes_1, … in every chart, and an id must be unique in the page; what something refers
-    # to has a hash for an id.
-    svg = re.sub(r" id=\"[a-zA-Z.0-9]+_\d+\"", "", svg)
-    svg = svg.replace("xlink:href", "href")
-    width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]
-    opening = (
-        f'<svg class="chart" role="img" aria-label="{_escaped(alt)}" viewBox="0 0 {width} {height}" '
-        f'style="max-width: {1.5 * float(width):.0f}px">'
-    )
-    return opening + svg[svg.index(">") + 1 :].strip()
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
 def verdict(evaluation: Evaluation) -> str:
@@ -126,7 +29,7 @@ def verdict(evaluation: Evaluation) -> str:
         ("on seen examples", evaluation.seen.metrics["top1"], SECOND),
     ]
     alt = "; ".join(f"{name}: {figures.percent_within(metric)}" for name, metric, _ in rows)
-    with _drawing("verdict", f"Accuracy with 95 % intervals. {alt}.", height=1.45) as drawing:
+    with chart("verdict", f"Accuracy with 95 % intervals. {alt}.", height=1.45) as drawing:
         (axes,) = drawing.axes()
         for place, (_, metric, colour) in enumerate(rows):
             _interval(axes, metric, place, colour)
@@ -149,25 +52,27 @@ def verdict(evaluation: Evaluation) -> str:
     return drawing.svg
 
 
-def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine]) -> str:
-    """The loss in training and on the held-out split over the steps."""
+def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()) -> str:
+    """The loss in training and on what is held out over the steps; a cross marks the steps that were rejected."""
     last = f" Last training loss {steps[-1].loss:.3f}." if steps else ""
-    with _drawing("loss", f"Loss over training steps.{last}") as drawing:
+    with chart("loss", f"Loss over training steps.{last}") as drawing:
         (axes,) = drawing.axes()
         axes.plot([line.step for line in steps], [line.loss for line in steps], color=ACCENT, label="training")
-        _evaluations(axes, evaluations, [line.loss for line in evaluations])
+        _evaluations(axes, evaluations, [line.loss for line in evaluations], rejected)
         axes.set_ylim(bottom=0)
         _steps_axis(axes)
     return drawing.svg
 
 
-def accuracy(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine]) -> str:
-    """The accuracy on augmented training batches and on the held-out split over the steps."""
+def accuracy(
+    steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()
+) -> str:
+    """The accuracy on augmented training batches and on what is held out over the steps; crosses as in the loss."""
     last = f" Last accuracy on the held-out split {100 * evaluations[-1].accuracy:.1f} %." if evaluations else ""
-    with _drawing("accuracy", f"Accuracy over training steps.{last}") as drawing:
+    with chart("accuracy", f"Accuracy over training steps.{last}") as drawing:
         (axes,) = drawing.axes()
         axes.plot([line.step for line in steps], [line.accuracy for line in steps], color=ACCENT, label="training")
-        _evaluations(axes, evaluations, [line.accuracy for line in evaluations])
+        _evaluations(axes, evaluations, [line.accuracy for line in evaluations], rejected)
         _percent_axis(axes, "y")
         axes.set_ylim(0, 1.02)
         _steps_axis(axes)
@@ -177,7 +82,7 @@ def accuracy(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine]) 
 def learning_rate(steps: Sequence[StepsLine]) -> str:
     """The learning rate over the steps."""
     peak = max((line.learning_rate for line in steps), default=0.0)
-    with _drawing("learning-rate", f"Learning rate over training steps; its peak is {peak:.4g}.") as drawing:
+    with chart("learning-rate", f"Learning rate over training steps; its peak is {peak:.4g}.") as drawing:
         (axes,) = drawing.axes()
         axes.plot([line.step for line in steps], [line.learning_rate for line in steps], color=ACCENT)
         axes.set_ylim(bottom=0)
@@ -189,7 +94,7 @@ def throughput(steps: Sequence[StepsLine]) -> str:
     """Examples per second, and below it the share of the time that was spent waiting for input, over the steps."""
     typical = float(np.median([line.examples_per_second for line in steps])) if steps else 0.0
     alt = f"Examples per second over training steps (median {typical:,.0f}), and the share of time waiting for input."
-    with _drawing("throughput", alt) as drawing:
+    with chart("throughput", alt) as drawing:
         rates, waiting = drawing.axes(2, heights=(2, 1))
         at = [line.step for line in steps]
         rates.plot(at, [line.examples_per_second for line in steps], color=ACCENT)
@@ -214,7 +119,7 @@ def confusion(evaluation: Evaluation) -> str:
     label, prediction = np.unravel_index(np.argmax(mistakes), counts.shape)
     worst = f"Most frequent confusion: {names[label]} taken for {names[prediction]}, {mistakes.max()} times."
     alt = f"Confusion matrix of {classes} classes. {worst if mistakes.any() else 'No confusion at all.'}"
-    with _drawing("confusion", alt, height=4.6) as drawing:
+    with chart("confusion", alt, height=4.6) as drawing:
         (axes,) = drawing.axes()
         (_cells if classes <= MANY_CLASSES else _pixels)(axes, counts, shares)
         axes.set_xlim(-0.5, classes - 0.5)
@@ -238,7 +143,7 @@ def per_class(classes: Sequence[ClassFigures], overall: float) -> str:
         f"Accuracy of each class with 95 % intervals, from {ranked[-1].name} ({100 * ranked[-1].accuracy.value:.1f} %) "
         f"down to {ranked[0].name} ({100 * ranked[0].accuracy.value:.1f} %)."
     )
-    with _drawing("per-class", alt, height=0.75 + 0.26 * len(ranked)) as drawing:
+    with chart("per-class", alt, height=0.75 + 0.26 * len(ranked)) as drawing:
         (axes,) = drawing.axes()
         axes.axvline(overall, color=MUTED, **_DASHED)
         for place, figures in enumerate(ranked):
@@ -258,7 +163,7 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> str:
     """The reliability diagram: how often guesses of some confidence are right, and below it how many there are."""
     filled = [entry for entry in bins if entry.examples]
     alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
-    with _drawing("calibration", alt, height=3.9) as drawing:
+    with chart("calibration", alt, height=3.9) as drawing:
         reliability, histogram = drawing.axes(2, heights=(3, 1))
         reliability.plot([0, 1], [0, 1], color=MUTED, label="perfectly calibrated", **_DASHED)
         confidences = [entry.confidence for entry in filled]
@@ -305,12 +210,15 @@ def _percent_axis(axes: Axes, which: str, most: int = 6) -> None:
     axis.set_major_formatter(_PERCENT)
 
 
-def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[float]) -> None:
+def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[float], rejected: Set[int]) -> None:
     """The held-out split's curve and, where it is drawn, a legend that tells the two apart."""
     if lines:
         marker = "o" if len(lines) <= 40 else None
         at = [line.step for line in lines]
         axes.plot(at, values, color=SECOND, marker=marker, markersize=3.5, label=lines[-1].split)
+        crossed = [(line.step, value) for line, value in zip(lines, values, strict=True) if line.step in rejected]
+        if crossed:
+            axes.scatter(*zip(*crossed, strict=True), s=60, color=SECOND, marker="x", zorder=3, label="rejected")
         axes.legend(loc="best")
 
 
@@ -351,7 +259,7 @@ def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
 def stages(seconds: Sequence[tuple[str, float]]) -> str:
     """What each stage took, as bars."""
     alt = "Time of each stage: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
-    with _drawing("stages", alt, height=0.4 + 0.27 * len(seconds)) as drawing:
+    with chart("stages", alt, height=0.4 + 0.27 * len(seconds)) as drawing:
         (axes,) = drawing.axes()
         places = range(len(seconds))
         bars = axes.barh(places, [took for _, took in seconds], 0.55, color=ACCENT, linewidth=0)

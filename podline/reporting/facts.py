@@ -25,9 +25,11 @@ from podline.tpu.story_file import read_story
 from podline.training.metrics_log import (
     EVENTS,
     METRICS,
+    AnnealingLine,
     EvaluationLine,
     EventLine,
     FindingLine,
+    PlateauLine,
     StepsLine,
     read_events,
     read_metrics,
@@ -61,6 +63,7 @@ class Facts:
         steps: stretches of training steps, in order.
         evaluations: evaluations during training, in order.
         findings: what was not right with the training, as it began and ended, in order.
+        decisions: what was decided by these evaluations, in order.
         events: what happened to the run, in order.
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
@@ -77,11 +80,17 @@ class Facts:
     steps: tuple[StepsLine, ...]
     evaluations: tuple[EvaluationLine, ...]
     findings: tuple[FindingLine, ...]
+    decisions: tuple[PlateauLine | AnnealingLine, ...]
     events: tuple[EventLine, ...]
     tpu: tuple[Entry, ...]
     stages: tuple[tuple[str, float], ...]
     versions: tuple[tuple[str, str], ...]
     mistakes: npt.NDArray[np.uint8]
+
+    @property
+    def rejected(self) -> frozenset[int]:
+        """The steps whose state annealing went back from."""
+        return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
 
 
 def gather(store: Store, spec: ReportSpec) -> Facts:
@@ -107,6 +116,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
         steps=tuple(line for line in lines if isinstance(line, StepsLine)),
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
         findings=tuple(line for line in lines if isinstance(line, FindingLine)),
+        decisions=tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
         events=tuple(read_events(store.path(f"{spec.folder}/{EVENTS}"))),
         tpu=read_story(store, spec.folder),
         stages=tuple(_stage_seconds(store, spec)),

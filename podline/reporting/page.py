@@ -70,6 +70,7 @@ def _content(facts: Facts) -> dict[str, Any]:
         "together": figures.duration(sum(seconds for _, seconds in facts.stages)),
         "throughput": _throughput(facts),
         "findings": tables.findings(facts.findings, facts.events),
+        "decisions": tables.decisions(facts.decisions),
         "events": tables.events(facts.events),
         "tpu": tables.tpu(facts.tpu),
         "versions": tables.versions(facts.versions),
@@ -129,8 +130,8 @@ def _charts(facts: Facts) -> dict[str, Markup]:
     top1 = evaluation.trained.metrics["top1"].value
     drawn = {
         "verdict": charts.verdict(evaluation),
-        "loss": charts.loss(facts.steps, facts.evaluations),
-        "accuracy": charts.accuracy(facts.steps, facts.evaluations),
+        "loss": charts.loss(facts.steps, facts.evaluations, facts.rejected),
+        "accuracy": charts.accuracy(facts.steps, facts.evaluations, facts.rejected),
         "learning_rate": charts.learning_rate(facts.steps),
         "throughput": charts.throughput(facts.steps),
         "confusion": charts.confusion(evaluation),

@@ -15,7 +15,7 @@ from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import figures
 from podline.tpu.story import Entry, Story
-from podline.training.metrics_log import EventLine, FindingLine
+from podline.training.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
 
 # Pairs of classes that are listed as the most frequent confusions.
 _CONFUSIONS = 10
@@ -275,7 +275,17 @@ def layers(description: ModelDescription) -> Table:
 
 def recipe(settings: Recipe) -> Table:
     """Every setting of the recipe, nested ones by their path, but those that are not given."""
-    return _facts((name, text) for name, text in _flat("", settings.model_dump(mode="json")))
+    return _facts(flat(settings.model_dump(mode="json")).items())
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Every value of a document in words, nested ones by their path, but those that are not given."""
+    return dict(_flat("", settings))
+
+
+def by_run(names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
+    """What is told of several runs: a column for each run."""
+    return _figures({"": what, **dict(zip(names, texts, strict=True))} for what, texts in rows.items())
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -338,6 +348,25 @@ def events(lines: Iterable[EventLine]) -> Table:
 def tpu(entries: Iterable[Entry]) -> Table:
     """What happened to the TPU, and how long it took."""
     return Table(pd.DataFrame(Story(entries).rows(), columns=["when", "event", "what", "took"]), words=4)
+
+
+def decisions(lines: Iterable[PlateauLine | AnnealingLine]) -> Table:
+    """What was decided by the evaluations, in order."""
+    rows = [(figures.count(line.step), *_decided(line)) for line in lines]
+    return Table(pd.DataFrame(rows, columns=["step", "what", "looked at", "why", "decision"]), words=5)
+
+
+def _decided(line: PlateauLine | AnnealingLine) -> tuple[str, str, str, str]:
+    if isinstance(line, PlateauLine):
+        lowered = f"lowered to {figures.rounded(line.factor)} of the schedule’s" if line.lowered else "left as it is"
+        why = f"best {line.best:.4f}; {line.stalled} in a row without an improvement"
+        return "learning rate", f"{line.value:.4f}", "patience is at its end" if line.lowered else why, lowered
+    why = (
+        f"{line.rise:.4f} higher: probability {line.probability:.3f} at temperature {line.temperature:.2g}, "
+        f"draw {line.draw:.3f}"
+    )
+    decision = "accepted" if line.accepted else f"rejected: back to the state of step {line.state:,}"
+    return "state", f"{line.energy:.4f}", why if line.rise else "no higher than before", decision
 
 
 def versions(pairs: Iterable[tuple[str, str]]) -> Table:

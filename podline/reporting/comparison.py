@@ -1,0 +1,216 @@
+"""Several runs on one page: their curves in one chart, their figures and the settings in which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from podline import digests
+from podline.catalogue import Run
+from podline.errors import ArtifactError
+from podline.reporting import figures, tables
+from podline.reporting.drawing import chart, png
+from podline.stages import Metric, TrainSpec
+from podline.storage import Store
+from podline.training.metrics_log import (
+    METRICS,
+    AnnealingLine,
+    EvaluationLine,
+    MetricsLine,
+    PlateauLine,
+    StepsLine,
+    read_metrics,
+)
+
+HTML, PNG = "comparison.html", "comparison.png"
+# Seen on white and on black; the same run has the same one in every chart.
+_COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
+_WIDTH, _HEIGHT = 7.6, 7.2
+# A run whose name is followed by more than this many settings would be no label any more.
+_NAMED_SETTINGS = 2
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("podline", "reporting"),
+    autoescape=jinja2.select_autoescape(("html",)),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One of the runs.
+
+    Attributes:
+        name: of the run.
+        settings: all that its result depends on, as (path, text).
+        lines: its ``metrics.jsonl``.
+        metrics: the final evaluation's; empty if there is none yet.
+        seconds: what training took; None if it is not finished.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+    lines: Sequence[MetricsLine]
+    metrics: Mapping[str, Metric]
+    seconds: float | None
+
+    @property
+    def steps(self) -> list[StepsLine]:
+        """Its stretches of training steps."""
+        return [line for line in self.lines if isinstance(line, StepsLine)]
+
+    @property
+    def evaluations(self) -> list[EvaluationLine]:
+        """Its evaluations during training."""
+        return [line for line in self.lines if isinstance(line, EvaluationLine)]
+
+
+class Comparison(NamedTuple):
+    """Where the page and the picture are: names in the store."""
+
+    html: str
+    png: str
+
+
+def compare(store: Store, runs: Sequence[Run]) -> Comparison:
+    """Writes one page and one picture about several runs, under ``comparisons/``.
+
+    Raises:
+        StoreError: a run has no metrics, or the page cannot be written.
+        ArtifactError: a file of a run is damaged.
+    """
+    compared = [_gather(store, run) for run in runs]
+    folder = f"comparisons/{digests.of_json([run.name for run in compared])[:12]}"
+    store.publish_bytes(f"{folder}/{PNG}", png(lambda figure: _draw(figure, compared), _WIDTH, _HEIGHT), replace=True)
+    store.publish_bytes(f"{folder}/{HTML}", _page(compared).encode(), replace=True)
+    return Comparison(f"{folder}/{HTML}", f"{folder}/{PNG}")
+
+
+def _gather(store: Store, run: Run) -> Compared:
+    name = f"{run.folder}/spec.json"
+    try:
+        spec = TrainSpec.model_validate(store.read_json(name))
+    except ValueError as error:
+        raise ArtifactError(f"{store.path(name)} is not a training spec ({error}); train the run again") from error
+    evaluated, trained = run.stages.get("evaluate"), run.stages.get("train")
+    scores = evaluated.result["metrics"] if evaluated else {}
+    return Compared(
+        name=run.name,
+        settings=tables.flat(spec.recipe.model_dump(mode="json") | spec.model_dump(exclude={"root", "recipe"})),
+        lines=read_metrics(store.path(f"{run.folder}/{METRICS}")),
+        metrics={key: Metric.model_validate(score) for key, score in scores.items()},
+        seconds=trained.result["seconds"] if trained else None,
+    )
+
+
+def differing(runs: Sequence[Compared]) -> dict[str, list[str]]:
+    """The settings that are not the same in all runs: by path, each run's; a dash where a run has none."""
+    paths = dict.fromkeys(path for run in runs for path in run.settings)
+    rows = {path: [run.settings.get(path, "–") for run in runs] for path in paths}
+    return {path: values for path, values in rows.items() if len(set(values)) > 1}
+
+
+def labels(runs: Sequence[Compared]) -> list[str]:
+    """What the runs are called in the legend: the name, and if they are few the settings in which they differ."""
+    differences = differing(runs)
+    if not 0 < len(differences) <= _NAMED_SETTINGS:
+        return [run.name for run in runs]
+    return [
+        f"{run.name} ({', '.join(f'{path} {values[place]}' for path, values in differences.items())})"
+        for place, run in enumerate(runs)
+    ]
+
+
+def _page(runs: Sequence[Compared]) -> str:
+    names = [run.name for run in runs]
+    alt = "Training loss, error in evaluations and learning rate over epochs of " + ", ".join(names)
+    with chart("comparison", alt, _WIDTH, _HEIGHT) as drawing:
+        _draw(drawing.figure, runs)
+    return _TEMPLATES.get_template("comparison.html").render(
+        names=names,
+        chart=Markup(drawing.svg),  # noqa: S704 (our own drawing; its alt text is escaped)
+        results=tables.by_run(names, _results(runs)),
+        settings=tables.by_run(names, differing(runs)),
+        splits=sorted({line.split for run in runs for line in run.evaluations}),
+    )
+
+
+def _results(runs: Sequence[Compared]) -> dict[str, list[str]]:
+    """The figures: by what they are, each run's."""
+    rows = {
+        f"{words}, final": [figures.metric_text(name, run.metrics[name]) if run.metrics else "–" for run in runs]
+        for name, words in figures.METRIC_NAMES.items()
+        if any(name in run.metrics for run in runs)
+    }
+    rows["last evaluation in training"] = [_last_evaluation(run) for run in runs]
+    rows["steps"] = [figures.count(run.steps[-1].step) if run.steps else "0" for run in runs]
+    rows["epochs"] = [f"{run.steps[-1].epoch:.4g}" if run.steps else "0" for run in runs]
+    rows["training took"] = ["–" if run.seconds is None else figures.duration(run.seconds) for run in runs]
+    decided = [_decisions(run) for run in runs]
+    if any(decided):
+        rows["decisions"] = [text or "–" for text in decided]
+    return rows
+
+
+def _last_evaluation(run: Compared) -> str:
+    if not run.evaluations:
+        return "–"
+    last = run.evaluations[-1]
+    return f"{figures.percent(last.accuracy)}, loss {last.loss:.4f} ({last.split})"
+
+
+def _decisions(run: Compared) -> str:
+    states = [line for line in run.lines if isinstance(line, AnnealingLine)]
+    rejected = sum(not line.accepted for line in states)
+    lowered = sum(isinstance(line, PlateauLine) and line.lowered for line in run.lines)
+    texts = [f"{rejected} of {len(states)} states rejected"] if states else []
+    if any(isinstance(line, PlateauLine) for line in run.lines):
+        texts.append(f"rate lowered {lowered} times")
+    return ", ".join(texts)
+
+
+def _draw(figure: Figure, runs: Sequence[Compared]) -> None:
+    """Three charts over the epochs, one above the other, and a legend over all."""
+    loss, error, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
+    for place, (run, label) in enumerate(zip(runs, labels(runs), strict=True)):
+        colour = _COLOURS[place % len(_COLOURS)]
+        dashes = "-" if place < len(_COLOURS) else "--"
+        at = [line.epoch for line in run.steps]
+        loss.plot(at, [line.loss for line in run.steps], color=colour, linestyle=dashes, linewidth=1.1, label=label)
+        rate.plot(at, [line.learning_rate for line in run.steps], color=colour, linestyle=dashes)
+        _errors(error, run, colour, dashes)
+    loss.set_ylabel("training loss")
+    error.set_ylabel("error in evaluations")
+    rate.set_ylabel("learning rate")
+    rate.set_xlabel("epoch")
+    rate.set_ylim(bottom=0)
+    rate.set_xlim(left=0)
+    error.set_yscale("log")
+    error.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    error.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
+    error.yaxis.set_minor_formatter(NullFormatter())
+    for axes in (loss, error, rate):
+        axes.patch.set_alpha(0)
+    figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=1)
+
+
+def _errors(axes: Axes, run: Compared, colour: str, dashes: str) -> None:
+    """The share of wrong guesses in each evaluation; a cross marks a state that was rejected."""
+    lines = run.evaluations
+    # Half an example stands for none: a logarithm has no zero.
+    errors = {line.step: max(1 - line.accuracy, 0.5 / line.examples) for line in lines}
+    axes.plot([line.epoch for line in lines], list(errors.values()), color=colour, linestyle=dashes, marker="o", ms=3)
+    rejected = {line.step for line in run.lines if isinstance(line, AnnealingLine) and not line.accepted}
+    crossed = [line for line in lines if line.step in rejected]
+    if crossed:
+        at, heights = [line.epoch for line in crossed], [errors[line.step] for line in crossed]
+        axes.scatter(np.array(at), np.array(heights), s=60, color=colour, marker="x", linewidths=1.6, zorder=3)
