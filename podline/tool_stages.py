@@ -15,11 +15,14 @@ from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.recipes.settings import Recipe
 from podline.reporting.figures import percent, rate
-from podline.stages import STAGES, Result, Spec, Stage
+from podline.stages import STAGES, TRAINING_VERSION, Result, Spec, Stage
 from podline.strategies import StrategyName
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Part of a search's identity: raise it when another rate is read off the same curve.
+FINDER_VERSION = 1
 
 
 class RecipeSpec(Spec):
@@ -187,6 +190,8 @@ class LearningRateSpec(RecipeSpec):
     checkpoint_step: int = Field(default=0, ge=0, description="which of its checkpoints")
     checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
     strategy: StrategyName = "auto"
+    finder_version: int = FINDER_VERSION
+    training_version: int = TRAINING_VERSION
 
     beside_the_point = frozenset({"root", "strategy"})
 
