@@ -112,7 +112,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
     folder = store.path(spec.dataset_folder)
-    plan = plan_training(spec.recipe, manifest)
+    plan = plan_training(spec.recipe.at_first, manifest)
     source = TrainingInput(
         SplitReader(folder, manifest, TRAINING_SPLIT),
         manifest,

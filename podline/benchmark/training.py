@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from podline.data.epochs import Epochs
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
@@ -122,7 +123,7 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
 def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> TrainingSteps:
     strategy = prepared(recipe, "cpu")
     state = initial_state(recipe, manifest, strategy)
-    schedule = build_schedule(recipe.schedule, _MANY_STEPS, _MANY_STEPS, recipe.batch_size)
+    schedule = build_schedule(recipe.schedule, _MANY_STEPS, Epochs(_MANY_STEPS, 1))
     batches = _input(recipe, manifest, root, folder)
     return TrainingSteps(strategy, state, schedule, objective_of(recipe), batches, recipe.batch_size)
 

@@ -8,9 +8,12 @@ on every host, in every version, after every restart.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+
+from podline.data.epochs import Epochs
 
 UInt64 = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]
@@ -71,13 +74,21 @@ class TrainingOrder:
 
     Attributes:
         count: examples that are trained on.
-        batch_size: examples in a batch, over all replicas.
+        batch_size: examples in a batch of the first epoch, over all replicas.
         seed: the run's seed.
         ids: the examples' ids in their split, ascending, int64 (count,).
+        first_epoch: the number of the first epoch.
+        epochs: where epochs begin, and how large their batches are.
     """
 
     def __init__(
-        self, count: int, batch_size: int, seed: int, without: Ids | None = None, first_epoch: int = 0
+        self,
+        count: int,
+        batch_size: int,
+        seed: int,
+        without: Ids | None = None,
+        first_epoch: int = 0,
+        later_sizes: Sequence[tuple[int, int]] = (),
     ) -> None:
         """The order of a run.
 
@@ -87,29 +98,29 @@ class TrainingOrder:
             seed: the run's seed.
             without: ids that are not trained on.
             first_epoch: the number of the first epoch, for a run that goes on with the data of an earlier one.
+            later_sizes: (epoch from the run's beginning, batch size from then on), in order.
+
+        Raises:
+            ValueError: a batch is empty or larger than the epoch.
         """
         self.ids = np.arange(count) if without is None else np.delete(np.arange(count), without)
-        self.count, self.batch_size, self.seed = len(self.ids), batch_size, seed
-        if not 0 < batch_size <= self.count:
-            raise ValueError(
-                f"batch_size={batch_size} vs {self.count} examples: a batch needs from 1 to all of the examples"
-            )
-        self._first_epoch = first_epoch
+        self.count, self.batch_size, self.seed, self.first_epoch = len(self.ids), batch_size, seed, first_epoch
+        self.epochs = Epochs(self.count, batch_size, later_sizes)
         self._latest = (-1, np.empty(0, np.int64))
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole batches in an epoch."""
-        return self.count // self.batch_size
+        """Whole batches in the first epoch."""
+        return self.epochs.steps_per_epoch
 
     def batch(self, step: int) -> tuple[int, npt.NDArray[np.int64]]:
-        """The epoch of a global step (counted from 0) and the ids of its examples, shape (batch_size,).
+        """The epoch's number of a step (counted from 0) and the ids of its examples, shape (batch_size,).
 
         Threads may share an order: one that is still in the old epoch never sees the new one's permutation.
         """
-        epochs, place = divmod(step, self.steps_per_epoch)
-        epoch = self._first_epoch + epochs
+        place = self.epochs.place(step)
+        epoch = self.first_epoch + place.epoch
         latest = self._latest
         if latest[0] != epoch:
             self._latest = latest = (epoch, self.ids[permutation(self.seed, "order", epoch, self.count)])
-        return epoch, latest[1][place * self.batch_size : (place + 1) * self.batch_size]
+        return epoch, latest[1][place.batch * place.batch_size : (place.batch + 1) * place.batch_size]

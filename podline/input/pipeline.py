@@ -30,6 +30,7 @@ from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder
 from podline.input.augmentation import augment
 from podline.input.buffers import Buffers
+from podline.recipes.changes import Changes
 from podline.recipes.settings import AugmentationSettings
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -146,10 +147,12 @@ class TrainingInput(_Batches):
         fields: the fields that the model and the loss need; ``image`` is what is augmented.
         order: which examples make which batch.
         augmentation: what chance does to them.
+        later: how that changes by epoch, counted from the run's beginning.
     """
 
     order: TrainingOrder
     augmentation: AugmentationSettings
+    later: Changes[AugmentationSettings] | None = None
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
         """The epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
@@ -160,11 +163,14 @@ class TrainingInput(_Batches):
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """What chance makes of a batch; a hole is filled with the training split's mean colour."""
-        if not self._changes:
+        settings = self.augmentation
+        if self.later:
+            settings = self.later.value(settings, epoch - self.order.first_epoch)
+        if settings == AugmentationSettings():
             return arrays
         mean = self.manifest.split("train").mean
         fill = np.rint(mean).astype(np.uint8)
-        return arrays | {"image": augment(arrays["image"], ids, self.augmentation, self.order.seed, epoch, fill)}
+        return arrays | {"image": augment(arrays["image"], ids, settings, self.order.seed, epoch, fill)}
 
     def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
         """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field, or a replica's part of it."""
@@ -177,7 +183,7 @@ class TrainingInput(_Batches):
         parallel_calls: int | None = None,
         context: tf.distribute.InputContext = ALONE,
     ) -> tf.data.Dataset:
-        """Batches ``first`` to ``end - 1`` as dictionaries of host tensors of static shape.
+        """Batches ``first`` to ``end - 1``, all of one size, as dictionaries of host tensors of static shape.
 
         Args:
             first: the first batch.
@@ -202,13 +208,10 @@ class TrainingInput(_Batches):
         parallel_calls: int | None,
         context: tf.distribute.InputContext,
     ) -> tf.data.Dataset:
-        calls = parallel_calls or (_AUGMENTING_CALLS if self._changes else _GATHERING_CALLS)
-        spec = self._spec(self.order.batch_size // context.num_replicas_in_sync)
+        augments = self.later or self.augmentation != AugmentationSettings()
+        calls = parallel_calls or (_AUGMENTING_CALLS if augments else _GATHERING_CALLS)
+        spec = self._spec(self.order.epochs.place(first).batch_size // context.num_replicas_in_sync)
         return self._dataset(part, spec, first, end, calls, context)
-
-    @property
-    def _changes(self) -> bool:
-        return self.augmentation != AugmentationSettings()
 
 
 @dataclass(frozen=True)

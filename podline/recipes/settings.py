@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from podline.data.epochs import Epochs
 from podline.frozen import Frozen
+from podline.recipes.changes import Changes
 
 DatasetName = Literal["cifar10", "cifar100", "mnist", "sample", "coco", "coco_sample"]
 POSES: frozenset[DatasetName] = frozenset({"coco", "coco_sample"})
@@ -28,14 +30,14 @@ class Duration(Frozen):
             raise ValueError(f"give exactly one of {', '.join(type(self).model_fields)}; given: {given or 'none'}")
         return self
 
-    def in_steps(self, steps_per_epoch: int, batch_size: int) -> int:
+    def in_steps(self, epochs: Epochs) -> int:
         """This duration in steps; a part of a step is left out, but a duration above zero has at least one."""
         if self.steps is not None:
             return self.steps
         if self.epochs is not None:
-            return max(round(self.epochs * steps_per_epoch), 1 if self.epochs else 0)
+            return max(round(epochs.step_at(self.epochs)), 1 if self.epochs else 0)
         examples = self.examples or 0
-        return max(examples // batch_size, 1 if examples else 0)
+        return max(epochs.steps_of(examples), 1 if examples else 0)
 
 
 class Part(Duration):
@@ -46,11 +48,11 @@ class Part(Duration):
 
     share: float | None = Field(default=None, ge=0, lt=1)
 
-    def of(self, total_steps: int, steps_per_epoch: int, batch_size: int) -> int:
+    def of(self, total_steps: int, epochs: Epochs) -> int:
         """This part of a training of ``total_steps``, in steps."""
         if self.share is not None:
             return round(self.share * total_steps)
-        return self.in_steps(steps_per_epoch, batch_size)
+        return self.in_steps(epochs)
 
 
 class ModelSettings(Frozen):
@@ -189,6 +191,32 @@ class AugmentationSettings(Frozen):
     cutout: int = Field(default=0, ge=0, le=256)
 
 
+class ByEpochSettings(Frozen):
+    """What changes by epoch; None stays what the recipe says.
+
+    Epochs are counted from the beginning of the run. A batch of another size, or other layers that train, are another
+    graph, which takes some seconds to make.
+
+    Attributes:
+        learning_rate: the peak of the schedule, in ``steps`` or ``linear``.
+        batch_size: examples in a step, in ``steps``.
+        augmentation: all of it, in ``steps`` or, each of its numbers, ``linear``; constant within an epoch.
+        trainable_layers: which layers train, in ``steps``.
+    """
+
+    learning_rate: Changes[Annotated[float, Field(gt=0)]] | None = None
+    batch_size: Changes[Annotated[int, Field(ge=1)]] | None = None
+    augmentation: Changes[AugmentationSettings] | None = None
+    trainable_layers: Changes[tuple[str, ...]] | None = None
+
+    @model_validator(mode="after")
+    def _some_change_in_steps(self) -> ByEpochSettings:
+        for name, changes in (("batch_size", self.batch_size), ("trainable_layers", self.trainable_layers)):
+            if changes and changes.between != "steps":
+                raise ValueError(f"{name} changes in steps; give between=steps")
+        return self
+
+
 class Recipe(Frozen):
     """Everything that a training run's result depends on, but the data.
 
@@ -198,6 +226,9 @@ class Recipe(Frozen):
         batch_size: examples in a step, over all replicas.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.
+        trainable_layers: the layers whose names start with one of these train, and the others stay as they are, the
+            moving statistics of batch norm included; an empty beginning fits all.
+        by_epoch: what of this changes by epoch; None is nothing.
         ema_decay: average of weights per step that evaluation uses; 0 is off.
         validation_share: this share of the training split is held out, never trained on and evaluated during training;
             0 is none, and then the test split is. What decides by an evaluation needs one.
@@ -223,6 +254,8 @@ class Recipe(Frozen):
     annealing: AnnealingSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     augmentation: AugmentationSettings = AugmentationSettings()
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    trainable_layers: tuple[str, ...] = Field(default=("",), exclude_if=lambda value: value == ("",))
+    by_epoch: ByEpochSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
     validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
     evaluate_every: Duration | None = Duration(epochs=1)
@@ -244,6 +277,22 @@ class Recipe(Frozen):
                 "never by the test split; give validation_share=0.1"
             )
         return self
+
+    @property
+    def at_first(self) -> Recipe:
+        """The recipe as it is in the first epoch, and stays."""
+        return self.model_copy(update={"by_epoch": None})
+
+    @property
+    def changing(self) -> ByEpochSettings:
+        """What changes by epoch, be it nothing."""
+        return self.by_epoch or ByEpochSettings()
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Every batch size that there is, the first one first."""
+        later = self.changing.batch_size
+        return (self.batch_size, *(size for _, size in (later.at if later else ())))
 
     @property
     def decides_by(self) -> str:

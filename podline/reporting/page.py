@@ -117,9 +117,10 @@ def _tiles(facts: Facts) -> list[tuple[str, str]]:
 
 def _throughput(facts: Facts) -> str:
     training = facts.training
+    sizes = ", then ".join(figures.count(size) for size in facts.recipe.batch_sizes)
     speed, waiting = figures.rate(training.examples_per_second), figures.percent(training.waiting_for_input)
     return (
-        f"{figures.count(training.steps)} steps of {figures.count(facts.recipe.batch_size)} examples, "
+        f"{figures.count(training.steps)} steps of {sizes} examples, "
         f"{training.epochs:.4g} epochs, on {training.devices}: {speed} examples/s; "
         f"{waiting} of the time went by waiting for input."
     )

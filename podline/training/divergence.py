@@ -109,10 +109,10 @@ class StopOnDivergence(Hook):
 
     def _message(self, failure: Failure) -> str:
         order, step = self._order, failure.step
-        epoch, ids = order.batch(step)
+        place, (epoch, ids) = order.epochs.place(step), order.batch(step)
         norms = ", ".join(f"{norm:.3g}" for norm in self._norms) or "there were none"
         return (
-            f"{failure.what} at step {step + 1}: batch {step % order.steps_per_epoch + 1} of {order.steps_per_epoch} "
+            f"{failure.what} at step {step + 1}: batch {place.batch + 1} of {place.batches} "
             f"in epoch {epoch + 1}, {len(ids)} examples\n{self._explain(failure)}\n"
             f"norms of the gradient before it: {norms}"
         )

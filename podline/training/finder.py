@@ -155,7 +155,7 @@ def _losses(
     reporter: Reporter,
 ) -> list[float]:
     """The loss of each step, until they explode."""
-    recipe, first = spec.recipe, rising.first
+    recipe, first = spec.recipe.at_first, rising.first
     plan, objective = plan_training(recipe, manifest), objective_of(recipe)
     reader = SplitReader(store.path(spec.dataset_folder), manifest, TRAINING_SPLIT)
     batches = TrainingInput(reader, manifest, objective.fields, order=plan.order, augmentation=recipe.augmentation)

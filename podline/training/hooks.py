@@ -6,6 +6,7 @@ that is no number leaves no trace, and a checkpoint of a step is written when al
 
 from __future__ import annotations
 
+import bisect
 import time
 from collections.abc import Callable, Sequence
 
@@ -77,8 +78,8 @@ class WriteMetrics(Hook):
         self._write, self._plan, self._every, self._clock, self._factor = write, plan, every, clock, factor
 
     def next_stop(self, step: int) -> int:
-        """Every ``summary_steps``."""
-        return next_multiple(step, self._every)
+        """Every ``summary_steps``, and where a phase ends: a line is about batches of one size."""
+        return min(next_multiple(step, self._every), self._plan.phase(step).end)
 
     def after(self, stretch: Stretch) -> None:
         """Writes the line."""
@@ -89,7 +90,8 @@ class WriteMetrics(Hook):
         self._line(stretch).model_dump_json()
 
     def _line(self, stretch: Stretch) -> StepsLine:
-        losses, examples = stretch.series["loss"], stretch.steps * self._plan.order.batch_size
+        losses, phase = stretch.series["loss"], self._plan.phase(stretch.first)
+        examples = stretch.steps * phase.batch_size
         return StepsLine(
             step=stretch.step,
             epoch=self._plan.epoch(stretch.step),
@@ -136,11 +138,11 @@ class Evaluate(Hook):
         """
         self._evaluate, self._write, self._rehearse, self._decide = evaluate, write, rehearse, decide
         self.rehearsed = 0.0
-        self._every, self._total = plan.evaluation_steps, plan.total_steps
+        self._due = plan.evaluations
 
     def next_stop(self, step: int) -> int:
-        """Every ``evaluate_every``, if there is one."""
-        return next_multiple(step, self._every) if self._every else super().next_stop(step)
+        """The next evaluation of the plan."""
+        return self._due[bisect.bisect_right(self._due, step)]
 
     def after(self, stretch: Stretch) -> None:
         """Evaluates, if it is time to."""
@@ -148,8 +150,7 @@ class Evaluate(Hook):
 
     def at(self, step: int) -> None:
         """The same for a run that goes on at a step at which its evaluation was broken off."""
-        due = step > 0 and (step == self._total or (self._every and step % self._every == 0))
-        line = self._evaluate(step) if due else None
+        line = self._evaluate(step) if step in self._due else None
         if line is not None:
             self._write(line)
             for decide in self._decide:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.epochs import Epochs
 from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder, held_out
 from podline.errors import ArtifactError, SettingsError
 from podline.input.augmentation import augment
-from podline.recipes.settings import Recipe
+from podline.recipes.settings import Duration, Recipe
 from podline.training.schedules import Schedule, build_schedule
 
 TRAINING_SPLIT = "train"
 EVALUATION_SPLIT = "test"
 # What is held out of the training split; it is no split of the data set.
 VALIDATION = "validation"
+
+
+class Phase(NamedTuple):
+    """Steps in which nothing changes that makes another graph.
+
+    Attributes:
+        first: the first step, from 0.
+        end: the step after the last.
+        batch_size: examples in a step, over all replicas.
+        trainable_layers: beginnings of the names of the layers that train.
+    """
+
+    first: int
+    end: int
+    batch_size: int
+    trainable_layers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -27,21 +46,27 @@ class Plan:
     Attributes:
         order: which examples make which batch.
         total_steps: the length of the run.
-        evaluation_steps: there is an evaluation every so many steps; None is only at the end.
+        evaluations: the steps after which there is an evaluation, in order; the last is the end.
         schedule: the learning rate.
         validation: ids of the training split that are evaluated and not trained on, int64 (n,); if there are none, the
             test split is evaluated.
+        phases: all of the run, in order.
     """
 
     order: TrainingOrder
     total_steps: int
-    evaluation_steps: int | None
+    evaluations: tuple[int, ...]
     schedule: Schedule
     validation: npt.NDArray[np.int64]
+    phases: tuple[Phase, ...]
 
     def epoch(self, step: int) -> float:
         """Passes over the data after so many steps."""
-        return step / self.order.steps_per_epoch
+        return self.order.epochs.epoch_at(step)
+
+    def phase(self, step: int) -> Phase:
+        """The phase of a step, counted from 0."""
+        return next(phase for phase in self.phases if phase.first <= step < phase.end)
 
 
 def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> Plan:
@@ -66,28 +91,78 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             f"{manifest.dataset}: that is not one example; give a larger share"
         )
     left = examples - len(validation)
-    if recipe.batch_size > left:
+    if max(recipe.batch_sizes) > left:
         without = f" ({len(validation)} are held out for validation)" if len(validation) else ""
         raise SettingsError(
-            f"batch_size={recipe.batch_size} vs {left} examples in the training split of {manifest.dataset}{without}: "
-            "a batch cannot be larger than the split; choose a smaller batch_size"
+            f"batch_size={max(recipe.batch_sizes)} vs {left} examples in the training split of "
+            f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
         )
-    # What augmentation cannot do with images of this shape it says at the first of them, which this one stands for.
-    blank = np.zeros((1, *manifest.image_shape), np.uint8)
-    augment(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
-    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch)
-    total = recipe.duration.in_steps(order.steps_per_epoch, recipe.batch_size)
+    _require_room_for_augmentation(recipe, manifest)
+    changing = recipe.changing
+    sizes = changing.batch_size.at if changing.batch_size else ()
+    order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch, sizes)
+    total = recipe.duration.in_steps(order.epochs)
     if not total:
         raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
-    schedule = build_schedule(recipe.schedule, total, order.steps_per_epoch, recipe.batch_size)
-    every = recipe.evaluate_every
-    evaluation_steps = every.in_steps(order.steps_per_epoch, recipe.batch_size) if every else None
-    if recipe.decides_by and not evaluation_steps:
+    schedule = build_schedule(recipe.schedule, total, order.epochs, changing.learning_rate)
+    evaluations = _evaluations(recipe.evaluate_every, total, order.epochs)
+    if recipe.decides_by and not _happens(recipe.evaluate_every):
         raise SettingsError(
             f"{recipe.decides_by} vs evaluate_every of none: it decides by evaluations during training; "
             "give evaluate_every.epochs=1"
         )
-    return Plan(order, total, evaluation_steps or None, schedule, validation)
+    return Plan(order, total, evaluations, schedule, validation, _phases(recipe, total, order.epochs))
+
+
+def _require_room_for_augmentation(recipe: Recipe, manifest: Manifest) -> None:
+    """What augmentation cannot do with images of this shape it says at the first one, which a blank one stands for."""
+    blank = np.zeros((1, *manifest.image_shape), np.uint8)
+    later = recipe.changing.augmentation
+    for settings in (recipe.augmentation, *(settings for _, settings in (later.at if later else ()))):
+        augment(blank, np.zeros(1, np.int64), settings, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
+
+
+def _happens(every: Duration | None) -> bool:
+    return every is not None and any((every.steps, every.epochs, every.examples))
+
+
+def _evaluations(every: Duration | None, total: int, epochs: Epochs) -> tuple[int, ...]:
+    """The steps after which there is an evaluation.
+
+    Where all batches have one size, these are equally far apart, in whole steps. Where the size changes, the n-th comes
+    after n times the epochs or examples.
+    """
+    if every is None or not _happens(every):
+        return (total,)
+    if len(epochs.changes) == 1 or every.steps is not None:
+        distance = every.in_steps(epochs)
+        return (*range(distance, total, distance), total)
+    steps: list[int] = []
+    for number in itertools.count(1):
+        nth = Duration(
+            epochs=None if every.epochs is None else number * every.epochs,
+            examples=None if every.examples is None else number * every.examples,
+        ).in_steps(epochs)
+        if nth >= total:
+            return (*dict.fromkeys(steps), total)
+        steps.append(nth)
+    raise AssertionError  # counting has no end
+
+
+def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
+    sizes, layers = recipe.changing.batch_size, recipe.changing.trainable_layers
+    changes = {0, *(epoch for values in (sizes, layers) if values for epoch, _ in values.at)}
+    starts = {round(epochs.step_at(epoch)): epoch for epoch in sorted(changes)}
+    edges = [*(step for step in starts if step < total), total]
+    return tuple(
+        Phase(
+            first,
+            end,
+            sizes.value(recipe.batch_size, starts[first]) if sizes else recipe.batch_size,
+            layers.value(recipe.trainable_layers, starts[first]) if layers else recipe.trainable_layers,
+        )
+        for first, end in itertools.pairwise(edges)
+    )
 
 
 def _require_labels_in_range(manifest: Manifest, split: str) -> None:

@@ -28,7 +28,7 @@ from podline.training import devices
 from podline.training.hooks import Evaluate, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
-from podline.training.steps import TrainingSteps
+from podline.training.phases import PhasedSteps
 
 if TYPE_CHECKING:
     from podline.training.run import Run
@@ -41,7 +41,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
 
 
-def rehearse(run: Run, step: int, batches: TrainingInput, steps: TrainingSteps, hooks: Sequence[Hook]) -> Preflight:
+def rehearse(run: Run, step: int, batches: TrainingInput, steps: PhasedSteps, hooks: Sequence[Hook]) -> Preflight:
     """Does everything once, and leaves the state, the logs and the folder of the run as they were.
 
     Args:
@@ -59,14 +59,14 @@ def rehearse(run: Run, step: int, batches: TrainingInput, steps: TrainingSteps, 
     """
     started = time.monotonic()
     run.reporter.log("first everything once: a step, a batch of the evaluation, a checkpoint, every hook")
-    require_memory(run.state.model, run.recipe.batch_size, available_memory())
+    require_memory(run.state.model, max(run.recipe.batch_sizes), available_memory())
     _look_at_examples(run, batches)
     before = run.state.snapshot()
     with permanent(run), batches.explained():
         first = steps.advance(1)
         for hook in hooks:
             hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=step + 1, last=False))
-        left = run.plan.total_steps - step - 1
+        left = run.plan.phase(step).end - step - 1
         timed = steps.advance(min(_TIMED_STEPS, left)) if left else first
     run.state.restore(before)
     answer = _estimate(run, step, steps.tracing_seconds + first.seconds, timed.seconds / timed.steps, hooks)
@@ -76,8 +76,8 @@ def rehearse(run: Run, step: int, batches: TrainingInput, steps: TrainingSteps, 
 def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Sequence[Hook]) -> Preflight:
     [evaluate] = [hook for hook in hooks if isinstance(hook, Evaluate)]
     [save] = [hook for hook in hooks if isinstance(hook, SaveCheckpoints)]
-    total, every = run.plan.total_steps, run.plan.evaluation_steps
-    evaluations = len({*range(every, total + 1, every), total} - set(range(step + 1))) if every else 1
+    total = run.plan.total_steps
+    evaluations = sum(due > step for due in run.plan.evaluations)
     stepping, checkpoint = (total - step) * seconds, save.rehearsed
     by_steps, by_time = (total - step) / run.recipe.checkpoint_steps, stepping / (60 * run.recipe.checkpoint_minutes)
     return Preflight(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -41,8 +41,8 @@ from podline.training.metrics_log import (
 )
 from podline.training.objective import IMAGE, Classification, Objective
 from podline.training.optimizers import build_optimizer
-from podline.training.pace import Paced
-from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION, Plan
+from podline.training.phases import PhasedSteps, let_train
+from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION, Phase, Plan
 from podline.training.plateau import Plateau
 from podline.training.probe import Probe
 from podline.training.rehearsal import permanent, rehearse
@@ -83,7 +83,8 @@ def initial_state(
     Raises:
         SettingsError: the batch cannot be shared equally.
     """
-    devices.require_divisible(recipe.batch_size, strategy)
+    for batch_size in recipe.batch_sizes:
+        devices.require_divisible(batch_size, strategy)
     with strategy.scope():
         model = _build(recipe, manifest)
         return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay, steps_before)
@@ -230,9 +231,9 @@ class Run:
             if self.spec.preflight:
                 for line in rehearse(self, step, batches, steps, hooks).lines():
                     self.reporter.log(line)
-                steps.rewind(self._parts(batches, step))
+                steps.rewind(step)
             run_loop(
-                Paced(steps.advance, self.reporter.pace).advance,
+                steps.advance,
                 step,
                 self.plan.total_steps,
                 hooks=hooks,
@@ -269,32 +270,42 @@ class Run:
             self.objective.fields,
             order=self.plan.order,
             augmentation=self.recipe.augmentation,
+            later=self.recipe.changing.augmentation,
         )
 
-    def steps(self, batches: TrainingInput, step: int, factor: Callable[[], float] = lambda: 1.0) -> TrainingSteps:
+    def steps(self, batches: TrainingInput, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
         """The run's steps on the device, from ``step`` on; ``factor`` is what the schedule's rate is multiplied by."""
+
+        def begin(phase: Phase, parts: Iterable[Any]) -> TrainingSteps:
+            return self._steps_of(phase, parts, factor)
+
+        def parts(phase: Phase, first: int) -> Iterable[Any]:
+            return self.strategy.distribute_datasets_from_function(
+                lambda context: batches.dataset(first, phase.end, context=context)
+            )
+
+        for phase in self.plan.phases:  # what is wrong with a later one is told now
+            let_train(self.state.model, phase.trainable_layers)
+        return PhasedSteps(self.plan, step, begin, parts, self.reporter.pace)
+
+    def _steps_of(self, phase: Phase, parts: Iterable[Any], factor: Callable[[], float]) -> TrainingSteps:
         strategy = self.strategy
         advice = devices.batch_advice(
-            self.recipe.batch_size, strategy.num_replicas_in_sync, tpu=devices.describe(strategy).endswith("tpu")
+            phase.batch_size, strategy.num_replicas_in_sync, tpu=devices.describe(strategy).endswith("tpu")
         )
         if advice:
             self.reporter.warn(advice)
+        let_train(self.state.model, phase.trainable_layers)
         self.reporter.log("turning the training step into a graph")
-        parts = self._parts(batches, step)
         with permanent(self):
             steps = TrainingSteps(
-                strategy, self.state, self.plan.schedule, self.objective, parts, self.recipe.batch_size, factor
+                strategy, self.state, self.plan.schedule, self.objective, parts, phase.batch_size, factor
             )
         self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
         return steps
 
-    def _parts(self, batches: TrainingInput, step: int) -> tf.distribute.DistributedDataset:
-        return self.strategy.distribute_datasets_from_function(
-            lambda context: batches.dataset(step, self.plan.total_steps, context=context)
-        )
-
     def _news(self, step: int, part: Part, factor: float) -> None:
-        examples = part.steps * self.recipe.batch_size
+        examples = part.steps * self.plan.phase(step - 1).batch_size
         self.reporter.progress(
             step,
             self.plan.total_steps,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from podline.data.epochs import Epochs
 from podline.errors import SettingsError
+from podline.recipes.changes import Changes
 from podline.recipes.settings import ScheduleSettings
 
 
@@ -20,9 +23,14 @@ class _Arithmetic:
     maximum: Callable[[Any, Any], Any]
     cos: Callable[[Any], Any]
     exp: Callable[[Any], Any]
+    choose: Callable[[Any, Any, Any], Any]
 
 
-_PYTHON = _Arithmetic(real=float, minimum=min, maximum=max, cos=math.cos, exp=math.exp)
+def _chosen(condition: bool, value: float, other: float) -> float:
+    return value if condition else other
+
+
+_PYTHON = _Arithmetic(real=float, minimum=min, maximum=max, cos=math.cos, exp=math.exp, choose=_chosen)
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,9 @@ class Schedule:
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
 
     so that ``final`` is reached at step ``total``, which is the first one that is not trained.
+
+    A peak that changes by epoch is given by ``changes``: (step, peak from then on); with ``linear`` it moves on a line
+    from one to the next, beginning with ``peak`` at step 0.
     """
 
     kind: Literal["constant", "exponential", "cosine", "one_cycle", "plateau"]
@@ -48,6 +59,8 @@ class Schedule:
     final: float
     decay: float
     decay_every: int
+    changes: tuple[tuple[float, float], ...] = ()
+    linear: bool = False
 
     def at(self, step: int) -> float:
         """The learning rate of a step."""
@@ -61,13 +74,27 @@ class Schedule:
         """
         import tensorflow as tf  # noqa: PLC0415 (a schedule can be drawn without it)
 
-        tensors = _Arithmetic(lambda value: tf.cast(value, tf.float32), tf.minimum, tf.maximum, tf.cos, tf.exp)
+        def real(value: Any) -> Any:
+            return tf.cast(value, tf.float32)
+
+        tensors = _Arithmetic(real, tf.minimum, tf.maximum, tf.cos, tf.exp, tf.where)
         # The kind is chosen in Python, once; AutoGraph cannot read a match statement and would say so at length.
         return tf.autograph.experimental.do_not_convert(self._rate)(step, tensors)
 
     def _rate(self, step: Any, maths: _Arithmetic) -> Any:
         rise = maths.real(maths.minimum(step, self.warmup)) / self.warmup if self.warmup else maths.real(1)
-        return rise * self.peak * self._after_warmup(maths.maximum(step - self.warmup, 0), maths)
+        return rise * self._peak(step, maths) * self._after_warmup(maths.maximum(step - self.warmup, 0), maths)
+
+    def _peak(self, step: Any, maths: _Arithmetic) -> Any:
+        at, value = maths.real(step), self.peak
+        for (start, before), (end, after) in itertools.pairwise(((0, self.peak), *self.changes)):
+            if self.linear:
+                share = (at - start) / (end - start)
+                moved = before + (after - before) * maths.minimum(share, 1.0)
+                value = maths.choose(at >= start, moved, value)
+            else:
+                value = maths.choose(at >= end, after, value)
+        return value
 
     def _after_warmup(self, elapsed: Any, maths: _Arithmetic) -> Any:
         """The share of the peak, ``elapsed`` steps after the warm-up."""
@@ -87,24 +114,48 @@ class Schedule:
                 return self.final + (1 - self.final) * left
 
 
-def build_schedule(settings: ScheduleSettings, total_steps: int, steps_per_epoch: int, batch_size: int) -> Schedule:
+def build_schedule(
+    settings: ScheduleSettings, total_steps: int, epochs: Epochs, peaks: Changes[float] | None = None
+) -> Schedule:
     """A recipe's schedule with its durations in steps.
 
     Args:
         settings: the recipe's.
         total_steps: the whole training.
-        steps_per_epoch: to turn epochs into steps.
-        batch_size: to turn examples into steps.
+        epochs: to turn epochs and examples into steps.
+        peaks: how the peak changes by epoch.
 
     Raises:
-        SettingsError: the warm-up is not shorter than the training, or ``decay_every`` is nothing.
+        SettingsError: the warm-up is not shorter than the training, ``decay_every`` is nothing, or it is given in
+            epochs or examples and the batch size changes.
     """
-    warmup = settings.warmup.of(total_steps, steps_per_epoch, batch_size)
-    decay_every = settings.decay_every.of(total_steps, steps_per_epoch, batch_size)
+    warmup = settings.warmup.of(total_steps, epochs)
+    decay_every = settings.decay_every.of(total_steps, epochs)
     if warmup >= total_steps:
         raise SettingsError(f"warm-up of {warmup} steps vs {total_steps} steps of training: shorten it or train longer")
     if settings.kind == "exponential" and decay_every < 1:
         raise SettingsError(f"decay_every={settings.decay_every!r} is no steps; give at least one")
+    measured = settings.decay_every.epochs is not None or settings.decay_every.examples is not None
+    if settings.kind == "exponential" and measured and len(epochs.changes) > 1:
+        raise SettingsError(
+            f"decay_every={settings.decay_every!r} vs a batch size that changes by epoch: it would not be the same "
+            "number of steps throughout; give decay_every.steps or decay_every.share"
+        )
     return Schedule(
-        settings.kind, settings.learning_rate, warmup, total_steps, settings.final, settings.decay, decay_every
+        kind=settings.kind,
+        peak=settings.learning_rate,
+        warmup=warmup,
+        total=total_steps,
+        final=settings.final,
+        decay=settings.decay,
+        decay_every=decay_every,
+        changes=_in_steps(settings.learning_rate, peaks, epochs) if peaks else (),
+        linear=peaks is not None and peaks.between == "linear",
     )
+
+
+def _in_steps(first: float, peaks: Changes[float], epochs: Epochs) -> tuple[tuple[float, float], ...]:
+    """The peaks by step; a line over epochs bends where the epochs' length in steps changes."""
+    last = peaks.at[-1][0]
+    bends = {epoch for epoch in epochs.changes if 0 < epoch < last}
+    return tuple((epochs.step_at(epoch), peaks.value(first, epoch)) for epoch in sorted({*dict(peaks.at), *bends}))

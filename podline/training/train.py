@@ -154,9 +154,10 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
     spec, plan = run.spec, run.plan
     test = run.splits[EVALUATION_SPLIT]
     images = test.gather(np.arange(min(len(test), _EXPORT_CHECKED_ON)), ("image",))["image"]
+    run.state.model.trainable = True
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)
     took = clock.read()
-    examples = plan.total_steps * run.recipe.batch_size
+    examples = plan.order.epochs.examples_before(plan.total_steps)
     *_, last = (line for line in read_metrics(run.log.path) if isinstance(line, StepsLine))
     result = TrainResult(
         seconds=took.wall,

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from podline.data.epochs import Epochs
 from podline.recipes import registry
 from podline.recipes.settings import Duration, ModelSettings, Part, PlateauSettings, Recipe, ScheduleSettings
+
+EPOCHS = Epochs(8068, 128)  # of 63 steps
 
 
 @pytest.mark.parametrize(
@@ -24,7 +27,7 @@ from podline.recipes.settings import Duration, ModelSettings, Part, PlateauSetti
     ],
 )
 def test_a_duration_in_steps(duration: Duration, steps: int) -> None:
-    assert duration.in_steps(steps_per_epoch=63, batch_size=128) == steps
+    assert duration.in_steps(EPOCHS) == steps
 
 
 @pytest.mark.parametrize("given", [{}, {"steps": 1, "epochs": 1}, {"examples": 1, "epochs": 1, "steps": 1}])
@@ -37,7 +40,7 @@ def test_a_duration_is_given_once(given: dict[str, int]) -> None:
     ("part", "steps"), [(Part(share=0.2), 40), (Part(share=0), 0), (Part(steps=3), 3), (Part(epochs=1), 63)]
 )
 def test_a_part_of_a_training_of_200_steps(part: Part, steps: int) -> None:
-    assert part.of(200, steps_per_epoch=63, batch_size=128) == steps
+    assert part.of(200, EPOCHS) == steps
 
 
 def test_a_part_is_given_once() -> None:

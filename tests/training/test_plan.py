@@ -22,15 +22,15 @@ def recipe(**values) -> Recipe:
 
 def test_durations_become_steps_of_whole_batches(manifest):
     plan = plan_training(recipe(evaluate_every=Duration(epochs=0.5)), manifest)
-    assert (plan.order.steps_per_epoch, plan.total_steps, plan.evaluation_steps) == (6, 18, 3)
+    assert (plan.order.steps_per_epoch, plan.total_steps, plan.evaluations) == (6, 18, (3, 6, 9, 12, 15, 18))
     assert (plan.order.count, plan.order.batch_size) == (50, 8)
     assert plan.epoch(9) == 1.5
     assert plan.schedule.total == 18
 
 
 def test_evaluation_may_be_left_to_the_end(manifest):
-    assert plan_training(recipe(evaluate_every=None), manifest).evaluation_steps is None
-    assert plan_training(recipe(evaluate_every=Duration(steps=0)), manifest).evaluation_steps is None
+    assert plan_training(recipe(evaluate_every=None), manifest).evaluations == (18,)
+    assert plan_training(recipe(evaluate_every=Duration(steps=0)), manifest).evaluations == (18,)
 
 
 @pytest.mark.parametrize(

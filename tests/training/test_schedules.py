@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from podline.data.epochs import Epochs
 from podline.errors import SettingsError
+from podline.recipes.changes import Changes
 from podline.recipes.settings import Part, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
 
-STEPS_PER_EPOCH, BATCH_SIZE = 50, 20
+EPOCHS = Epochs(1000, 20)  # of 50 steps
 
 
 def schedule(total: int = 200, **settings: object) -> Schedule:
-    return build_schedule(ScheduleSettings.model_validate(settings), total, STEPS_PER_EPOCH, BATCH_SIZE)
+    return build_schedule(ScheduleSettings.model_validate(settings), total, EPOCHS)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,44 @@ def test_a_warmup_as_long_as_the_training_is_refused() -> None:
 def test_a_decay_without_a_distance_is_refused() -> None:
     with pytest.raises(SettingsError, match="decay_every"):
         schedule(kind="exponential", decay_every=Part(steps=0))
+
+
+def peaks(at: list[tuple[int, float]], between: str = "steps") -> Changes[float]:
+    return Changes[float].model_validate({"at": at, "between": between})
+
+
+def changing(epochs: Epochs, changes: Changes[float], **settings: object) -> Schedule:
+    return build_schedule(ScheduleSettings.model_validate(settings), 300, epochs, changes)
+
+
+def test_a_peak_that_changes_by_epoch() -> None:
+    stairs = changing(EPOCHS, peaks([(1, 0.5), (3, 0.1)]), kind="constant", learning_rate=1.0, warmup={"steps": 10})
+    points = {5: 0.5, 10: 1.0, 49: 1.0, 50: 0.5, 149: 0.5, 150: 0.1, 299: 0.1}
+    assert {step: stairs.at(step) for step in points} == pytest.approx(points)
+    line = changing(EPOCHS, peaks([(2, 0.5), (4, 0.0001)], "linear"), kind="constant", learning_rate=1.0)
+    points = {0: 1.0, 50: 0.75, 100: 0.5, 150: 0.25005, 200: 0.0001, 299: 0.0001}
+    assert {step: line.at(step) for step in points} == pytest.approx(points)
+
+
+def test_a_line_over_epochs_bends_where_they_become_shorter() -> None:
+    line = changing(Epochs(1000, 20, [(1, 40)]), peaks([(2, 0.5)], "linear"), kind="constant", learning_rate=1.0)
+    points = {0: 1.0, 25: 0.875, 50: 0.75, 62: 0.75 - 12 * 0.01, 75: 0.5, 200: 0.5}
+    assert {step: line.at(step) for step in points} == pytest.approx(points)
+
+
+@pytest.mark.parametrize("between", ["steps", "linear"])
+def test_graph_and_python_agree_on_a_peak_that_changes(between: str) -> None:
+    rate = changing(EPOCHS, peaks([(1, 0.5), (3, 0.1)], between), kind="one_cycle", learning_rate=1.0)
+    steps = tf.range(300, dtype=tf.int64)
+    in_graph = tf.function(lambda: tf.map_fn(rate.in_graph, steps, fn_output_signature=tf.float32))().numpy()
+    np.testing.assert_allclose(in_graph, [rate.at(step) for step in range(300)], rtol=2e-6, atol=1e-9)
+
+
+def test_a_decay_by_epochs_that_change_in_length_is_refused() -> None:
+    epochs = Epochs(1000, 20, [(1, 40)])
+    with pytest.raises(SettingsError, match=r"a batch size that changes by epoch: .*give decay_every\.steps"):
+        build_schedule(ScheduleSettings(kind="exponential"), 300, epochs)
+    assert build_schedule(ScheduleSettings(kind="exponential", decay_every=Part(steps=9)), 300, epochs).decay_every == 9
 
 
 def test_a_schedule_can_be_drawn_without_tensorflow() -> None:

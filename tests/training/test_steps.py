@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
+from podline.data.epochs import Epochs
 from podline.errors import ArtifactError
 from podline.models.build import build_model
 from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
@@ -61,7 +62,7 @@ OBJECTIVE = objective_of(RECIPE)
 
 
 def schedule() -> Schedule:
-    return build_schedule(RECIPE.schedule, STEPS, STEPS, BATCH)
+    return build_schedule(RECIPE.schedule, STEPS, Epochs(STEPS * BATCH, BATCH))
 
 
 RESNET = RECIPE.model.model_copy(update={"kind": "resnet", "width": 0.25})

@@ -90,7 +90,7 @@ def trained(
     order = TrainingOrder(len(reader), recipe.batch_size, 0)
     batches = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=recipe.augmentation)
     parts = made.distribute_datasets_from_function(lambda context: batches.dataset(0, steps, context=context))
-    schedule = build_schedule(recipe.schedule, steps, order.steps_per_epoch, recipe.batch_size)
+    schedule = build_schedule(recipe.schedule, steps, order.epochs)
     taken = TrainingSteps(made, state, schedule, objective_of(recipe), parts, recipe.batch_size).advance(steps)
     return taken.series, state
 

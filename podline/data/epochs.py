@@ -1,0 +1,95 @@
+"""Epochs, steps and examples into one another, also where the batch size changes with the epoch: plain arithmetic."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a step is.
+
+    Attributes:
+        epoch: the pass over the data that it belongs to, from 0.
+        batch: its number in the epoch, from 0.
+        batches: how many the epoch has.
+        batch_size: examples in it, over all replicas.
+    """
+
+    epoch: int
+    batch: int
+    batches: int
+    batch_size: int
+
+
+class _Segment(NamedTuple):
+    """Epochs with one batch size: the first of them, and the steps and examples before it."""
+
+    epoch: int
+    step: int
+    examples: int
+    batch_size: int
+    steps_per_epoch: int
+
+
+class Epochs:
+    """The epochs of a run; an incomplete last batch of an epoch is left out.
+
+    Attributes:
+        changes: the epochs, from 0 on, at which another batch size begins; the first is 0.
+        steps_per_epoch: whole batches in the first epoch.
+    """
+
+    def __init__(self, count: int, batch_size: int, later: Sequence[tuple[int, int]] = ()) -> None:
+        """The epochs of ``count`` examples.
+
+        Args:
+            count: examples in an epoch.
+            batch_size: of the first epoch.
+            later: (epoch, batch size from then on), in order.
+
+        Raises:
+            ValueError: a batch is empty or larger than the epoch.
+        """
+        self._segments: list[_Segment] = []
+        for epoch, size in ((0, batch_size), *later):
+            if not 0 < size <= count:
+                raise ValueError(f"batch_size={size} vs {count} examples: a batch needs from 1 to all of the examples")
+            step = round(self.step_at(epoch)) if self._segments else 0
+            examples = self.examples_before(step) if self._segments else 0
+            self._segments.append(_Segment(epoch, step, examples, size, count // size))
+        self.changes = tuple(segment.epoch for segment in self._segments)
+        self.steps_per_epoch = self._segments[0].steps_per_epoch
+
+    def place(self, step: int) -> Place:
+        """Where a step, counted from 0, is."""
+        segment = self._of_step(step)
+        epochs, batch = divmod(step - segment.step, segment.steps_per_epoch)
+        return Place(segment.epoch + epochs, batch, segment.steps_per_epoch, segment.batch_size)
+
+    def epoch_at(self, step: int) -> float:
+        """Passes over the data after so many steps."""
+        segment = self._of_step(step)
+        return segment.epoch + (step - segment.step) / segment.steps_per_epoch
+
+    def step_at(self, epoch: float) -> float:
+        """Steps after so many passes over the data; what is left over of a step is kept."""
+        segment = self._of_epoch(epoch)
+        return segment.step + (epoch - segment.epoch) * segment.steps_per_epoch
+
+    def examples_before(self, step: int) -> int:
+        """Examples that so many steps take."""
+        segment = self._of_step(step)
+        return segment.examples + (step - segment.step) * segment.batch_size
+
+    def steps_of(self, examples: int) -> int:
+        """Whole steps that so many examples make."""
+        segment = self._segments[bisect.bisect_right([at.examples for at in self._segments], examples) - 1]
+        return segment.step + (examples - segment.examples) // segment.batch_size
+
+    def _of_step(self, step: int) -> _Segment:
+        return self._segments[bisect.bisect_right([at.step for at in self._segments], step) - 1]
+
+    def _of_epoch(self, epoch: float) -> _Segment:
+        return self._segments[bisect.bisect_right([at.epoch for at in self._segments], epoch) - 1]
