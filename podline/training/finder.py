@@ -18,7 +18,7 @@ import tensorflow as tf
 from podline.catalogue import training_of
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader
-from podline.errors import SettingsError
+from podline.errors import ArtifactError, SettingsError
 from podline.input.pipeline import TrainingInput
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
@@ -110,7 +110,13 @@ def _restore(spec: LearningRateSpec, store: Store, state: TrainingState) -> None
             f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} has sha256 {checkpoint.sha256[:12]}… vs "
             f"{spec.checkpoint_sha256[:12]}… that was asked for; give the command again"
         )
-    state.restore(folder.arrays(checkpoint))
+    try:
+        state.restore(folder.arrays(checkpoint))
+    except ArtifactError as error:
+        raise ArtifactError(
+            f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} cannot be begun from: {error}; "
+            "train the run again, or search without --run"
+        ) from error
 
 
 def require_obedient(optimizers: list[keras.optimizers.Optimizer], low: float, high: float, steps: int) -> None:

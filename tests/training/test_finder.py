@@ -12,12 +12,14 @@ import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline import notebook
-from podline.errors import SettingsError, StoreError
+from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import silent
+from podline.recipes.choices import Choices
 from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.searches import learning_rate_spec
 from podline.stages import TrainSpec
 from podline.storage import open_store
-from podline.training.finder import RisingRate, require_obedient
+from podline.training.finder import RisingRate, find_learning_rate, require_obedient
 from podline.training.optimizers import build_optimizer
 from podline.training.train import train
 
@@ -92,6 +94,15 @@ def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(roo
     longer = spec.model_copy(update={"recipe": RECIPE.model_copy(update={"duration": Duration(steps=21)})})
     assert train(longer, silent()).weights_sha256 != trained.weights_sha256
     assert files(root / spec.folder) == before
+
+
+def test_a_checkpoint_of_another_model_is_refused_by_name(root: Path) -> None:
+    spec = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+    train(spec, silent())
+    other = Choices(assignments=("optimizer.kind=adam",))
+    search_spec = learning_rate_spec(open_store(root), RECIPE, silent(), run=spec.run, choices=other)
+    with pytest.raises(ArtifactError, match=rf"run {spec.run}: the checkpoint of step 20 .* or search without --run"):
+        find_learning_rate(search_spec, silent())
 
 
 def test_a_training_after_a_search_is_the_training_without_it(root: Path, tmp_path: Path) -> None:
