@@ -35,7 +35,9 @@ HTML, PNG = "comparison.html", "comparison.png"
 _COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
 _WIDTH, _HEIGHT = 7.6, 7.2
 # A run whose name is followed by more than this many settings would be no label any more.
-_NAMED_SETTINGS = 2
+_NAMED_SETTINGS = 4
+# What a run does not have.
+_NONE = "–"
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("podline", "reporting"),
     autoescape=jinja2.select_autoescape(("html",)),
@@ -115,19 +117,29 @@ def _gather(store: Store, run: Run) -> Compared:
 def differing(runs: Sequence[Compared]) -> dict[str, list[str]]:
     """The settings that are not the same in all runs: by path, each run's; a dash where a run has none."""
     paths = dict.fromkeys(path for run in runs for path in run.settings)
-    rows = {path: [run.settings.get(path, "–") for run in runs] for path in paths}
+    rows = {path: [run.settings.get(path, _NONE) for run in runs] for path in paths}
     return {path: values for path, values in rows.items() if len(set(values)) > 1}
 
 
 def labels(runs: Sequence[Compared]) -> list[str]:
     """What the runs are called in the legend: the name, and if they are few the settings in which they differ."""
-    differences = differing(runs)
-    if not 0 < len(differences) <= _NAMED_SETTINGS:
+    told = _told(runs)
+    if not 0 < len(told) <= _NAMED_SETTINGS:
         return [run.name for run in runs]
-    return [
-        f"{run.name} ({', '.join(f'{path} {values[place]}' for path, values in differences.items())})"
-        for place, run in enumerate(runs)
-    ]
+    texts = [", ".join(column[place] for column in told.values() if column[place]) for place in range(len(runs))]
+    return [f"{run.name} ({text})" if text else run.name for run, text in zip(runs, texts, strict=True)]
+
+
+def _told(runs: Sequence[Compared]) -> dict[str, list[str]]:
+    """What a legend tells of each run; a group of settings that some runs do not have at all is told by its name."""
+    told: dict[str, list[str]] = {}
+    for path, values in differing(runs).items():
+        if _NONE not in values:
+            told[path] = [f"{path} {value}" for value in values]
+        else:
+            group = path.rpartition(".")[0] or path
+            told[group] = ["" if value == _NONE else group for value in values]
+    return told
 
 
 def _page(runs: Sequence[Compared]) -> str:
@@ -147,23 +159,23 @@ def _page(runs: Sequence[Compared]) -> str:
 def _results(runs: Sequence[Compared]) -> dict[str, list[str]]:
     """The figures: by what they are, each run's."""
     rows = {
-        f"{words}, final": [figures.metric_text(name, run.metrics[name]) if run.metrics else "–" for run in runs]
+        f"{words}, final": [figures.metric_text(name, run.metrics[name]) if run.metrics else _NONE for run in runs]
         for name, words in figures.METRIC_NAMES.items()
         if any(name in run.metrics for run in runs)
     }
     rows["last evaluation in training"] = [_last_evaluation(run) for run in runs]
     rows["steps"] = [figures.count(run.steps[-1].step) if run.steps else "0" for run in runs]
     rows["epochs"] = [f"{run.steps[-1].epoch:.4g}" if run.steps else "0" for run in runs]
-    rows["training took"] = ["–" if run.seconds is None else figures.duration(run.seconds) for run in runs]
+    rows["training took"] = [_NONE if run.seconds is None else figures.duration(run.seconds) for run in runs]
     decided = [_decisions(run) for run in runs]
     if any(decided):
-        rows["decisions"] = [text or "–" for text in decided]
+        rows["decisions"] = [text or _NONE for text in decided]
     return rows
 
 
 def _last_evaluation(run: Compared) -> str:
     if not run.evaluations:
-        return "–"
+        return _NONE
     last = run.evaluations[-1]
     return f"{figures.percent(last.accuracy)}, loss {last.loss:.4f} ({last.split})"
 

@@ -80,13 +80,18 @@ def test_the_page_needs_no_other_file_and_the_picture_is_a_png(store, names):
 
 def test_a_run_is_called_by_its_name_and_by_the_few_settings_in_which_it_differs(store, names):
     runs = [gather(store, run_of(store, name)) for name in names]
-    assert labels(runs) == names, "four settings are too many for a legend"
+    assert labels(runs) == [names[0], f"{names[1]} (annealing, validation_share)"]
     few = [
         run.__class__(run.name, {"a": "1", "b": str(place)}, run.lines, run.metrics, run.seconds)
         for place, run in enumerate(runs)
     ]
     assert labels(few) == [f"{names[0]} (b 0)", f"{names[1]} (b 1)"]
     assert labels(few[:1] * 2) == [names[0]] * 2
+    many = [
+        run.__class__(run.name, {str(path): str(place) for path in range(5)}, run.lines, run.metrics, run.seconds)
+        for place, run in enumerate(runs)
+    ]
+    assert labels(many) == names, "so many settings are too many for a legend"
 
 
 def test_a_run_that_is_not_evaluated_yet_is_shown_as_far_as_it_is(store, names):

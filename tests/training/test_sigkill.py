@@ -12,9 +12,19 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.recipes.changes import Changes
+from podline.recipes.settings import (
+    AnnealingSettings,
+    AugmentationSettings,
+    ByEpochSettings,
+    Duration,
+    ModelSettings,
+    PlateauSettings,
+    Recipe,
+    ScheduleSettings,
+)
 from podline.stages import TrainSpec
-from podline.training.metrics_log import StepsLine, read_events, read_metrics
+from podline.training.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events, read_metrics
 
 TRAIN = """
 import sys
@@ -40,6 +50,7 @@ KILLS = 4
 
 
 def spec_of(root: Path) -> TrainSpec:
+    """All that a run has to remember at once: a plateau, annealing, an average, batches that change."""
     publish_dataset(root)
     recipe = Recipe(
         name="t",
@@ -47,6 +58,12 @@ def spec_of(root: Path) -> TrainSpec:
         model=ModelSettings(kind="resnet", width=0.1, dropout=0.2),
         batch_size=4,
         duration=Duration(steps=400),
+        schedule=ScheduleSettings(
+            kind="plateau", learning_rate=0.02, plateau=PlateauSettings(factor=0.5, patience=1, least=0.1)
+        ),
+        annealing=AnnealingSettings(temperature=0.01),
+        validation_share=0.25,
+        by_epoch=ByEpochSettings(batch_size=Changes[int](at=((10, 8),))),
         augmentation=AugmentationSettings(flip=True),
         ema_decay=0.9,
         evaluate_every=Duration(steps=40),
@@ -115,6 +132,8 @@ def test_sigkill_at_random_moments_changes_nothing_in_the_end(tmp_path: Path):
         line.model_dump(exclude=clock) for line in lines[1]
     ]
     assert sum(len(line.losses) for line in lines[1] if isinstance(line, StepsLine)) == 400
+    assert {line.accepted for line in lines[1] if isinstance(line, AnnealingLine)} == {True, False}
+    assert any(line.lowered for line in lines[1] if isinstance(line, PlateauLine))
     events = [event.event for event in read_events(killed / "events.jsonl")]
     assert events.count("restored") + events.count("started") == KILLS + 1
     assert not list((tmp_path / "killed" / ".podline" / "tmp").iterdir()), "what the killed left behind is gone"
