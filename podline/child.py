@@ -28,13 +28,15 @@ from types import FrameType
 from typing import Any
 
 from podline import processes
+from podline.cluster import lost
 from podline.errors import PodlineError, PreemptedError, StoreError
 from podline.frozen import Frozen
 from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK
 from podline.stacks import STACKS_SIGNAL
-from podline.stages import Result, Stage
+from podline.stages import Result, Stage, part_of_work
 from podline.storage import Store, explained, open_store
+from podline.strategies import WORKERS
 from podline.tpu.tensorflow_errors import explain
 
 # What is left to save, once the parent is gone; its next start is not kept waiting for longer.
@@ -98,7 +100,7 @@ def _result(order: Order, reporter: Reporter) -> Result:
         order.stage, _load(order.spec_type), _load(order.result_type), order.run_at, order.find_at
     )
     spec = stage.spec.model_validate(order.spec)
-    with _alone(open_store(spec.root), f"{order.stage}-{spec.digest()[:16]}", reporter) as waited:
+    with _alone(open_store(spec.root), f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}", reporter) as waited:
         found = stage.find(spec, reporter) if waited else None
         return found if found is not None else stage.run(spec, reporter)
 
@@ -176,7 +178,10 @@ def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
 
 def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
     """What TensorFlow means, in a stage that runs a model; None for what is not TensorFlow's to say."""
-    return explain(type(error).__name__, str(error)) if "strategy" in order.spec else None
+    strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
+    if strategy is None:
+        return None
+    return (lost(kind, message) if strategy == WORKERS else None) or explain(kind, message)
 
 
 def _end_orphan(mark: str, orphaned: threading.Event) -> None:

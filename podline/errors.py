@@ -122,6 +122,12 @@ class PreemptedError(TransientError):
     budget = "preemptions"
 
 
+class WorkerLostError(TransientError):
+    """A process that others train together with was lost, or did not come; all of them go on from what is saved."""
+
+    retry_delays = (10.0, 60.0, 300.0)
+
+
 class TpuApiError(TransientError):
     """The Cloud TPU API does not answer, or answers that it is overloaded."""
 

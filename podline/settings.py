@@ -17,6 +17,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
+from podline import cluster as clusters
+from podline.cluster import Cluster
 from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.strategies import StrategyName
@@ -151,6 +153,15 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The table that a setting is, if it is one."""
     candidates = (annotation, *get_args(annotation))
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+def cluster(environment: Mapping[str, str] | None = None) -> Cluster:
+    """The processes that train together, as the environment says (the process's own unless given).
+
+    Raises:
+        SettingsError: it does not say, or cannot be understood.
+    """
+    return clusters.parse((os.environ if environment is None else environment).get(clusters.VARIABLE))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

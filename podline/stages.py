@@ -21,8 +21,9 @@ from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.frozen import Frozen
 from podline.progress import Reporter
 from podline.recipes.settings import DatasetName, Recipe
+from podline.settings import cluster
 from podline.storage import Store, open_store
-from podline.strategies import StrategyName
+from podline.strategies import WORKERS, StrategyName
 
 # Part of a training run's identity: raise it when a change in code changes what training computes.
 TRAINING_VERSION = 2
@@ -36,6 +37,11 @@ class Spec(Frozen):
     beside_the_point: ClassVar[frozenset[str]] = frozenset({"root"})
 
     root: str = Field(description="the store: a folder")
+
+    @property
+    def by_workers(self) -> bool:
+        """Whether several processes do the work together, each with this spec."""
+        return getattr(self, "strategy", None) == WORKERS
 
     def digest(self) -> str:
         """A hash of all that the result depends on."""
@@ -343,6 +349,16 @@ class Stage(Generic[S, R]):
 def find_in_folder(spec: Any, reporter: Reporter) -> Any | None:
     """The usual way to find a result: by the completion record in the folder that the spec itself names."""
     return find_completed(open_store(spec.root), spec.folder, spec, reporter)
+
+
+def part_of_work(spec: Spec) -> str:
+    """What tells this process's work from that of the others that do the same together, as the end of a name.
+
+    Raises:
+        SettingsError: there should be others, and the environment does not say who.
+    """
+    place = cluster().place if spec.by_workers else 0
+    return f"-worker-{place}" if place else ""
 
 
 def find_nothing(_spec: Any, _reporter: Reporter) -> None:

@@ -192,6 +192,12 @@ class Store:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    @contextlib.contextmanager
+    def private(self, label: str) -> Iterator[Store]:
+        """A store of its own in a temporary folder (see :meth:`workspace`), gone when its body ends."""
+        with self.workspace(label) as folder:
+            yield Store(folder)
+
     def sweep(self) -> int:
         """Removes the temporary folders of processes that ended without cleaning up on this host; returns how many."""
         removed = 0

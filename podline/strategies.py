@@ -22,6 +22,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
+WORKERS = "workers"
 NAMES = "auto, cpu, cpu:N, gpu, workers, tpu or tpu:NAME"
 PATTERN = r"auto|cpu(:[1-9][0-9]{0,2})?|gpu|workers|tpu(:\S+)?"
 

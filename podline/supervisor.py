@@ -36,7 +36,7 @@ from podline.errors import (
 from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK, child_environment
 from podline.stacks import STACKS_SIGNAL, where
-from podline.stages import Result, Spec, Stage, stage_of
+from podline.stages import Result, Spec, Stage, part_of_work, stage_of
 from podline.storage import explained, open_store
 
 R = TypeVar("R", bound=Result)
@@ -319,7 +319,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
 
 def _log_file(stage: Stage[Any, Any], spec: Spec) -> Path:
     store = open_store(spec.root)
-    path = store.path(f".podline/logs/{stage.name}-{spec.digest()[:12]}.log")
+    path = store.path(f".podline/logs/{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log")
     with explained("write to the store", store.root):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

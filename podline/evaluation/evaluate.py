@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +22,10 @@ from podline.evaluation.document import EVALUATION, Evaluation
 from podline.evaluation.intervals import guessing_interval
 from podline.input.pipeline import MASK, EvaluationInput
 from podline.progress import Reporter
+from podline.recipes.settings import Recipe
 from podline.stages import SPEC, EvaluateResult, EvaluateSpec, TrainSpec, complete, manifest_sha256
 from podline.storage import Store, open_store
+from podline.training import devices
 from podline.training.export import load_model
 from podline.training.objective import objective_of
 from podline.training.plan import TRAINING_SPLIT, plan_training
@@ -49,17 +52,30 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         SettingsError: the run was trained on another data set.
         ArtifactError: the weights or the data are not what they were.
         SanityError: the model cannot be told from guessing; ``evaluation.json`` is written and says so as well.
+        WorkerLostError: of several processes that evaluate together not all came.
     """
     started = time.monotonic()
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
-    document = _evaluation(spec, store, manifest, reporter)
+    recipe = _training(spec, store).recipe
+    # First of all, as in training: it sets the seeds that its weights are drawn from.
+    strategy = prepared(recipe, spec.strategy)
+    agreement = devices.agreement(strategy)
+    document = _evaluation(spec, recipe, strategy, store, manifest, reporter)
+    with contextlib.nullcontext(store) if agreement.chief else store.private("worker") as mine:
+        result = _published(spec, mine, document, time.monotonic() - started)
+    # Nobody is done before the chief is.
+    agreement.meet()
+    return result
+
+
+def _published(spec: EvaluateSpec, store: Store, document: Evaluation, seconds: float) -> EvaluateResult:
     name = f"{spec.folder}/{EVALUATION}"
     path = store.publish_json(name, document.model_dump(mode="json"), replace=True)
     _require_better_than_guessing(document)
     result = EvaluateResult(
-        seconds=time.monotonic() - started,
+        seconds=seconds,
         run=spec.run,
         examples=document.trained.examples,
         metrics=document.trained.metrics,
@@ -70,10 +86,14 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     return result
 
 
-def _evaluation(spec: EvaluateSpec, store: Store, manifest: Manifest, reporter: Reporter) -> Evaluation:
-    recipe = _training(spec, store).recipe
-    # First of all, as in training: it sets the seeds that its weights are drawn from.
-    strategy = prepared(recipe, spec.strategy)
+def _evaluation(
+    spec: EvaluateSpec,
+    recipe: Recipe,
+    strategy: tf.distribute.Strategy,
+    store: Store,
+    manifest: Manifest,
+    reporter: Reporter,
+) -> Evaluation:
     before = logits_of(initial_model(recipe, manifest, strategy), strategy)
     with strategy.scope():
         after = logits_of(load_model(store, spec.folder, spec.weights_sha256), strategy)

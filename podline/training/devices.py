@@ -10,11 +10,19 @@ import functools
 import keras
 import tensorflow as tf
 
+from podline import settings
+from podline.cluster import Cluster
 from podline.errors import SettingsError
+from podline.training.agreement import Agreement, WorkersAgreement
+from podline.training.gathering import gathered
 
 # The layout of a TPU's matrix unit: 8 × 128 tiles; see https://cloud.google.com/tpu/docs/performance-guide
 _TPU_BATCH = 128
 _TPU_SUBLANE = 8
+
+# A worker may keep the others waiting in a sum for so long, be it that it evaluates more slowly or that the chief
+# publishes the model; who is killed or rebooted is noticed at once.
+_SUM_SECONDS = 600
 
 
 def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.distribute.Strategy:
@@ -50,6 +58,10 @@ def _strategy(name: str) -> tf.distribute.Strategy:
             return _mirrored(_cpus(int(detail or 1)), tf.distribute.ReductionToOneDevice())
         case "gpu":
             return _mirrored(_gpus(name))
+        case "workers":
+            return _workers(settings.cluster())
+        case "tpu":
+            return _tpu(detail)
         case _:
             return _mirrored(_gpus(name) if tf.config.list_physical_devices("GPU") else _cpus(1))
 
@@ -83,6 +95,29 @@ def _gpus(name: str) -> list[str]:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     return [f"/device:GPU:{number}" for number in range(len(gpus))]
+
+
+def _workers(cluster: Cluster) -> tf.distribute.Strategy:
+    """The strategy of several processes; it is there when all of them are.
+
+    Raises:
+        WorkerLostError: they are not, after a while.
+    """
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=_SUM_SECONDS)
+    return gathered(lambda: tf.distribute.MultiWorkerMirroredStrategy(communication_options=options), cluster)
+
+
+def _tpu(name: str) -> tf.distribute.Strategy:
+    return tf.distribute.TPUStrategy(tf.distribute.cluster_resolver.TPUClusterResolver.connect(tpu=name or "local"))
+
+
+def agreement(strategy: tf.distribute.Strategy) -> Agreement:
+    """How the processes of a strategy decide as one; most strategies have only this one."""
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return WorkersAgreement(strategy, settings.cluster())
+    return Agreement()
 
 
 def require_divisible(batch_size: int, strategy: tf.distribute.Strategy) -> None:

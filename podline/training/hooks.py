@@ -174,6 +174,7 @@ class SaveCheckpoints(Hook):
         every_minutes: float,
         clock: RunClock,
         accepted: Callable[[], int | None] = lambda: None,
+        agreed: Callable[[int], int] = lambda mine: mine,
     ) -> None:
         """Checkpoints of a run.
 
@@ -185,9 +186,10 @@ class SaveCheckpoints(Hook):
             every_minutes: … and at least every so many minutes.
             clock: what the run has taken.
             accepted: the step whose state annealing may go back to: it gets a checkpoint in any case.
+            agreed: one number for all the processes that train together, from what each of them says.
         """
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
-        self._accepted = accepted
+        self._accepted, self._agreed = accepted, agreed
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
         self._saved = time.monotonic()
         self.rehearsed = Cost(0.0, 0)
@@ -202,7 +204,7 @@ class SaveCheckpoints(Hook):
         Raises:
             DivergenceError: a variable holds a number that is not finite; no checkpoint is written.
         """
-        late = time.monotonic() - self._saved >= self._every_seconds
+        late = bool(self._agreed(time.monotonic() - self._saved >= self._every_seconds))
         needed = self._accepted() == stretch.step
         if stretch.last or late or needed or stretch.step % self._every_steps == 0:
             arrays = self._snapshot()

@@ -118,6 +118,7 @@ def run_loop(
     hooks: Sequence[Hook],
     news: Callable[[int, Part], None],
     asked_to_stop: Callable[[], bool],
+    agreed: Callable[[int], int] = lambda mine: mine,
 ) -> None:
     """Trains from step ``start`` to step ``total``.
 
@@ -128,6 +129,7 @@ def run_loop(
         hooks: called in this order at every stop.
         news: told of the number of steps done and of the latest part, a few times a second at most.
         asked_to_stop: whether the process was asked to end.
+        agreed: one number for all the processes that train together, from what each of them says.
 
     Raises:
         PreemptedError: it was; the hooks have seen the stretch up to there.
@@ -137,7 +139,7 @@ def run_loop(
         stop = min(total, *(hook.next_stop(step) for hook in hooks))
         parts: list[Part] = []
         while step < stop and not asked_to_stop():
-            count = max(1, min(stop - step, int(PART_SECONDS / pace)))
+            count = agreed(max(1, min(stop - step, int(PART_SECONDS / pace))))
             parts.append(advance(count))
             step += count
             pace = max(parts[-1].seconds / count, 1e-9)

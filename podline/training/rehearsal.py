@@ -59,7 +59,8 @@ def rehearse(run: Run, step: int, batches: TrainingInput, steps: PhasedSteps, ho
     """
     started = time.monotonic()
     run.reporter.log("first everything once: a step, a batch of the evaluation, a checkpoint, every hook")
-    require_memory(run.state.model, max(run.recipe.batch_sizes), available_memory())
+    if devices.describe(run.strategy).endswith("cpu"):
+        require_memory(run.state.model, max(run.recipe.batch_sizes) // run.agreement.processes, available_memory())
     _look_at_examples(run, batches)
     before = run.state.snapshot()
     with permanent(run), batches.explained():

@@ -23,6 +23,7 @@ from podline.recipes.settings import Recipe
 from podline.stages import TrainSpec
 from podline.storage import Store
 from podline.training import devices
+from podline.training.agreement import Agreement
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import CheckpointFolder, Clock
 from podline.training.divergence import StopOnDivergence
@@ -115,7 +116,8 @@ class Run:
         log: ``metrics.jsonl``.
         events: ``events.jsonl``.
         reporter: is told of progress.
-        asked_to_stop: whether the process was asked to end.
+        agreement: how the processes that train together decide as one.
+        asked_to_stop: whether any of them was asked to end; a question to all of them.
     """
 
     spec: TrainSpec
@@ -130,6 +132,7 @@ class Run:
     log: MetricsLog
     events: EventLog
     reporter: Reporter
+    agreement: Agreement
     asked_to_stop: Callable[[], bool]
 
     @property
@@ -218,6 +221,7 @@ class Run:
                 every_minutes=recipe.checkpoint_minutes,
                 clock=clock,
                 accepted=annealing.accepted,
+                agreed=self.agreement.of_chief,
             ),
         ]
         return Between(hooks, evaluate, plateau.factor)
@@ -239,6 +243,7 @@ class Run:
                 hooks=hooks,
                 news=lambda done, part: self._news(done, part, factor()),
                 asked_to_stop=self.asked_to_stop,
+                agreed=self.agreement.of_chief,
             )
 
     def _probe(self) -> Probe:

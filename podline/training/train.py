@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import shutil
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,9 +15,11 @@ from podline.data.reader import SplitReader
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
 from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
+from podline.settings import cluster
 from podline.stages import SPEC, TrainResult, TrainSpec, complete, manifest_sha256
-from podline.storage import open_store
+from podline.storage import Store, explained, open_store
 from podline.training import devices
+from podline.training.agreement import Agreement
 from podline.training.checkpoints import Clock, restore_newest
 from podline.training.export import ARCHITECTURE, KERAS, WEIGHTS, export_model
 from podline.training.further import Finished, finished
@@ -30,6 +33,8 @@ from podline.training.state import TrainingState
 
 _SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
 _EXPORT_CHECKED_ON = 64
+# What a run writes and never reads again.
+_NOT_READ = ("tensorboard", "model", "stages")
 
 
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
@@ -49,22 +54,48 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         ArtifactError: the data set is not what its manifest says.
         DivergenceError: a loss is no finite number.
         PreemptedError: SIGTERM came; what was done is saved.
+        WorkerLostError: of several processes that train together not all came.
     """
     started = time.monotonic()
-    store = open_store(spec.root)
-    store.sweep()
-    with stop_on_sigterm() as asked_to_stop:
-        make_run = _opened(spec)
+    open_store(spec.root).sweep()
+    if spec.by_workers:
+        workers = cluster()
+        reporter.log(f"worker {workers.place} of {len(workers.addresses)}, waiting for the others")
+    make_run, agreement = _opened(spec)
+    with stop_on_sigterm() as asked, _writing(spec, agreement) as store:
         # What cannot be opened or built has left no trace of a run up to here.
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.path(f"{spec.folder}/{EVENTS}"))
         with MetricsLog(store.path(f"{spec.folder}/{METRICS}")) as log:
-            run = make_run(log, events, reporter, asked_to_stop)
+            run = make_run(
+                store=store,
+                log=log,
+                events=events,
+                reporter=reporter,
+                asked_to_stop=lambda: agreement.any(asked()),
+            )
             step, before = _go_on(run)
+            agreement.require_same("the steps to go on from", str(step))
             clock = RunClock(before, started)
             with _noted(events, run.state):
                 run.train_from(step, clock)
-    return _finish(run, clock)
+        return _finish(run, clock)
+
+
+@contextlib.contextmanager
+def _writing(spec: TrainSpec, agreement: Agreement) -> Iterator[Store]:
+    """Where a process writes: the chief to the store, the others to copies of the run's folder as the chief finds it.
+
+    So whatever reads what it wrote, or goes back to it, finds the same in every process.
+    """
+    store = open_store(spec.root)
+    with contextlib.nullcontext(store) if agreement.chief else store.private("worker") as mine:
+        there = store.path(spec.folder)
+        if mine is not store and there.exists():
+            with explained("copy", there):
+                shutil.copytree(there, mine.path(spec.folder), ignore=shutil.ignore_patterns(*_NOT_READ))
+        agreement.meet()
+        yield mine
 
 
 def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
@@ -77,16 +108,18 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     Raises:
         PodlineError: what :func:`train` would raise, or :func:`podline.training.rehearsal.rehearse`.
     """
-    make_run = _opened(spec)
-    with open_store(spec.root).workspace("preflight") as folder, MetricsLog(folder / METRICS) as log:
-        run = make_run(log, EventLog(folder / EVENTS), reporter, lambda: False)
+    make_run, _ = _opened(spec)
+    store = open_store(spec.root)
+    with store.workspace("preflight") as folder, MetricsLog(folder / METRICS) as log:
+        events = EventLog(folder / EVENTS)
+        run = make_run(store=store, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
         if run.base:
             _begin_with(run.state, run.base)
         return run.preflight()
 
 
-def _opened(spec: TrainSpec) -> Callable[[MetricsLog, EventLog, Reporter, Callable[[], bool]], Run]:
-    """A run, but for its logs and for those who watch it: its data set, its plan, its first state."""
+def _opened(spec: TrainSpec) -> tuple[Callable[..., Run], Agreement]:
+    """A run, but for where it writes and for those who watch it: its data set, its plan, its first state."""
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
@@ -96,7 +129,20 @@ def _opened(spec: TrainSpec) -> Callable[[MetricsLog, EventLog, Reporter, Callab
     splits = {name: SplitReader(store.path(spec.dataset_folder), manifest, name) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
     state = initial_state(spec.recipe, manifest, strategy, base.steps if base else 0)
-    return functools.partial(Run, spec, store, manifest, splits, plan, objective, strategy, base, state)
+    agreement = devices.agreement(strategy)
+    make_run = functools.partial(
+        Run,
+        spec=spec,
+        manifest=manifest,
+        splits=splits,
+        plan=plan,
+        objective=objective,
+        strategy=strategy,
+        agreement=agreement,
+        base=base,
+        state=state,
+    )
+    return make_run, agreement
 
 
 def _go_on(run: Run) -> tuple[int, Clock]:
@@ -156,6 +202,7 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
     images = test.gather(np.arange(min(len(test), _EXPORT_CHECKED_ON)), ("image",))["image"]
     run.state.model.trainable = True
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)
+    run.agreement.require_same("the weights", weights_sha256)
     took = clock.read()
     examples = plan.order.epochs.examples_before(plan.total_steps)
     *_, last = (line for line in read_metrics(run.log.path) if isinstance(line, StepsLine))
@@ -182,4 +229,6 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
     names = (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS)
     complete(run.store, spec.folder, spec, result, [f"{spec.folder}/{name}" for name in names])
     run.checkpoints.prune(1)
+    # Nobody is done before the chief is: if it is lost, all of them go on again.
+    run.agreement.meet()
     return result

@@ -145,3 +145,59 @@ def test_an_error_in_a_stage_comes_out_as_itself(folder, manifest):
         arrays(source.dataset(0, 1))
     with pytest.raises(tf.errors.OutOfRangeError), training(folder, manifest).explained():
         raise tf.errors.OutOfRangeError(None, None, "TensorFlow's own")
+
+
+class Witness:
+    """A reader that notes what is read."""
+
+    def __init__(self, reader: SplitReader) -> None:
+        self._reader = reader
+        self.seen: list[list[int]] = []
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def gather(self, indices, fields, out):
+        self.seen.append(indices.tolist())
+        return self._reader.gather(indices, fields, out)
+
+
+@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 2), (2, 4), (4, 4)])
+def test_hosts_read_disjoint_parts_of_the_same_batches_and_nothing_else(folder, manifest, hosts, replicas):
+    steps, order = 9, TrainingOrder(TRAIN, 8, seed=3)
+    whole = arrays(training(folder, manifest, CHANCE).dataset(0, steps))
+    shares: list[list[dict[str, np.ndarray]]] = [[] for _ in range(steps)]
+    for host in range(hosts):
+        witness = Witness(SplitReader(folder, manifest, "train"))
+        source = TrainingInput(witness, manifest, FIELDS, order=order, augmentation=CHANCE)
+        context = tf.distribute.InputContext(hosts, host, replicas)
+        local = replicas // hosts
+        elements = source.dataset(0, steps, context=context).take(steps * local).as_numpy_iterator()
+        for index, part in enumerate(elements):
+            shares[index // local].append(part)
+        # Prefetching goes on past the end, and begins again: what is read is the host's own all the same.
+        own = [np.split(order.batch(step)[1], hosts)[host] for step in range(steps)]
+        assert {tuple(ids) for ids in witness.seen} == {tuple(ids) for mine in own for ids in np.split(mine, local)}
+    for step, parts in enumerate(shares):
+        together = {name: np.concatenate([part[name] for part in parts]) for name in FIELDS}
+        assert all(np.array_equal(together[name], whole[step][name]) for name in FIELDS)
+
+
+@pytest.mark.parametrize(("hosts", "replicas"), [(1, 3), (2, 2), (2, 4)])
+def test_an_evaluation_s_parts_hold_every_example_once(folder, manifest, hosts, replicas):
+    counted = 0.0
+    labels = np.zeros(0)
+    source = evaluation(folder, manifest, batch_size=4)
+    parts: dict[int, dict[str, np.ndarray]] = {}
+    local = replicas // hosts
+    for host in range(hosts):
+        context = tf.distribute.InputContext(hosts, host, replicas)
+        elements = source.dataset(context).take(source.batches(replicas) * local).as_numpy_iterator()
+        for index, part in enumerate(elements):
+            parts[(index // local) * replicas + host * local + index % local] = part
+    for place in sorted(parts):
+        mask = parts[place]["mask"] > 0
+        counted += mask.sum()
+        labels = np.concatenate([labels, parts[place]["label"][mask]])
+    assert counted == TEST
+    assert np.array_equal(labels, drawn(TEST, 1)["label"])

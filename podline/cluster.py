@@ -1,0 +1,109 @@
+"""The processes that train together, as ``TF_CONFIG`` says: which there are, and which of them this one is.
+
+``TF_CONFIG`` is TensorFlow's own variable, JSON: the ``host:port`` of every process, by job, and which one this is; see
+:data:`EXAMPLE`. The first worker is the chief, unless there is a job ``chief`` of one process. Nothing here needs
+TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from podline.errors import SettingsError, WorkerLostError
+from podline.frozen import Frozen
+
+VARIABLE = "TF_CONFIG"
+EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
+# In this order: the chief, where there is such a job, comes first.
+_JOBS = ("chief", "worker")
+
+# The classes of tf.errors that are about another process, and those that are if they say so.
+_AWAY = frozenset({"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"})
+_PERHAPS_AWAY = frozenset({"InternalError", "UnknownError", "FailedPreconditionError"})
+_TOLD = r"collective|coordination|grpc server|/job:(worker|chief)|incarnation"
+_LENGTH = 300
+
+
+class Cluster(Frozen):
+    """Processes that train together.
+
+    Attributes:
+        addresses: ``host:port`` of each.
+        place: which of them this one is, from 0; the first is the chief, which alone writes to the run's folder.
+        jobs: how many processes each of TensorFlow's jobs has.
+    """
+
+    addresses: tuple[str, ...]
+    place: int
+    jobs: dict[str, int]
+
+    @property
+    def chief(self) -> bool:
+        """Whether this is the one that writes."""
+        return self.place == 0
+
+
+def parse(text: str | None) -> Cluster:
+    """What ``TF_CONFIG`` says.
+
+    Raises:
+        SettingsError: it is not there, no JSON, or names no such process.
+    """
+    if not text:
+        raise SettingsError(f"strategy=workers needs the variable {VARIABLE}, like {VARIABLE}='{EXAMPLE}'")
+    try:
+        document = json.loads(text)
+        cluster, task = document["cluster"], document["task"]
+        jobs: dict[str, list[str]] = {job: _addresses(cluster[job]) for job in _JOBS if cluster.get(job)}
+        kind, index = str(task["type"]), int(task["index"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingsError(
+            f"{VARIABLE} is {text!r} ({type(error).__name__}: {error}) vs something like {EXAMPLE}"
+        ) from error
+    other = sorted(set(cluster) - set(_JOBS))
+    if other:
+        raise SettingsError(f"{VARIABLE} has a job {other[0]!r}; workers know only {' and '.join(_JOBS)}")
+    if not 0 <= index < len(jobs.get(kind, [])):
+        raise SettingsError(f"{VARIABLE} says that this is {kind} {index} vs a cluster of {_sizes(jobs)}")
+    if len(jobs.get("chief", [])) > 1:
+        raise SettingsError(f"{VARIABLE} has {len(jobs['chief'])} chiefs vs one at most")
+    before = sum(len(jobs.get(job, [])) for job in _JOBS[: _JOBS.index(kind)])
+    return Cluster(
+        addresses=tuple(address for job in _JOBS for address in jobs.get(job, [])),
+        place=before + index,
+        jobs={job: len(addresses) for job, addresses in jobs.items()},
+    )
+
+
+def lost(kind: str, message: str) -> WorkerLostError | None:
+    """What a failure of TensorFlow in one of several processes says about the others.
+
+    Args:
+        kind: the name of the exception's class.
+        message: what it says.
+
+    Returns:
+        The error to raise instead; None if the failure has nothing to do with the others.
+    """
+    line = " ".join(message.split())
+    told = re.search(_TOLD, line, re.IGNORECASE)
+    if kind not in _AWAY and not (kind in _PERHAPS_AWAY and told):
+        return None
+    start = told.start() if told else 0
+    return WorkerLostError(
+        "another worker is gone or cannot be reached, or this one's address is taken; start all of them again, and "
+        f"they go on from the last checkpoint ({kind}: {line[start : start + _LENGTH]})"
+    )
+
+
+def _addresses(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(address, str) for address in value):
+        raise TypeError(f"a job is a list of host:port, not {value!r}")
+    return value
+
+
+def _sizes(jobs: Mapping[str, list[str]]) -> str:
+    return ", ".join(f"{len(addresses)} × {job}" for job, addresses in jobs.items()) or "no processes"

@@ -1,0 +1,91 @@
+"""What processes that train together decide as one.
+
+What hangs on a clock, a signal or a file is not the same in every process; acted upon by one alone, it would leave the
+others waiting in a sum over all replicas that never comes. So each such question is put to all: a *meeting*, to which
+every process must come, in the same order. What follows from the steps themselves (a loss, a score, the number of the
+step) is the same everywhere and needs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from podline.cluster import Cluster
+from podline.errors import ArtifactError
+
+_DIGITS = 12
+
+
+class Agreement:
+    """The agreement of one process with itself: what it thinks is so.
+
+    Attributes:
+        chief: whether this process is the one that writes.
+        processes: how many there are.
+    """
+
+    chief = True
+    processes = 1
+
+    def any(self, mine: bool) -> bool:
+        """Whether any process says yes."""
+        return mine
+
+    def of_chief(self, mine: int) -> int:
+        """The chief's number, −2⁵³ … 2⁵³."""
+        return mine
+
+    def meet(self) -> None:
+        """Waits until all processes are here."""
+        self.any(False)
+
+    def require_same(self, what: str, mine: str) -> None:
+        """Makes sure that all processes have the same of something.
+
+        Args:
+            what: the plural subject of a sentence.
+            mine: what this process has.
+
+        Raises:
+            ArtifactError: they have not; raised in all of them.
+        """
+
+
+class WorkersAgreement(Agreement):
+    """The agreement of the processes of a ``tf.distribute.MultiWorkerMirroredStrategy``."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster) -> None:
+        self.chief, self._place, self.processes = cluster.chief, cluster.place, len(cluster.addresses)
+        self._strategy = strategy
+        self._replicas = strategy.num_replicas_in_sync // self.processes
+        # A graph has keys of its own for what it sums, so processes cannot take one meeting for another.
+        self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
+
+    def any(self, mine: bool) -> bool:
+        """See above."""
+        return bool(self._table(int(mine)).any())
+
+    def of_chief(self, mine: int) -> int:
+        """See above."""
+        return int(self._table(mine)[0])
+
+    def require_same(self, what: str, mine: str) -> None:
+        """See above."""
+        number = int(hashlib.sha256(mine.encode()).hexdigest()[:_DIGITS], 16)
+        if self.any(self.of_chief(number) != number):
+            raise ArtifactError(f"{what} differ between the workers; here: {mine}; start all of them again")
+
+    def _table(self, mine: int) -> np.ndarray:
+        """What each process says, int64, (processes,)."""
+
+        def row(context: Any) -> tf.Tensor:
+            first = context.replica_id_in_sync_group % self._replicas == 0
+            values = np.zeros(self.processes, np.int64)
+            values[self._place] = mine if first else 0
+            return tf.constant(values)
+
+        return self._sum(self._strategy.experimental_distribute_values_from_function(row)).numpy()

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podline import cluster as clusters
+from podline import settings
+from podline.cluster import Cluster, lost, parse
+from podline.errors import SettingsError, WorkerLostError
+from podline.recipes import registry
+from podline.stages import EvaluateSpec, TrainSpec, ValidateSpec, part_of_work
+
+
+def config(cluster: object, kind: str = "worker", index: object = 0) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+
+
+TWO = {"worker": ["a:1", "b:1"]}
+WITH_CHIEF = {"worker": ["a:1", "b:1"], "chief": ["c:1"]}
+
+
+def test_the_first_worker_is_the_chief_unless_there_is_one():
+    assert parse(config(TWO)).chief
+    assert not parse(config(TWO, index=1)).chief
+    assert parse(config(WITH_CHIEF, "chief")).chief
+    second = parse(config(WITH_CHIEF, index=1))
+    assert (second.place, second.addresses, second.jobs) == (2, ("c:1", "a:1", "b:1"), {"chief": 1, "worker": 2})
+    assert parse(clusters.EXAMPLE).place == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "needs the variable TF_CONFIG, like TF_CONFIG='{"),
+        ("{", "TF_CONFIG is '{' .JSONDecodeError.* vs something like"),
+        ('{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'"),
+        (config({"worker": "a:1"}), "a job is a list of host:port, not 'a:1'"),
+        (config(TWO, index=2), "this is worker 2 vs a cluster of 2 × worker"),
+        (config(TWO, "chief"), "this is chief 0 vs a cluster of 2 × worker"),
+        (config({**TWO, "ps": ["p:1"]}), "has a job 'ps'; workers know only chief and worker"),
+        (config({"chief": ["a:1", "b:1"]}, "chief"), "has 2 chiefs vs one at most"),
+        (config({}), "a cluster of no processes"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(text, words):
+    with pytest.raises(SettingsError, match=words) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_environment_says_which_worker_this_is():
+    assert settings.cluster({"TF_CONFIG": config(TWO, index=1)}).place == 1
+    with pytest.raises(SettingsError, match="needs the variable"):
+        settings.cluster({})
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("UnavailableError", "Graph execution error:\n Collective ops is aborted by: recvmsg:Connection reset by peer"),
+        ("InternalError", "Collective ops is aborted by: Device /job:worker/replica:0/task:1 ..."),
+        ("DeadlineExceededError", "Collective has timed out during execution."),
+        ("FailedPreconditionError", "the incarnation of /job:worker/task:1 is another one"),
+        ("UnknownError", "Could not start gRPC server"),
+    ],
+)
+def test_what_tensorflow_says_of_a_worker_that_is_gone_is_transient(kind, message):
+    error = lost(kind, message)
+    assert isinstance(error, WorkerLostError)
+    assert "another worker is gone" in str(error)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [("InvalidArgumentError", "collective shapes"), ("InternalError", "a kernel failed"), ("ValueError", "collective")],
+)
+def test_other_failures_are_not_blamed_on_the_others(kind, message):
+    assert lost(kind, message) is None
+
+
+def test_workers_do_the_same_work_side_by_side_and_everybody_else_alone(monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("TF_CONFIG", config(TWO, index=1))
+    training = TrainSpec(root=str(tmp_path), recipe=registry.get("sample"), fingerprint="f")
+    validation = ValidateSpec(root=str(tmp_path), dataset="sample", fingerprint="f", manifest_sha256="m")
+    judging = EvaluateSpec(
+        root=str(tmp_path), run="r", dataset="sample", fingerprint="f", weights_sha256="w", strategy="workers"
+    )
+    by_workers = training.model_copy(update={"strategy": "workers"})
+    assert [part_of_work(spec) for spec in (training, validation, judging, by_workers)] == ["", "", *["-worker-1"] * 2]
+    assert by_workers.digest() == training.digest()
+    monkeypatch.setenv("TF_CONFIG", config(TWO, index=0))
+    assert part_of_work(by_workers) == ""
+    assert Cluster(addresses=("a",), place=0, jobs={}).chief

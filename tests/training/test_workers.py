@@ -1,0 +1,163 @@
+"""Two processes on the loopback that train together, as the supervisor runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.errors import PreemptedError, WorkerLostError
+from podline.progress import silent
+from podline.recipes.settings import (
+    AugmentationSettings,
+    Duration,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+    ScheduleSettings,
+)
+from podline.stages import TrainResult, TrainSpec
+from podline.training.metrics_log import StepsLine, read_metrics
+from podline.training.train import train
+
+RUN_STAGE = """
+import sys
+from podline.errors import PodlineError
+from podline.progress import json_lines
+from podline.stages import TrainSpec
+from podline.supervisor import run_stage
+
+try:
+    run_stage(TrainSpec.model_validate_json(sys.argv[1]), json_lines(sys.stdout))
+except PodlineError as error:
+    sys.exit(error.exit_code)
+"""
+# As for replicas in one process; see test_strategies.
+TOLERANCE = 1e-5
+STEPS = 120
+
+Event = dict[str, Any]
+
+
+def spec_of(root: Path) -> TrainSpec:
+    publish_dataset(root)
+    recipe = Recipe(
+        name="t",
+        dataset="sample",
+        model=ModelSettings(kind="linear", dropout=0.2, l2=1e-2, l2_layers=("classifier",)),
+        batch_size=8,
+        evaluation_batch_size=15,
+        duration=Duration(steps=STEPS),
+        optimizer=OptimizerSettings(clip_norm=1.0),
+        schedule=ScheduleSettings(kind="cosine", learning_rate=0.01),
+        augmentation=AugmentationSettings(flip=True),
+        ema_decay=0.9,
+        evaluate_every=Duration(steps=50),
+        checkpoint_steps=20,
+        summary_steps=1,  # many stops: somebody who is asked to end, or is lost, is so between two of them
+        deterministic=True,
+    )
+    return TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT, strategy="workers")
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("localhost", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def workers(spec: TrainSpec) -> Iterator[list[subprocess.Popen[str]]]:
+    """Both workers, started with the same command."""
+    addresses = [f"localhost:{port}" for port in free_ports(2)]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for index in range(2):
+            config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+            process = subprocess.Popen(
+                [sys.executable, "-c", RUN_STAGE, spec.model_dump_json()],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "TF_CONFIG": json.dumps(config)},
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes.append(process)
+        yield processes
+
+
+def heard_until(process: subprocess.Popen[str], step: int) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        event = json.loads(line)
+        if event["event"] == "progress" and event["done"] >= step:
+            return
+    raise AssertionError(f"ended with {process.wait()} before step {step}")
+
+
+def last_words(processes: list[subprocess.Popen[str]]) -> list[Event]:
+    """The last event of each."""
+    return [json.loads(process.communicate(timeout=240)[0].splitlines()[-1]) for process in processes]
+
+
+def child_of(process: subprocess.Popen[str]) -> int:
+    [child] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(child)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_workers_train_as_one_process_would_and_go_on_after_sigterm_and_a_loss(tmp_path: Path):
+    spec = spec_of(tmp_path / "together")
+    with workers(spec) as both:
+        ended = last_words(both)
+    results = [TrainResult.model_validate(event["result"]) for event in ended]
+    assert results[0].weights_sha256 == results[1].weights_sha256
+    assert results[0].devices == "2 × cpu"
+    folder = tmp_path / "together" / spec.folder
+    weights = (folder / "model" / "weights.npz").read_bytes()
+    assert not list((tmp_path / "together" / ".podline" / "tmp").iterdir()), "the second worker's copy is gone"
+
+    # One process alone takes the same steps.
+    alone = spec_of(tmp_path / "alone").model_copy(update={"strategy": "cpu"})
+    train(alone, silent())
+    lines, expected = (
+        read_metrics(root / spec.folder / "metrics.jsonl") for root in (folder.parents[1], tmp_path / "alone")
+    )
+    assert [line.step for line in lines] == [line.step for line in expected]
+    for ours, theirs in zip(lines, expected, strict=True):
+        if isinstance(ours, StepsLine) and isinstance(theirs, StepsLine):
+            np.testing.assert_allclose(ours.losses, theirs.losses, rtol=TOLERANCE)
+            assert ours.accuracy == theirs.accuracy
+
+    # SIGTERM at one is the end of both, after a checkpoint; a lost one is transient; all go on from what is saved.
+    broken = spec_of(tmp_path / "broken")
+    with workers(broken) as both:
+        heard_until(both[1], 5)
+        os.kill(child_of(both[1]), signal.SIGTERM)
+        assert [event["error"]["type"] for event in last_words(both)] == [PreemptedError.__name__] * 2
+    with workers(broken) as both:
+        heard_until(both[0], 60)
+        os.kill(child_of(both[1]), signal.SIGKILL)
+        errors = [event["error"] for event in last_words(both)]
+        assert [error["type"] for error in errors] == [WorkerLostError.__name__, "ChildKilledError"]
+        assert "another worker is gone" in errors[0]["message"]
+        assert both[0].returncode == WorkerLostError.exit_code
+    with workers(broken) as both:
+        result = TrainResult.model_validate(last_words(both)[0]["result"])
+    assert len(result.resumed_from) == 2
+    assert result.resumed_from[0] < 60 <= result.resumed_from[1]
+    assert (tmp_path / "broken" / spec.folder / "model" / "weights.npz").read_bytes() == weights
