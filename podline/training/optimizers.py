@@ -41,11 +41,11 @@ def build_optimizer(
     }
     match settings.kind:
         case "sgd":
-            optimizer = _SGD(momentum=settings.momentum, nesterov=settings.nesterov, **shared)
+            optimizer = SGD(momentum=settings.momentum, nesterov=settings.nesterov, **shared)
         case "adam" | "adamw":
-            optimizer = _Adam(beta_1=settings.momentum, **shared)
+            optimizer = Adam(beta_1=settings.momentum, **shared)
         case "rmsprop":
-            optimizer = _RMSprop(momentum=settings.momentum, **shared)
+            optimizer = RMSprop(momentum=settings.momentum, **shared)
         case "adafactor":
             optimizer = Adafactor(**shared)
     optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
@@ -59,16 +59,16 @@ class _OfSummedGradients(keras.optimizers.Optimizer):
         return grads_and_vars
 
 
-class _SGD(_OfSummedGradients, keras.optimizers.SGD):
-    pass
+class SGD(_OfSummedGradients, keras.optimizers.SGD):
+    """Keras's, for gradients that are summed already; its variables are named after the class."""
 
 
-class _Adam(_OfSummedGradients, keras.optimizers.Adam):
-    pass
+class Adam(_OfSummedGradients, keras.optimizers.Adam):
+    """Keras's, for gradients that are summed already; its variables are named after the class."""
 
 
-class _RMSprop(_OfSummedGradients, keras.optimizers.RMSprop):
-    pass
+class RMSprop(_OfSummedGradients, keras.optimizers.RMSprop):
+    """Keras's, for gradients that are summed already; its variables are named after the class."""
 
 
 class Adafactor(_OfSummedGradients):
