@@ -120,3 +120,31 @@ class DecodingSettings(Frozen):
     sample_share: float = Field(default=0.7, ge=0, le=1)
     min_joints: int = Field(default=3, ge=1)
     reach: float = Field(default=0.5, ge=0)
+
+
+class PoseSettings(Frozen):
+    """What a recipe says that is about poses.
+
+    Attributes:
+        side: of the network's input, in pixels; conversion puts images into squares of this size.
+        max_people: places for people in a record, likewise.
+        model: the network.
+        targets: what it is to answer.
+        augmentation: what chance does to training images.
+        decoding: how its answers become people.
+    """
+
+    side: int = Field(default=368, ge=32, le=4096, multiple_of=8)
+    max_people: int = Field(default=20, ge=1, le=127)
+    model: PoseModelSettings = PoseModelSettings()
+    targets: PoseTargetSettings = PoseTargetSettings()
+    augmentation: PoseAugmentationSettings = PoseAugmentationSettings()
+    decoding: DecodingSettings = DecodingSettings()
+
+    @model_validator(mode="after")
+    def _whole_cells(self) -> PoseSettings:
+        if self.side % self.targets.stride:
+            raise ValueError(
+                f"side={self.side} vs targets.stride={self.targets.stride}: the network's input must be whole cells"
+            )
+        return self

@@ -14,7 +14,7 @@ from podline.recipes.settings import Part, Recipe
 from podline.settings import nearest
 
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
-_NAMES = ("cifar10", "cifar100", "mnist", "sample")
+_NAMES = ("cifar10", "cifar100", "mnist", "sample", "coco_pose")
 
 
 def names() -> tuple[str, ...]:
@@ -67,8 +67,10 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         return Recipe.model_validate(document)
     except ValidationError as error:
         problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"]) or ", ".join(changes)
-        raise SettingsError(f"recipe {recipe.name}: {where} = {problem['input']!r}: {problem['msg']}") from None
+        where = ".".join(str(part) for part in problem["loc"])
+        # What is wrong with the whole of a recipe is about several of its values, and the message names them.
+        value = f"{where} = {problem['input']!r}" if where else ", ".join(changes)
+        raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
 
 
 def _is_duration(place: Mapping[str, Any]) -> bool:

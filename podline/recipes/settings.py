@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from podline.data.epochs import Epochs
 from podline.frozen import Frozen
 from podline.recipes.changes import Changes
+from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
 
 DatasetName = Literal["cifar10", "cifar100", "mnist", "sample", "coco", "coco_sample"]
 POSES: frozenset[DatasetName] = frozenset({"coco", "coco_sample"})
@@ -217,12 +218,22 @@ class ByEpochSettings(Frozen):
         return self
 
 
+# What only classes have a use for, and what there is for poses instead.
+_FOR_CLASSES = {
+    "model": "the network is pose.model",
+    "augmentation": "there is pose.augmentation",
+    "label_smoothing": "leave it at 0",
+}
+
+
 class Recipe(Frozen):
     """Everything that a training run's result depends on, but the data.
 
     Attributes:
         name: what the command line calls it.
         dataset: the data set it is for.
+        pose: all that is about poses, for data sets of people; ``model``, ``augmentation`` and ``label_smoothing`` are
+            for classes and stay as they are then.
         batch_size: examples in a step, over all replicas.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.
@@ -245,6 +256,7 @@ class Recipe(Frozen):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
     dataset: DatasetName
+    pose: PoseSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1)
     evaluation_batch_size: int = Field(default=500, ge=1)
@@ -277,6 +289,30 @@ class Recipe(Frozen):
                 "never by the test split; give validation_share=0.1"
             )
         return self
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Recipe:
+        if (self.pose is not None) != (self.dataset in POSES):
+            given = "none" if self.pose is None else "given"
+            raise ValueError(f"dataset={self.dataset} vs pose={given}: {', '.join(sorted(POSES))} alone hold poses")
+        if self.pose is None:
+            return self
+        for name, path in _FOR_CLASSES.items():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is for classes, and dataset={self.dataset} holds poses; {path}")
+        if self.changing.augmentation:
+            raise ValueError(f"by_epoch.augmentation is for classes, and dataset={self.dataset} holds poses")
+        errors = self.schedule.plateau and self.schedule.plateau.metric, self.annealing and self.annealing.energy
+        if "error" in errors:
+            raise ValueError(
+                f"error is 1 - accuracy, and dataset={self.dataset} has poses in place of classes; use loss"
+            )
+        return self
+
+    @property
+    def image_augmentation(self) -> AugmentationSettings | PoseAugmentationSettings:
+        """What chance does to training images, of whichever kind the recipe is."""
+        return self.pose.augmentation if self.pose else self.augmentation
 
     @property
     def at_first(self) -> Recipe:

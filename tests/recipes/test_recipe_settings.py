@@ -8,6 +8,7 @@ import pytest
 
 from podline.data.epochs import Epochs
 from podline.recipes import registry
+from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import Duration, ModelSettings, Part, PlateauSettings, Recipe, ScheduleSettings
 
 EPOCHS = Epochs(8068, 128)  # of 63 steps
@@ -87,3 +88,31 @@ def test_what_a_recipe_does_not_use_is_no_part_of_its_run_s_name() -> None:
     document = registry.get("mnist").model_dump(mode="json")
     assert "validation_share" not in document
     assert "plateau" not in document["schedule"]
+
+
+POSES = {"name": "x", "dataset": "coco", "pose": {"side": 64}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pose": None}, "dataset=coco vs pose=none"),
+        ({"dataset": "mnist"}, "dataset=mnist vs pose=given"),
+        ({"model": {"kind": "mobilenetv2"}}, "model is for classes, .*the network is pose.model"),
+        ({"augmentation": {"flip": True}}, "augmentation is for classes, .*there is pose.augmentation"),
+        ({"label_smoothing": 0.1}, "label_smoothing is for classes"),
+        ({"by_epoch": {"augmentation": {"at": [[1, {"flip": True}]]}}}, "by_epoch.augmentation is for classes"),
+        ({"annealing": {"energy": "error"}, "validation_share": 0.1}, "error is 1 - accuracy"),
+        ({"pose": {"side": 72, "targets": {"stride": 16}}}, "side=72 vs targets.stride=16"),
+    ],
+)
+def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[str, Any], words: str) -> None:
+    assert Recipe.model_validate(POSES).image_augmentation == PoseAugmentationSettings()
+    with pytest.raises(ValueError, match=words):
+        Recipe.model_validate(POSES | change)
+
+
+def test_poses_are_no_part_of_a_classifier_s_recipe() -> None:
+    assert "pose" not in registry.get("mnist").model_dump(mode="json")
+    document = registry.get("coco_pose").model_dump(mode="json")
+    assert Recipe.model_validate(document) == registry.get("coco_pose")
