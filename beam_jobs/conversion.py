@@ -7,6 +7,7 @@ runner and however many its workers. A run that is killed leaves whole shards; t
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ import apache_beam as beam
 from beam_jobs.runners import open_pipeline, quiet, run
 from beam_jobs.steps import REUSED, Job, finished, publish, write_or_find
 from podline.data.coco_records import CocoShardTask, coco_tasks
+from podline.data.coco_truth import publish_truths
 from podline.data.draft import Draft, draft_of
 from podline.data.fingerprint import source_of
 from podline.data.manifest import MANIFEST, Quarantined, read_manifest
@@ -52,6 +54,8 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         refuse_shared_records(source.splits)
     _tell_quarantined(reporter, source.quarantined)
     draft = draft_of(spec, source)
+    if isinstance(source, CocoSource):
+        draft = dataclasses.replace(draft, truths=publish_truths(store, draft.folder, source))
     frame = draft.layout.frame_length
     plans = plan_shards(spec.dataset, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("plan") as tables, store.workspace("done") as done:
@@ -105,7 +109,8 @@ def _finish(store: Store, spec: ConvertSpec, draft: Draft, seconds: float, reuse
         shards_reused=reused,
     )
     beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
-    written = [Artifact(name=f"{draft.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in shards]
+    files = [*shards, *(split.truth for split in manifest.splits if split.truth)]
+    written = [Artifact(name=f"{draft.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in files]
     complete(store, draft.folder, spec, result, [*written, *beside])
     return result
 

@@ -118,11 +118,12 @@ def record_of(image: CocoImage, pixels: Pixels, side: int, max_people: int) -> C
     Returns:
         The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name.
     """
-    letterbox, count = LetterBox(image.width, image.height, side), len(image.people)
+    letterbox = LetterBox(image.width, image.height, side)
+    people, ignored = image.people(max_people)
     keypoints = np.zeros((max_people, len(COCO_JOINTS) + 1, 3), np.float32)
     boxes, areas = np.zeros((max_people, 4), np.float32), np.zeros(max_people, np.float32)
     ids = np.zeros(max_people, np.int64)
-    for place, person in enumerate(image.people):
+    for place, person in enumerate(people):
         pose = from_coco(np.reshape(person.keypoints, (-1, 3)))
         moved = snapped(letterbox.joints_to_network(pose[:, :2]))
         keypoints[place, :, :2] = np.where(pose[:, 2:] > 0, moved, 0)
@@ -136,9 +137,9 @@ def record_of(image: CocoImage, pixels: Pixels, side: int, max_people: int) -> C
         "boxes": boxes,
         "areas": areas,
         "annotation_ids": ids,
-        "ignored": ignored_mask(image.ignored, letterbox, MASK_STRIDE),
+        "ignored": ignored_mask(ignored, letterbox, MASK_STRIDE),
         "image_id": np.array([image.id], np.int64),
         "size": np.array([image.width, image.height], np.int64),
-        "people": np.array(count),
-        "label": np.array(2 if count else int(bool(image.ignored))),
+        "people": np.array(len(people)),
+        "label": np.array(2 if people else int(bool(ignored))),
     }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from podline.data.fingerprint import converter_settings, fingerprint
-from podline.data.manifest import MANIFEST, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
+from podline.data.manifest import MANIFEST, FileInfo, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
 from podline.data.pixels import add_up
 from podline.data.records import LABEL, RecordLayout, layout_of
 from podline.data.shards import WrittenShard
@@ -30,6 +30,7 @@ class Draft:
         read: how many records the raw files hold.
         quarantined: those that are left out.
         counted: rule → how often it was applied to those that are not.
+        truths: split → the file, published already, that its people are judged by.
     """
 
     dataset: str
@@ -42,6 +43,7 @@ class Draft:
     read: int
     quarantined: tuple[Quarantined, ...]
     counted: dict[str, int]
+    truths: dict[str, FileInfo] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -50,7 +52,7 @@ class Draft:
 
     def manifest(self, shards: Sequence[WrittenShard]) -> Manifest:
         """The manifest of a data set with these shards; their order makes no difference."""
-        splits = tuple(_split(name, shards) for name in self.splits)
+        splits = tuple(_split(name, shards, self.truths.get(name)) for name in self.splits)
         return Manifest(
             dataset=self.dataset,
             fingerprint=self.fingerprint,
@@ -88,7 +90,7 @@ def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
     )
 
 
-def _split(name: str, shards: Sequence[WrittenShard]) -> SplitInfo:
+def _split(name: str, shards: Sequence[WrittenShard], truth: FileInfo | None) -> SplitInfo:
     mine = sorted((shard for shard in shards if shard.split == name), key=lambda shard: shard.info.file)
     pixels = add_up(shard.pixels for shard in mine)
     counts = zip(*(shard.info.class_counts for shard in mine), strict=True)
@@ -99,4 +101,5 @@ def _split(name: str, shards: Sequence[WrittenShard]) -> SplitInfo:
         class_counts=tuple(map(sum, counts)),
         mean=pixels.mean,
         std=pixels.std,
+        truth=truth,
     )

@@ -45,8 +45,19 @@ class ShardInfo(Frozen):
     class_counts: tuple[int, ...]
 
 
+class FileInfo(Frozen):
+    """A file beside the shards."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
 class SplitInfo(Frozen):
-    """One split: ``records`` is the sum over its shards; ``mean`` and ``std`` are per channel, of pixels in 0…255."""
+    """One split: ``records`` is the sum over its shards; ``mean`` and ``std`` are per channel, of pixels in 0…255.
+
+    ``truth`` is the file that COCO's people are judged by, see :mod:`podline.data.coco_truth`.
+    """
 
     name: str
     records: int
@@ -54,6 +65,7 @@ class SplitInfo(Frozen):
     class_counts: tuple[int, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    truth: FileInfo | None = Field(default=None, exclude_if=lambda truth: truth is None)
 
 
 class SourceFile(Frozen):

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import digests
+from podline.data.coco_truth import read_truth, truth_name
 from podline.data.content import image_crcs, same_images
 from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.data.pixels import PixelSums, add_up, pixel_sums
@@ -100,6 +101,8 @@ def check_dataset(folder: Path, manifest: Manifest, reporter: Reporter) -> int:
             reporter.progress(done, total, "shards", {"records/s": records / (time.monotonic() - started)})
         found = _together(parts)
         _check_split(folder, split, found)
+        if split.truth:
+            _check_truth(folder, manifest, split.name)
         crcs.append(found.image_crcs)
     return _check_images(folder, manifest, crcs)
 
@@ -185,6 +188,18 @@ def _check_split(folder: Path, split: SplitInfo, found: Findings) -> None:
     _check_equal(f"{where}: class counts", tuple(found.class_counts.tolist()), split.class_counts)
     _check_equal(f"{where}: mean", found.pixels.mean, split.mean)
     _check_equal(f"{where}: standard deviation", found.pixels.std, split.std)
+
+
+def _check_truth(folder: Path, manifest: Manifest, split: str) -> None:
+    """Checks that a split's people are judged by the very images that it has."""
+    judged = {image["id"] for image in read_truth(folder, manifest, split)["images"]}
+    reader = SplitReader(folder, manifest, split)
+    written = set(reader.gather(np.arange(len(reader)), ["image_id"])["image_id"].ravel().tolist())
+    odd = sorted(judged ^ written)
+    if odd:
+        places = ["the records", truth_name(split)]
+        there, lacking = places if odd[0] in written else places[::-1]
+        raise ArtifactError(f"{folder}: split {split!r}: image {odd[0]} is in {there}, but not in {lacking}; {_REMEDY}")
 
 
 def _check_equal(what: str, found: Any, said: Any) -> None:

@@ -15,11 +15,12 @@ from beam_jobs import steps
 from beam_jobs.conversion import convert
 from podline.data import coco_records
 from podline.data.coco_letterbox import LetterBox
+from podline.data.coco_truth import read_truth
 from podline.data.keypoints import INDEX, to_coco
-from podline.data.manifest import read_manifest
+from podline.data.manifest import Manifest, SplitInfo, read_manifest
 from podline.data.reader import SplitReader
-from podline.data.validation import validate
-from podline.errors import SourceError
+from podline.data.validation import check_dataset, validate
+from podline.errors import ArtifactError, SourceError
 from podline.progress import silent
 from podline.stages import CONVERT, ConvertSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
@@ -79,6 +80,31 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
         silent(),
     )
     assert CONVERT.find(spec, silent()) == result.model_copy(update={"reused": True})
+    truth = read_truth(store.path(result.folder), manifest, "train")
+    assert sorted(image["id"] for image in truth["images"]) == sorted(found["image_id"].ravel().tolist())
+
+
+def test_a_truth_is_verified_like_a_shard(tmp_path: Path, raw: Path) -> None:
+    spec = spec_of(tmp_path / "root", raw)
+    result = convert(spec, silent())
+    store = open_store(spec.root)
+    manifest = read_manifest(store, result.folder)
+    before = contents(spec)
+    store.path(f"{result.folder}/truth-test.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"truth-test\.json has sha256"):
+        check_dataset(store.path(result.folder), manifest, silent())
+    assert CONVERT.find(spec, silent()) is None
+    again = convert(spec, silent())
+    assert again.shards_reused == result.shards_written
+    assert contents(spec) == before
+    other = manifest.model_copy(update={"splits": (manifest.split("train"), swapped(manifest))})
+    with pytest.raises(ArtifactError, match=r"split 'test': image 1 is in truth-test\.json, but not in the records"):
+        check_dataset(store.path(result.folder), other, silent())
+
+
+def swapped(manifest: Manifest) -> SplitInfo:
+    """The test split, to be judged by the images of the training split (its shards are as they were)."""
+    return manifest.split("test").model_copy(update={"truth": manifest.split("train").truth})
 
 
 def test_the_same_bytes_however_it_is_done(tmp_path: Path, raw: Path) -> None:
@@ -125,7 +151,8 @@ def test_an_image_that_only_fails_to_decode_is_named(
     monkeypatch.setattr(coco_records.cv2, "imdecode", lambda *_: None)
     with pytest.raises(SourceError, match=r"\.jpg \(image \d+\) in .* decodes to nothing vs 48×32 pixels.*remove it"):
         convert(spec_of(tmp_path / "root", raw), silent())
-    assert not contents(spec_of(tmp_path / "root", raw))
+    left = [Path(name).name for name in contents(spec_of(tmp_path / "root", raw))]
+    assert left == ["truth-test.json", "truth-train.json"]
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -7,6 +7,7 @@ checksum taken and its markers followed to the end. See docs/coco.md for the rul
 from __future__ import annotations
 
 import hashlib
+import json
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,7 @@ from podline.data.sources.coco_annotations import (
     ImageEntry,
     Listing,
     PersonEntry,
+    annotation_texts,
     outline_problem,
     people_of,
     read_listing,
@@ -53,7 +55,7 @@ _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 
 class CocoImage(Frozen):
-    """An image that can be converted, and its people in its own pixels.
+    """An image that can be converted, and what is annotated in it, in its own pixels.
 
     Attributes:
         id: COCO's.
@@ -62,8 +64,8 @@ class CocoImage(Frozen):
         height: likewise.
         orientation: EXIF's, where the stored pixels must be turned to be the image that was annotated; otherwise 1.
         place: where its file is.
-        people: those that get a place in the record, the largest first.
-        ignored: annotations of the others, for :func:`podline.data.coco_masks.ignored_mask`.
+        annotations: of people, in the source's order, each as JSON; see
+            :func:`podline.data.sources.coco_annotations.annotation_texts`.
     """
 
     id: int
@@ -72,8 +74,12 @@ class CocoImage(Frozen):
     height: int
     orientation: int
     place: ImagePlace
-    people: tuple[PersonEntry, ...]
-    ignored: tuple[dict[str, Any], ...]
+    annotations: tuple[str, ...]
+
+    def people(self, max_people: int) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
+        """Who gets a place in the record, and who is ignored; see :func:`people_of`."""
+        annotations = map(json.loads, self.annotations)
+        return people_of(annotations, self.width, self.height, max_people, Counter())
 
 
 @dataclass(frozen=True)
@@ -277,8 +283,8 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
             leave_out(entry.record, problem)
             continue
         counted: Counter[str] = Counter()
-        people, ignored = people_of(entry, max_people, counted)
-        problem = outline_problem(ignored, entry.width, entry.height)
+        _people, ignored = people_of(entry.annotations, entry.width, entry.height, max_people, counted)
+        problem = outline_problem(entry.annotations, ignored, entry.width, entry.height)
         if problem:
             leave_out(entry.record, problem)
             continue
@@ -295,8 +301,7 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
                 height=entry.height,
                 orientation=orientation,
                 place=look.place,
-                people=tuple(people),
-                ignored=tuple(ignored),
+                annotations=annotation_texts(entry.annotations),
             )
         )
     if not part.images:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,11 +26,12 @@ PERSON = 1
 
 _VALUES = 3 * len(COCO_JOINTS)
 _PERSON_KEYS = ("id", "image_id", "category_id", "iscrowd", "num_keypoints", "keypoints", "bbox", "area")
+_OUTLINE = "segmentation"
 _IMAGE_KEYS = ("id", "file_name", "width", "height")
 
 
 class PersonEntry(Frozen):
-    """A labelled person, in the image's own pixels; keypoints are x, y, visibility of COCO's 17 joints."""
+    """A labelled person, in the image's own pixels; keypoints are x, y, visibility of COCO's 17 joints in it."""
 
     id: int
     keypoints: tuple[float, ...]
@@ -113,7 +114,7 @@ def _needed(found: dict[str, Any]) -> dict[str, Any]:
     if "image_id" in found:
         kept = {key: found[key] for key in _PERSON_KEYS if key in found}
         if found.get("iscrowd") or not found.get("num_keypoints"):
-            kept["segmentation"] = found.get("segmentation")
+            kept[_OUTLINE] = found.get(_OUTLINE)
         return kept
     if "file_name" in found:
         return {key: found[key] for key in _IMAGE_KEYS if key in found}
@@ -188,7 +189,7 @@ def _first_problem(annotations: list[dict[str, Any]]) -> str:
 
 def _problem(annotation: dict[str, Any]) -> str:
     """What is wrong with an annotation; empty if nothing is."""
-    if annotation.get("iscrowd") not in (0, 1):
+    if type(annotation.get("iscrowd")) is not int or annotation["iscrowd"] not in (0, 1):
         return f"iscrowd is {annotation.get('iscrowd')!r} vs 0 or 1"
     box: Any = annotation.get("bbox")
     if not _are_numbers(box, 4):
@@ -219,13 +220,30 @@ def _shortened(value: Any) -> str:
     return repr(value)[:80]
 
 
+def annotation_texts(annotations: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """The annotations of an image without a problem as JSON, each a text; every number as it was read.
+
+    What a source left out and pycocotools cannot do without is put in: the keypoints of a crowd, their number.
+    """
+    return tuple(json.dumps(_completed(one), separators=(",", ":"), allow_nan=False) for one in annotations)
+
+
+def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
+    completed = {"keypoints": [0] * _VALUES, **annotation}
+    if type(annotation.get("num_keypoints")) is not int:
+        completed["num_keypoints"] = sum(value > 0 for value in completed["keypoints"][2::3])
+    return completed
+
+
 def people_of(
-    entry: ImageEntry, max_people: int, counted: Counter[str]
+    annotations: Iterable[Mapping[str, Any]], width: int, height: int, max_people: int, counted: Counter[str]
 ) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
     """The people of an image: those that get a place in its record, the largest first, and those that are ignored.
 
     Args:
-        entry: an image without a problem.
+        annotations: of an image without a problem.
+        width: of the image.
+        height: likewise.
         max_people: places in a record.
         counted: the rules that apply are counted here.
 
@@ -234,15 +252,13 @@ def people_of(
     """
     people: list[PersonEntry] = []
     ignored: list[dict[str, Any]] = []
-    for annotation in entry.annotations:
-        person = None if annotation["iscrowd"] else _person(annotation, entry, counted)
+    for annotation in annotations:
+        person = None if annotation["iscrowd"] else _person(annotation, (width, height), counted)
         if person is not None:
             people.append(person)
             continue
         counted["crowds" if annotation["iscrowd"] else "people without a labelled joint"] += 1
-        ignored.append(
-            {key: annotation.get(key) for key in ("id", "iscrowd", "bbox", "segmentation")} | {"num_keypoints": 0}
-        )
+        ignored.append({key: annotation.get(key) for key in ("id", "iscrowd", "bbox", _OUTLINE)} | {"num_keypoints": 0})
     people.sort(key=lambda person: (-person.area, person.id))
     for person in people[max_people:]:
         counted["people beyond the places of a record"] += 1
@@ -250,13 +266,13 @@ def people_of(
     return people[:max_people], ignored
 
 
-def _person(annotation: dict[str, Any], entry: ImageEntry, counted: Counter[str]) -> PersonEntry | None:
+def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Counter[str]) -> PersonEntry | None:
     """A person with the joints that are in the image; None if there are none."""
     joints = np.array(annotation["keypoints"], np.float64).reshape(-1, 3)
     labelled = joints[:, 2] > 0
     if labelled.sum() != annotation.get("num_keypoints"):
         counted["people whose num_keypoints is wrong"] += 1
-    inside = ((joints[:, :2] >= 0) & (joints[:, :2] < (entry.width, entry.height))).all(axis=1)
+    inside = ((joints[:, :2] >= 0) & (joints[:, :2] < size)).all(axis=1)
     counted["labelled joints outside the image"] += int((labelled & ~inside).sum())
     joints[~(labelled & inside)] = 0
     if not joints[:, 2].any():
@@ -280,9 +296,10 @@ def _limbs_of_no_length(joints: np.ndarray) -> int:
     return int((labelled & (starts[:, :2] == ends[:, :2]).all(axis=1)).sum())
 
 
-def outline_problem(ignored: list[dict[str, Any]], width: int, height: int) -> str:
-    """What is wrong with the outlines of ignored people, by drawing them; empty if nothing is."""
+def outline_problem(annotations: list[dict[str, Any]], ignored: list[dict[str, Any]], width: int, height: int) -> str:
+    """What is wrong with outlines, by drawing those of ignored people; empty if nothing is."""
     try:
+        json.dumps([annotation.get(_OUTLINE) for annotation in annotations], allow_nan=False)
         ignored_mask(ignored, LetterBox(width, height, 8), 8)
     except SourceError as error:
         return str(error)

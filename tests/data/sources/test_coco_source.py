@@ -207,10 +207,11 @@ def test_what_is_written_all_the_same_is_counted(tmp_path: Path) -> None:
         "people whose num_keypoints is wrong": 1,
         "people without a labelled joint": 2,
     }
-    assert [p.id for p in image_of(source, 7).people] == [700, 7002]
-    assert [a["id"] for a in image_of(source, 7).ignored] == [7001, 7000]
-    assert image_of(source, 3).people[0].keypoints[:6] == (0,) * 6
-    assert image_of(source, 4).people[0].bbox == (5, 3, 33, 17)
+    people, ignored = image_of(source, 7).people(2)
+    assert [person.id for person in people] == [700, 7002]
+    assert [annotation["id"] for annotation in ignored] == [7001, 7000]
+    assert image_of(source, 3).people(2)[0][0].keypoints[:6] == (0,) * 6
+    assert image_of(source, 4).people(2)[0][0].bbox == (5, 3, 33, 17)
     assert image_of(source, 11).orientation == 1
 
 

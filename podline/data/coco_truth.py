@@ -1,0 +1,115 @@
+"""What COCO's people are judged by: for each split, the annotations of the images that were written.
+
+A file ``truth-<split>.json`` beside the shards is in COCO's own format (https://cocodataset.org/#format-data), in the
+images' own pixels, and holds every number of the source as it was, crowds included, so that pycocotools gives the
+figures that it gives with the source's file. Images are in the order of their ids, an image's annotations in the
+source's order. Outlines are there of crowds and of people without a joint only: the measure of keypoints needs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from podline.data.keypoints import COCO_JOINTS
+from podline.data.manifest import FileInfo, Manifest
+from podline.data.sources.coco import CocoImage, CocoSource
+from podline.data.sources.coco_annotations import PERSON
+from podline.errors import ArtifactError
+from podline.storage import Store, explained
+
+_SKELETON = (
+    (16, 14), (14, 12), (17, 15), (15, 13), (12, 13), (6, 12), (7, 13), (6, 7), (6, 8), (7, 9), (8, 10), (9, 11),
+    (2, 3), (1, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7),
+)  # fmt: skip
+_CATEGORY = {
+    "supercategory": "person",
+    "id": PERSON,
+    "name": "person",
+    "keypoints": COCO_JOINTS,
+    "skeleton": _SKELETON,
+}
+
+
+def truth_name(split: str) -> str:
+    """The file's name in the data set's folder."""
+    return f"truth-{split}.json"
+
+
+def publish_truths(store: Store, folder: str, source: CocoSource) -> dict[str, FileInfo]:
+    """Writes each split's truth.
+
+    Args:
+        store: the store.
+        folder: the data set's folder in it.
+        source: what is converted.
+
+    Returns:
+        Split → its file.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    truths = {}
+    with store.workspace("truth") as workspace:
+        for split, images in source.splits.items():
+            name, digest, size = truth_name(split), hashlib.sha256(), 0
+            path = workspace / name
+            with explained("write", path), path.open("wb") as stream:
+                for line in _lines(images, f"{source.dataset}, split {split}, as converted by Podline"):
+                    data = line.encode()
+                    stream.write(data)
+                    digest.update(data)
+                    size += len(data)
+            # It is verified by its checksum before it is used again, as shards are.
+            store.publish_file(path, f"{folder}/{name}", replace=True, flush=False)
+            truths[split] = FileInfo(file=name, bytes=size, sha256=digest.hexdigest())
+    return truths
+
+
+def read_truth(folder: Path, manifest: Manifest, split: str) -> dict[str, Any]:
+    """A split's truth, as :class:`pycocotools.coco.COCO` takes it for its ``dataset``.
+
+    Args:
+        folder: where the data set lies.
+        manifest: of the data set.
+        split: ``train`` or ``test``.
+
+    Raises:
+        ArtifactError: the data set has none, or it is not what was written.
+        StoreError: it cannot be read.
+    """
+    info = manifest.split(split).truth
+    if info is None:
+        raise ArtifactError(f"{folder}: the split {split!r} has no truth to judge people by; convert the data again")
+    path = folder / info.file
+    with explained("read", path):
+        data = path.read_bytes()
+    found = hashlib.sha256(data).hexdigest()
+    if found != info.sha256:
+        raise ArtifactError(f"{path} has sha256 {found} vs {info.sha256} in the manifest; convert the data again")
+    return json.loads(data)
+
+
+def _lines(images: Iterable[CocoImage], description: str) -> Iterator[str]:
+    """The document, a line for each image and each annotation."""
+    yield f'{{"info": {json.dumps({"description": description})},\n'
+    yield f'"categories": [{json.dumps(_CATEGORY)}],\n'
+    yield '"images": ['
+    yield from _items(
+        json.dumps({"id": image.id, "file_name": image.name, "width": image.width, "height": image.height})
+        for image in images
+    )
+    yield '],\n"annotations": ['
+    yield from _items(text for image in images for text in image.annotations)
+    yield "]}\n"
+
+
+def _items(texts: Iterable[str]) -> Iterator[str]:
+    before = "\n"
+    for text in texts:
+        yield f"{before}{text}"
+        before = ",\n"

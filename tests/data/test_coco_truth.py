@@ -1,0 +1,155 @@
+"""What people are judged by is what the source says, to the last digit."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from coco_files import CocoFiles
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from podline.data.coco_truth import publish_truths, read_truth, truth_name
+from podline.data.keypoints import COCO_JOINTS
+from podline.data.manifest import FileInfo, Manifest, SplitInfo
+from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.coco_sample import write_coco_sample
+from podline.errors import ArtifactError
+from podline.storage import Store
+
+CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
+
+
+def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:
+    splits = tuple(
+        SplitInfo(name=name, records=size, shards=(), class_counts=(), mean=(), std=(), truth=truths.get(name))
+        for name, size in source.sizes.items()
+    )
+    return Manifest(
+        dataset="coco",
+        fingerprint="0",
+        record_length=0,
+        fields=(),
+        class_names=(),
+        splits=splits,
+        source=source.files,
+        converter={},
+        read=source.read,
+        written=sum(source.sizes.values()),
+        quarantined=source.quarantined,
+    )
+
+
+def truths_of(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
+    source = open_coco("coco", str(folder), 64, 2)
+    manifest = manifest_of(source, publish_truths(Store(root), "d", source))
+    return {split: read_truth(root / "d", manifest, split) for split in source.sizes}
+
+
+def figures(truth: dict[str, Any], results: list[dict[str, Any]], images: list[int]) -> list[float]:
+    """pycocotools' ten."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        judge = COCO()
+        judge.dataset = truth
+        judge.createIndex()
+        evaluation = COCOeval(judge, judge.loadRes([dict(result) for result in results]), "keypoints")
+        evaluation.params.imgIds = images
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return evaluation.stats.tolist()
+
+
+def guesses(truth: dict[str, Any], images: list[int]) -> list[dict[str, Any]]:
+    """The annotated people, moved about, and some of them twice: figures between 0 and 1."""
+    random, results = np.random.default_rng(0), []
+    for annotation in truth["annotations"]:
+        if annotation["image_id"] in images:
+            for _ in range(2):
+                pose = np.array(annotation["keypoints"], np.float64).reshape(-1, 3)
+                pose[:, :2] += random.normal(0, 0.03 * annotation["area"] ** 0.5, (17, 2))
+                found = {"keypoints": pose.ravel().tolist(), "score": random.uniform()}
+                results.append({"image_id": annotation["image_id"], "category_id": 1, **found})
+    return results
+
+
+def assert_judged_alike(source: Path, name: str, truth: dict[str, Any]) -> None:
+    document = json.loads((source / "annotations" / name).read_bytes())
+    images = [image["id"] for image in truth["images"]]
+    results = guesses(document, images)
+    expected = figures(document, results, images)
+    assert 0 < expected[0] < 1
+    assert figures(truth, results, images) == expected
+
+
+def test_pycocotools_gives_the_figures_of_the_source_on_real_data(tmp_path: Path, real_data: Path) -> None:
+    truths = truths_of(real_data / "coco", tmp_path)
+    assert sorted(truths) == ["test", "train"]
+    assert_judged_alike(real_data / "coco", "person_keypoints_train2017.json", truths["train"])
+    assert_judged_alike(real_data / "coco", "person_keypoints_train2017.json", truths["test"])
+
+
+def test_pycocotools_gives_the_figures_of_the_source_on_drawn_people(tmp_path: Path) -> None:
+    drawn = write_coco_sample(tmp_path / "drawn", train=30, test=10)
+    truths = truths_of(drawn, tmp_path / "root")
+    assert_judged_alike(drawn, "person_keypoints_train2017.json", truths["train"])
+    assert_judged_alike(drawn, "person_keypoints_val2017.json", truths["test"])
+
+
+def test_annotations_are_taken_over_as_they_stand(tmp_path: Path) -> None:
+    CocoFiles("val", 2, 101).write(tmp_path)
+    files = CocoFiles(images=9)
+    files.files["000000000004.jpg"] = b""
+    # More people than places, a wrong count, a joint outside the image, odd numbers, no area: COCO's judge sees it all.
+    files.annotations[1] |= {"bbox": [0.1, 2.25, 36, 1e-3], "area": 1 / 3, "num_keypoints": 2}
+    files.annotations[2] |= {"keypoints": [-5.5, 3, 2] * 17, "area": 0}
+    files.annotations[4] |= CROWD
+    files.annotations += [files.annotations[0] | {"id": 1000 + number, "area": 100.5 + number} for number in range(4)]
+    truth = truths_of(files.write(tmp_path), tmp_path / "root")["train"]
+    assert [image["id"] for image in truth["images"]] == [1, 2, 3, 5, 6, 7, 8, 9]
+    assert truth["images"][0] == files.images[0]
+    given = {annotation["id"]: annotation for annotation in files.annotations}
+    assert len(truth["annotations"]) == len(given) - 1
+    for annotation in truth["annotations"]:
+        expected = dict(given[annotation["id"]])
+        if not expected["iscrowd"]:
+            del expected["segmentation"]
+        assert annotation == expected
+    assert [annotation["id"] for annotation in truth["annotations"][:5]] == [100, 1000, 1001, 1002, 1003]
+    [category] = truth["categories"]
+    assert (category["id"], tuple(category["keypoints"])) == (1, COCO_JOINTS)
+
+
+def test_what_pycocotools_cannot_do_without_is_put_in(tmp_path: Path) -> None:
+    files = CocoFiles()
+    crowd, person = files.annotations[0], files.annotations[1]
+    crowd |= CROWD
+    del crowd["keypoints"], crowd["num_keypoints"], person["num_keypoints"]
+    truths = truths_of(files.write(tmp_path), tmp_path / "root")
+    found = {one["id"]: one for truth in truths.values() for one in truth["annotations"]}
+    assert (found[100]["keypoints"], found[100]["num_keypoints"]) == ([0] * 51, 0)
+    assert found[200]["num_keypoints"] == 17
+
+
+def test_an_outline_that_is_no_json_leaves_its_image_out(tmp_path: Path) -> None:
+    files = CocoFiles()
+    files.annotations[0] |= {"num_keypoints": 0, "segmentation": [[float("nan")]]}
+    [left_out] = open_coco("coco", str(files.write(tmp_path)), 64, 2).quarantined
+    assert left_out.record == "000000000001.jpg (image 1)"
+    assert "an outline" in left_out.reason
+
+
+def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:
+    source = open_coco("coco", str(CocoFiles().write(tmp_path / "raw")), 64, 2)
+    truths = publish_truths(Store(tmp_path), "d", source)
+    path = tmp_path / "d" / truth_name("train")
+    path.write_bytes(path.read_bytes().replace(b"500.0", b"500.1", 1))
+    with pytest.raises(ArtifactError, match=r"truth-train\.json has sha256 .* vs .* convert the data again"):
+        read_truth(tmp_path / "d", manifest_of(source, truths), "train")
+    with pytest.raises(ArtifactError, match="no truth to judge people by"):
+        read_truth(tmp_path / "d", manifest_of(source, {}), "train")
