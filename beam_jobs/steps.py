@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from beam_jobs.runners import crossing_borders
-from podline import digests
 from podline.data.coco_records import CocoShardTask
 from podline.data.draft import Draft
 from podline.data.manifest import MANIFEST
@@ -102,4 +101,4 @@ def _known(store: Store, record: str, name: str) -> WrittenShard | None:
         known = WrittenShard.model_validate(store.read_json(record))
     except (ValueError, ArtifactError):
         return None  # its word is damaged: what is not known to be right is written again
-    return known if digests.of_file(store.path(name)) == known.info.sha256 else None
+    return known if store.sha256(name) == known.info.sha256 else None

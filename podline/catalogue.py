@@ -49,10 +49,10 @@ def datasets(store: Store, name: str | None = None) -> list[Dataset]:
         store: the store.
         name: only those of this data set.
     """
-    found = [
-        Dataset(path.parent.parent.name, path.parent.name, path.stat().st_mtime)
-        for path in store.path("datasets").glob(f"{name or '*'}/*/{MANIFEST}")
+    there = [
+        (facts.name.split("/"), facts.published) for facts in store.listing(f"datasets/{name}" if name else "datasets")
     ]
+    found = [Dataset(parts[1], parts[2], published) for parts, published in there if parts[3:] == [MANIFEST]]
     return sorted(found, key=lambda dataset: (-dataset.published, dataset.name, dataset.fingerprint))
 
 
@@ -87,7 +87,8 @@ def manifest_of(store: Store, dataset: Dataset) -> Manifest:
 
 def runs(store: Store) -> list[Run]:
     """The runs of which at least one stage is done, the last touched first."""
-    found = [run_of(store, path.name) for path in store.path("runs").glob("*") if any(path.glob("stages/*.json"))]
+    records = (name.split("/") for name in store.list("runs"))
+    found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
     return sorted(found, key=lambda run: (-run.touched, run.name))
 
 
@@ -100,11 +101,13 @@ def run_of(store: Store, name: str) -> Run:
     """
     folder = f"runs/{name}"
     names = {stage: completion_name(folder, stage) for stage in STAGES}
-    present = {stage: record for stage, record in names.items() if store.exists(record)}
+    present = {stage: there for stage, record in names.items() if (there := store.find(record))}
     if not present:
-        raise StoreError(f"{store.path(folder)}: no stage of such a run is done; `podline runs list` shows those there")
-    touched = max(store.path(record).stat().st_mtime for record in present.values())
-    return Run(name, {stage: _completion(store, record) for stage, record in present.items()}, touched)
+        raise StoreError(
+            f"{store.where(folder)}: no stage of such a run is done; `podline runs list` shows those there"
+        )
+    touched = max(record.published for record in present.values())
+    return Run(name, {stage: _completion(store, record.name) for stage, record in present.items()}, touched)
 
 
 def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
@@ -122,11 +125,11 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
     """
     file = f"runs/{name}/spec.json"
     if not store.exists(file):
-        raise StoreError(f"{store.path(file)} is not there; `podline runs list` shows the runs that there are")
+        raise StoreError(f"{store.where(file)} is not there; `podline runs list` shows the runs that there are")
     try:
         training = TrainSpec.model_validate(store.read_json(file)).model_copy(update={"root": store.uri})
     except ValueError as error:
-        raise ArtifactError(f"{store.path(file)} is not a training spec ({error}); train the run again") from error
+        raise ArtifactError(f"{store.where(file)} is not a training spec ({error}); train the run again") from error
     if recipe is not None and training.recipe.dataset != recipe.dataset:
         raise SettingsError(
             f"run {name} was trained on {training.recipe.dataset} vs {recipe.dataset} that the recipe {recipe.name} is "
@@ -146,11 +149,11 @@ def newest_checkpoint(store: Store, name: str) -> Checkpoint:
     for step in folder.steps():
         with contextlib.suppress(ArtifactError, StoreError):
             return folder.describe(step)
-    raise StoreError(f"{store.path(folder.folder)} has no whole checkpoint; `podline train` makes some")
+    raise StoreError(f"{store.where(folder.folder)} has no whole checkpoint; `podline train` makes some")
 
 
 def _completion(store: Store, name: str) -> Completion:
     try:
         return Completion.model_validate(store.read_json(name))
     except ValueError as error:
-        raise ArtifactError(f"{store.path(name)} is no completion record ({error}); run the stage again") from error
+        raise ArtifactError(f"{store.where(name)} is no completion record ({error}); run the stage again") from error

@@ -36,7 +36,7 @@ class Spec(Frozen):
 
     beside_the_point: ClassVar[frozenset[str]] = frozenset({"root"})
 
-    root: str = Field(description="the store: a folder")
+    root: str = Field(description="the store: a folder, or gs://bucket/prefix")
 
     @property
     def by_workers(self) -> bool:
@@ -241,8 +241,10 @@ class Artifact(Frozen):
 
 def artifact_of(store: Store, name: str) -> Artifact:
     """A published file as an artifact; reads all of it."""
-    path = store.path(name)
-    return Artifact(name=name, bytes=path.stat().st_size, sha256=digests.of_file(path))
+    found = store.find(name)
+    if found is None:
+        raise StoreError(f"{store.where(name)} is not there, though it was written just now")
+    return Artifact(name=name, bytes=found.bytes, sha256=store.sha256(name))
 
 
 class Completion(Frozen):
@@ -291,7 +293,7 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
         record = Completion.model_validate(store.read_json(name))
         result = stage.result.model_validate(record.result)
     except (ValueError, ArtifactError) as error:
-        reporter.warn(f"{store.path(name)} cannot be read ({error}); this stage runs again")
+        reporter.warn(f"{store.where(name)} cannot be read ({error}); this stage runs again")
         return None
     if record.spec_digest != spec.digest():
         return None
@@ -304,18 +306,18 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
 
 
 def _problem(store: Store, artifact: Artifact) -> str | None:
-    path = store.path(artifact.name)
-    if not path.is_file():
-        return f"{path} is gone"
-    if path.stat().st_size != artifact.bytes:
-        return f"{path} has {path.stat().st_size} bytes vs {artifact.bytes} when it was written"
+    where, there = store.where(artifact.name), store.find(artifact.name)
+    if there is None:
+        return f"{where} is gone"
+    if there.bytes != artifact.bytes:
+        return f"{where} has {there.bytes} bytes vs {artifact.bytes} when it was written"
     try:
-        found = digests.of_file(path)
-    except OSError as error:
-        return f"{path} cannot be read ({error})"
-    return (
-        None if found == artifact.sha256 else f"{path} has sha256 {found[:12]}… vs {artifact.sha256[:12]}… when written"
-    )
+        found = store.sha256(artifact.name)
+    except StoreError as error:
+        return str(error)
+    if found != artifact.sha256:
+        return f"{where} has sha256 {found[:12]}… vs {artifact.sha256[:12]}… when written"
+    return None
 
 
 S = TypeVar("S", bound=Spec)
@@ -391,8 +393,8 @@ def manifest_sha256(store: Store, folder: str) -> str:
     """
     name = f"{folder}/{MANIFEST}"
     if not store.exists(name):
-        raise StoreError(f"{store.path(name)} is not there; run `podline convert` first")
-    return digests.of_file(store.path(name))
+        raise StoreError(f"{store.where(name)} is not there; run `podline convert` first")
+    return store.sha256(name)
 
 
 def _load(entry_point: str) -> Callable[..., Any]:

@@ -1,10 +1,15 @@
 """The store: one root where everything that Podline makes lives, every part of it published whole.
 
-What a store promises: a name either does not exist or has its full content (written under a temporary name, flushed to
-the disk, then renamed); an existing name is never overwritten by something else unless the caller says ``replace``.
+There are two kinds of place: a folder (:class:`FolderStore`, here) and a bucket (:mod:`podline.buckets`). Both promise
+the same: a name either does not exist or has its full content; an existing name is never overwritten by something else
+unless the caller says ``replace``; what is read is what was published, or an error.
 
-Temporary files live in ``.podline/tmp`` under the root, on the same file system. What a killed process left there is
-removed by the next one (:meth:`Store.sweep`).
+Code that needs a file, to map it into memory or to hand it to a library, asks for :meth:`Store.local`; for messages
+there is :meth:`Store.where`; all else goes through names.
+
+Beside what is published, a store has a *scratch* folder on this machine, for logs, locks and temporary files: a
+folder's is ``.podline`` below it. Temporary files are in ``tmp`` there; what a killed process left is removed by the
+next one (:meth:`Store.sweep`).
 """
 
 from __future__ import annotations
@@ -16,14 +21,15 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from podline import digests
 from podline.errors import ArtifactError, SettingsError, StoreError
 
-_TEMPORARY = ".podline/tmp"
+_SCRATCH = ".podline"
 
 
 @contextlib.contextmanager
@@ -51,92 +57,95 @@ def open_store(root: str | Path) -> Store:
     """The store at a root.
 
     Args:
-        root: a folder; it is made when the first thing is published.
+        root: a folder, which is made when the first thing is published; or ``gs://bucket`` or ``gs://bucket/prefix``.
 
     Raises:
-        SettingsError: the root is not a folder's path.
+        SettingsError: the root is neither.
     """
     if "://" in str(root):
         raise SettingsError(f"--root {root}: only a folder can be the store in this version; give a path")
-    return Store(Path(root).expanduser().absolute())
+    return FolderStore(Path(root).expanduser().absolute())
 
 
-class Store:
-    """A folder as the store. Names are relative, with ``/`` between their parts."""
+class Listed(NamedTuple):
+    """A published name with its size in bytes and the Unix time at which it was published."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    name: str
+    bytes: int
+    published: float
 
-    @property
-    def uri(self) -> str:
-        """The root as a user would write it."""
-        return str(self.root)
 
-    def path(self, name: str) -> Path:
-        """Where a published name can be read; it need not exist.
+class Store(ABC):
+    """What both kinds of store promise. Names are relative, with ``/`` between their parts.
+
+    Attributes:
+        uri: the root as a user would write it.
+        scratch: a folder on this machine, for what is not published.
+        beside: a folder on this machine for files that are for people and for this machine alone, like drawn samples.
+    """
+
+    uri: str
+    scratch: Path
+    beside: Path
+
+    @abstractmethod
+    def where(self, name: str) -> str:
+        """A name as a user would write it: a path, or gs://bucket/prefix/name; it need not exist.
 
         Raises:
             ArtifactError: the name leads out of the store.
         """
-        if name.startswith("/") or ".." in name.split("/"):
-            raise ArtifactError(f"the name {name!r} leads out of the store {self.root}")
-        return self.root / name
 
-    def exists(self, name: str) -> bool:
-        """Whether a name was published."""
-        return self.path(name).is_file()
+    @abstractmethod
+    def local(self, name: str) -> Path:
+        """A local file with the content of a published name, for reading only.
 
+        In a folder it is the file itself (which need not be there, for the caller to find out); of an object it is a
+        copy in the cache, checked against the object's checksum, which stays for as long as this process lives.
+
+        Raises:
+            StoreError: the object is not there, or cannot be read.
+        """
+
+    def locals(self, names: Iterable[str]) -> list[Path]:
+        """Like :meth:`local`, of several names; objects are fetched several at a time."""
+        return [self.local(name) for name in names]
+
+    @abstractmethod
+    def find(self, name: str) -> Listed | None:
+        """A published name with its size and time; None if there is none."""
+
+    @abstractmethod
+    def sha256(self, name: str) -> str:
+        """The sha256 of a published name's content, in hexadecimal.
+
+        Raises:
+            StoreError: it is not there or cannot be read.
+        """
+
+    @abstractmethod
     def read_bytes(self, name: str) -> bytes:
         """The whole content of a small object.
 
         Raises:
             StoreError: it is not there or cannot be read.
         """
-        with explained("read", self.path(name)):
-            return self.path(name).read_bytes()
 
-    def read_json(self, name: str) -> Any:
-        """A JSON document.
+    @abstractmethod
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """Some bytes of a published name; fewer than ``length`` at its end.
 
         Raises:
             StoreError: it is not there or cannot be read.
-            ArtifactError: it is not JSON.
         """
-        try:
-            return json.loads(self.read_bytes(name))
-        except ValueError as error:
-            raise ArtifactError(
-                f"{self.path(name)} is not valid JSON ({error}); delete it to have it made again"
-            ) from error
 
-    def list(self, prefix: str = "") -> list[str]:
-        """All published names below a folder, sorted."""
-        top = self.path(prefix) if prefix else self.root
-        found = (path for path in top.rglob("*") if path.is_file())
-        names = (path.relative_to(self.root).as_posix() for path in found)
-        return sorted(name for name in names if not name.startswith(".podline/"))
+    @abstractmethod
+    def listing(self, prefix: str = "") -> list[Listed]:
+        """All published names below a folder, sorted by name."""
 
-    def publish_bytes(self, name: str, data: bytes, *, replace: bool = False) -> Path:
-        """Publishes bytes under a name.
-
-        Raises:
-            ArtifactError: the name is there with other content, and ``replace`` is not set.
-            StoreError: it cannot be written.
-        """
-        with self.workspace("publish") as folder:
-            temporary = folder / "object"
-            with explained("write", self.path(name)):
-                temporary.write_bytes(data)
-            return self.publish_file(temporary, name, replace=replace)
-
-    def publish_json(self, name: str, document: Any, *, replace: bool = False) -> Path:
-        """Publishes a JSON document, indented, keys in the order given."""
-        return self.publish_bytes(
-            name, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode(), replace=replace
-        )
-
-    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> Path:
-        """Moves a finished local file to a name; ``source`` is best made in :meth:`workspace`, where this is a rename.
+    @abstractmethod
+    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+        """Publishes a finished local file; ``source`` is best made in :meth:`workspace`, and may be gone afterwards.
 
         Args:
             source: the file.
@@ -149,11 +158,146 @@ class Store:
             ArtifactError: the name is there with other content, and ``replace`` is not set.
             StoreError: it cannot be written.
         """
-        target = self.path(name)
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Removes a name; one that is not there is no error."""
+
+    def exists(self, name: str) -> bool:
+        """Whether a name was published."""
+        return self.find(name) is not None
+
+    def list(self, prefix: str = "") -> list[str]:
+        """The names of :meth:`listing`."""
+        return [found.name for found in self.listing(prefix)]
+
+    def read_json(self, name: str) -> Any:
+        """A JSON document.
+
+        Raises:
+            StoreError: it is not there or cannot be read.
+            ArtifactError: it is not JSON.
+        """
+        try:
+            return json.loads(self.read_bytes(name))
+        except ValueError as error:
+            raise ArtifactError(
+                f"{self.where(name)} is not valid JSON ({error}); delete it to have it made again"
+            ) from error
+
+    def publish_bytes(self, name: str, data: bytes, *, replace: bool = False) -> None:
+        """Publishes bytes under a name.
+
+        Raises:
+            ArtifactError: the name is there with other content, and ``replace`` is not set.
+            StoreError: it cannot be written.
+        """
+        with self.workspace("publish") as folder:
+            temporary = folder / "object"
+            with explained("write", self.where(name)):
+                temporary.write_bytes(data)
+            self.publish_file(temporary, name, replace=replace)
+
+    def publish_json(self, name: str, document: Any, *, replace: bool = False) -> None:
+        """Publishes a JSON document, indented, keys in the order given."""
+        self.publish_bytes(name, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode(), replace=replace)
+
+    @contextlib.contextmanager
+    def workspace(self, label: str) -> Iterator[Path]:
+        """A temporary folder on this machine (in a folder, on the store's own file system), gone when its body ends.
+
+        Its name says host and process, so that :meth:`sweep` can tell a dead process's folder from a living one's.
+        """
+        name = f"{label}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
+        folder = self._temporary / name
+        with explained("write to the store", self.uri):
+            folder.mkdir(parents=True)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def private(self, label: str) -> Iterator[FolderStore]:
+        """A store of its own in a temporary folder (see :meth:`workspace`), gone when its body ends."""
+        with self.workspace(label) as folder:
+            yield FolderStore(folder)
+
+    def sweep(self) -> int:
+        """Removes the temporary folders of processes that ended without cleaning up on this host; returns how many."""
+        removed = 0
+        for folder in sorted(self._temporary.iterdir()) if self._temporary.is_dir() else []:
+            parts = folder.name.split("~")
+            if len(parts) == 4 and parts[1] == socket.gethostname() and not _alive(int(parts[2])):
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
+        return removed
+
+    @property
+    def _temporary(self) -> Path:
+        return self.scratch / "tmp"
+
+    def _require_inside(self, name: str) -> None:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}")
+
+
+class FolderStore(Store):
+    """A folder as the store: a name is published by a rename on the same file system."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.uri = str(root)
+        self.scratch = root / _SCRATCH
+        self.beside = root
+
+    def where(self, name: str) -> str:
+        """A name's path; see :meth:`Store.where`."""
+        return str(self.local(name))
+
+    def local(self, name: str) -> Path:
+        """The file of a name; see :meth:`Store.local`."""
+        self._require_inside(name)
+        return self.root / name
+
+    def find(self, name: str) -> Listed | None:
+        """See :meth:`Store.find`."""
+        path = self.local(name)
+        if not path.is_file():
+            return None
+        facts = path.stat()
+        return Listed(name, facts.st_size, facts.st_mtime)
+
+    def sha256(self, name: str) -> str:
+        """See :meth:`Store.sha256`; reads all of the file."""
+        with explained("read", self.local(name)):
+            return digests.of_file(self.local(name))
+
+    def read_bytes(self, name: str) -> bytes:
+        """See :meth:`Store.read_bytes`."""
+        with explained("read", self.local(name)):
+            return self.local(name).read_bytes()
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """See :meth:`Store.read_range`."""
+        with explained("read", self.local(name)), self.local(name).open("rb") as stream:
+            stream.seek(start)
+            return stream.read(length)
+
+    def listing(self, prefix: str = "") -> list[Listed]:
+        """See :meth:`Store.listing`."""
+        top = self.local(prefix) if prefix else self.root
+        names = (path.relative_to(self.root).as_posix() for path in top.rglob("*"))
+        found = (self.find(name) for name in sorted(names) if not name.startswith(f"{_SCRATCH}/"))
+        return [facts for facts in found if facts is not None]
+
+    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+        """Moves the file; see :meth:`Store.publish_file`."""
+        target = self.local(name)
         with explained("write", target):
             if not replace and target.is_file():
                 if digests.of_file(target) == digests.of_file(source):
-                    return target
+                    return
                 raise ArtifactError(
                     f"{target} is already there with other content; delete it, or choose another --root"
                 )
@@ -171,43 +315,11 @@ class Store:
                 beside.replace(target)
             if flush:
                 _sync_folder(target.parent)
-        return target
 
     def delete(self, name: str) -> None:
-        """Removes a name; one that is not there is no error."""
-        with explained("delete", self.path(name)):
-            self.path(name).unlink(missing_ok=True)
-
-    @contextlib.contextmanager
-    def workspace(self, label: str) -> Iterator[Path]:
-        """A temporary folder on the store's own file system, gone when its body ends.
-
-        Its name says host and process, so that :meth:`sweep` can tell a dead process's folder from a living one's.
-        """
-        folder = self.root / _TEMPORARY / f"{label}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
-        with explained("write to the store", self.root):
-            folder.mkdir(parents=True)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def private(self, label: str) -> Iterator[Store]:
-        """A store of its own in a temporary folder (see :meth:`workspace`), gone when its body ends."""
-        with self.workspace(label) as folder:
-            yield Store(folder)
-
-    def sweep(self) -> int:
-        """Removes the temporary folders of processes that ended without cleaning up on this host; returns how many."""
-        removed = 0
-        top = self.root / _TEMPORARY
-        for folder in sorted(top.iterdir()) if top.is_dir() else []:
-            parts = folder.name.split("~")
-            if len(parts) == 4 and parts[1] == socket.gethostname() and not _alive(int(parts[2])):
-                shutil.rmtree(folder, ignore_errors=True)
-                removed += 1
-        return removed
+        """See :meth:`Store.delete`."""
+        with explained("delete", self.local(name)):
+            self.local(name).unlink(missing_ok=True)
 
 
 def _alive(process: int) -> bool:

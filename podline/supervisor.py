@@ -296,7 +296,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=child_environment(open_store(spec.root).path(".podline"), mark),
+                env=child_environment(open_store(spec.root).scratch, mark),
                 pass_fds=(writing,),
                 start_new_session=True,
             )
@@ -319,8 +319,8 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
 
 def _log_file(stage: Stage[Any, Any], spec: Spec) -> Path:
     store = open_store(spec.root)
-    path = store.path(f".podline/logs/{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log")
-    with explained("write to the store", store.root):
+    path = store.scratch / "logs" / f"{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log"
+    with explained("write to the store", store.uri):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     return path

@@ -44,8 +44,8 @@ def summary(root: str, times: TimeSheet, evaluated: EvaluateResult, reported: Re
         "root": store.uri,
         "metrics": {name: metric.model_dump() for name, metric in evaluated.metrics.items()},
         "untrained_top1": evaluated.untrained_top1,
-        "report": str(store.path(reported.html)),
-        "report_markdown": str(store.path(reported.markdown)),
+        "report": store.where(reported.html),
+        "report_markdown": store.where(reported.markdown),
         "stages": times.stages,
     }
 
@@ -67,7 +67,7 @@ def publish_artifacts(
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
     rows["training"] = f"{count(trained.steps)} steps in {duration(trained.seconds)} on {trained.devices}"
     rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"
-    rows["report"] = str(store.path(reported.html))
+    rows["report"] = store.where(reported.html)
     create_table_artifact(
         [{"figure": name, "value": value} for name, value in rows.items()],
         key="key-figures",

@@ -35,8 +35,8 @@ class OwnServer:
         Raises:
             StoreError: the store cannot be written.
         """
-        self._home, self._log = store.path(".podline/prefect"), store.path(".podline/logs/prefect.log")
-        with explained("write to the store", store.root):
+        self._home, self._log = store.scratch / "prefect", store.scratch / "logs" / "prefect.log"
+        with explained("write to the store", store.uri):
             self._home.mkdir(parents=True, exist_ok=True)
             self._log.parent.mkdir(parents=True, exist_ok=True)
             # Also the first to notice a full disk.

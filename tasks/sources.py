@@ -22,7 +22,7 @@ def source_of(parameters: CifarParameters, root: str) -> str:
     if parameters.source:
         is_local = "://" not in parameters.source
         return str(Path(parameters.source).expanduser().absolute()) if is_local else parameters.source
-    folder = open_store(root).path("sources/sample")
+    folder = open_store(root).beside / "sources" / "sample"
     if not (folder / FOLDER).is_dir():
         message = f"drawing the sample into {folder}"
         terminal()({"event": "log", "stage": CONVERT.name, "level": "info", "message": message})

@@ -103,7 +103,7 @@ def cache_key(stage: str, spec: Spec, found: Result | None) -> str:
 
 def result_folder(spec: Spec) -> Path:
     """Where Prefect keeps the results of stages on a store: in it."""
-    return open_store(spec.root).path(".podline/prefect/results")
+    return open_store(spec.root).scratch / "prefect" / "results"
 
 
 def _source_fingerprint(spec: ConvertSpec) -> str:

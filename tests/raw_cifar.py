@@ -42,9 +42,9 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     sizes = {split.name: len(split) for split in source.splits}
     plans = plan_shards(spec.dataset, sizes, draft.layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
-    store.path(draft.folder).mkdir(parents=True)
+    store.local(draft.folder).mkdir(parents=True)
     for task in shard_tasks(source, plans, spec.seed, store.root):
-        path = store.path(draft.folder) / task.plan.file
+        path = store.local(draft.folder) / task.plan.file
         written.append(write_shard(path, task.plan, draft.layout, len(source.class_names), task.reader()))
     manifest = draft.manifest(written)
     store.publish_bytes(f"{draft.folder}/{MANIFEST}", manifest.to_bytes())

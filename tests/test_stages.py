@@ -92,7 +92,7 @@ def test_another_spec_is_not_done(store: Store) -> None:
 )
 def test_a_damaged_artifact_voids_the_record_and_says_why(store: Store, damage: Any, words: str) -> None:
     spec, _ = _done(store)
-    damage(store.path("runs/r/evaluation.json"))
+    damage(store.local("runs/r/evaluation.json"))
     heard = Heard()
     assert stages.EVALUATE.find(spec, heard.reporter) is None
     assert len(heard.messages) == 1
@@ -101,7 +101,7 @@ def test_a_damaged_artifact_voids_the_record_and_says_why(store: Store, damage: 
 
 def test_a_damaged_record_is_said_and_passed_over(store: Store) -> None:
     spec, _ = _done(store)
-    store.path("runs/r/stages/evaluate.json").write_bytes(b'{"stage": "evaluate"')
+    store.local("runs/r/stages/evaluate.json").write_bytes(b'{"stage": "evaluate"')
     heard = Heard()
     assert stages.EVALUATE.find(spec, heard.reporter) is None
     assert "cannot be read" in heard.messages[0]

@@ -49,7 +49,7 @@ def test_nothing_temporary_stays(store: Store) -> None:
 def test_a_name_cannot_leave_the_store(store: Store) -> None:
     for name in ("../x", "a/../../x", "/etc/passwd"):
         with pytest.raises(ArtifactError, match="leads out of the store"):
-            store.path(name)
+            store.local(name)
 
 
 def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from podline.benchmark import plain
 from podline.benchmark.timing import in_turns
 from podline.data.manifest import read_manifest
 from podline.data.order import TrainingOrder
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.input.pipeline import TrainingInput
 from podline.recipes.settings import AugmentationSettings
 from podline.storage import open_store
@@ -36,12 +36,12 @@ def shuffled_batches(root: str, folder: str, batch_size: int, repetitions: int) 
     store = open_store(root)
     manifest = read_manifest(store, folder)
     split = manifest.split(_SPLIT)
-    files = [store.path(f"{folder}/{shard.file}") for shard in split.shards]
+    files = [store.local(f"{folder}/{shard.file}") for shard in split.shards]
     height, width, channels = manifest.image_shape
     batches = split.records // batch_size
 
     def ours() -> None:
-        reader = SplitReader(store.path(folder), manifest, _SPLIT)
+        reader = open_split(store, folder, manifest, _SPLIT)
         order = TrainingOrder(len(reader), batch_size, seed=0)
         fields = ("image", "label")
         batches = TrainingInput(reader, manifest, fields, order=order, augmentation=AugmentationSettings())

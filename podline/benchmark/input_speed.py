@@ -29,7 +29,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.data.manifest import Manifest, SplitInfo, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.input.pipeline import Arrays, TrainingInput
 from podline.progress import Reporter
 from podline.stages import manifest_sha256
@@ -111,10 +111,10 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
-    folder = store.path(spec.dataset_folder)
+    names = [f"{spec.dataset_folder}/{shard.file}" for shard in manifest.split(TRAINING_SPLIT).shards]
     plan = plan_training(spec.recipe.at_first, manifest)
     source = TrainingInput(
-        SplitReader(folder, manifest, TRAINING_SPLIT),
+        open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT),
         manifest,
         objective_of(spec.recipe).fields,
         order=plan.order,
@@ -123,17 +123,16 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     # The input of one device, the first GPU if there is one.
     strategy = tf.distribute.get_strategy()
     with source.explained():
-        return _measured(spec, reporter, manifest, folder, plan, stages_of(source, strategy))
+        return _measured(spec, reporter, manifest, store.locals(names), plan, stages_of(source, strategy))
 
 
 def _measured(
-    spec: InputSpeedSpec, reporter: Reporter, manifest: Manifest, folder: Path, plan: Plan, stages: Stages
+    spec: InputSpeedSpec, reporter: Reporter, manifest: Manifest, files: Sequence[Path], plan: Plan, stages: Stages
 ) -> InputSpeed:
     started, size = time.monotonic(), spec.recipe.batch_size
-    split = manifest.split(TRAINING_SPLIT)
     say = _Progress(reporter)
     say("reading")
-    disk, read, raws = _reading(stages, split, folder, plan, spec.seconds)
+    disk, read, raws = _reading(stages, files, plan, spec.seconds)
     say("augmenting")
     augment = _timed(lambda: (stages.augment(raw) for raw in itertools.cycle(raws)), spec.seconds)
     held = stages.augment(raws[0])
@@ -157,7 +156,7 @@ def _measured(
         devices=devices.describe(tf.distribute.get_strategy()),
         stages=tuple(_speed(name, seconds, size) for name, seconds in took.items()),
         disk=_speed("disk", disk, size),
-        bottleneck=slowest(took if _fits_in_memory(split) else first),
+        bottleneck=slowest(took if _fits_in_memory(manifest.split(TRAINING_SPLIT)) else first),
         first_pass_bottleneck=slowest(first),
         together=size / together,
         first_pass=size / (together + disk),
@@ -200,12 +199,10 @@ class _Progress:
         self._done += 1
 
 
-def _reading(
-    stages: Stages, split: SplitInfo, folder: Path, plan: Plan, seconds: float
-) -> tuple[float, float, Sequence[Raw]]:
+def _reading(stages: Stages, files: Sequence[Path], plan: Plan, seconds: float) -> tuple[float, float, Sequence[Raw]]:
     """Seconds that the disk adds to a batch, seconds to read one whose pages are in memory, and some batches."""
     plan.order.batch(0)  # An epoch's permutation is made once, by whoever asks first.
-    _forget([folder / shard.file for shard in split.shards])
+    _forget(files)
     raws: list[Raw] = []
     most = max(_LEAST_BATCHES, min(_MOST_BATCHES, plan.order.steps_per_epoch))
     started = time.perf_counter()

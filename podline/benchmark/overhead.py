@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from podline.benchmark.timing import in_turns
 from podline.data.manifest import Manifest, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.input.pipeline import TrainingInput
 from podline.recipes import registry
 from podline.recipes.settings import Duration, Recipe
-from podline.storage import open_store
+from podline.storage import Store, open_store
 from podline.training.checkpoints import Clock
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeStretches, judge_probe
@@ -69,7 +69,7 @@ def overhead(root: str, folder: str, batch_size: int, steps: int, repetitions: i
     manifest = read_manifest(open_store(root), folder)
     changes = {"batch_size": batch_size, "duration": Duration(steps=(repetitions + 1) * steps)}
     recipe = registry.get("cifar10").model_copy(update=changes)
-    parts = _Parts(recipe, manifest, open_store(root).path(folder))
+    parts = _Parts(recipe, manifest, open_store(root), folder)
     bare = parts.steps(_BareSteps)
     with (
         tempfile.TemporaryDirectory() as work,
@@ -94,13 +94,13 @@ def overhead(root: str, folder: str, batch_size: int, steps: int, repetitions: i
 class _Parts:
     """What both sides are made of."""
 
-    def __init__(self, recipe: Recipe, manifest: Manifest, folder: Path) -> None:
+    def __init__(self, recipe: Recipe, manifest: Manifest, store: Store, folder: str) -> None:
         self.recipe, self.plan = recipe, plan_training(recipe, manifest)
         self.strategy = prepared(recipe, "cpu")
         self.state = initial_state(recipe, manifest, self.strategy)
-        test = SplitReader(folder, manifest, EVALUATION_SPLIT)
+        test = open_split(store, folder, manifest, EVALUATION_SPLIT)
         self.images = test.gather(np.arange(min(_PROBED, len(test))), (IMAGE,))[IMAGE]
-        self._reader, self._manifest = SplitReader(folder, manifest, TRAINING_SPLIT), manifest
+        self._reader, self._manifest = open_split(store, folder, manifest, TRAINING_SPLIT), manifest
 
     def steps(self, kind: type[TrainingSteps]) -> TrainingSteps:
         """Steps from the beginning; both sides train the same state, which does not change what a step costs."""

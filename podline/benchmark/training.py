@@ -15,7 +15,7 @@ import tensorflow as tf
 from podline.data.epochs import Epochs
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.order import TrainingOrder
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.input.pipeline import TrainingInput
 from podline.recipes import registry
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
@@ -112,7 +112,7 @@ def _recipe(batch_size: int) -> Recipe:
 
 
 def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.data.Dataset:
-    reader = SplitReader(open_store(root).path(folder), manifest, TRAINING_SPLIT)
+    reader = open_split(open_store(root), folder, manifest, TRAINING_SPLIT)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
     batches = TrainingInput(
         reader, manifest, objective_of(recipe).fields, order=order, augmentation=recipe.augmentation

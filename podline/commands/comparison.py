@@ -31,7 +31,7 @@ def compare_runs(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
     store = open_store(load_settings(options).root)
     written = compare(store, [_run(store, name) for name in names])
-    paths = {"html": str(store.path(written.html)), "png": str(store.path(written.png))}
+    paths = {"html": store.where(written.html), "png": store.where(written.png)}
     if as_json:
         say_json(paths)
     else:

@@ -71,7 +71,7 @@ def _document(store: Store, dataset: Dataset, manifest: Manifest) -> dict[str, A
     return {
         "name": dataset.name,
         "fingerprint": dataset.fingerprint,
-        "folder": str(store.path(dataset.folder)),
+        "folder": store.where(dataset.folder),
         "splits": _splits(manifest),
         "bytes": _bytes(manifest),
         "quarantined": len(manifest.quarantined),
@@ -103,7 +103,7 @@ def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> 
     say(
         [
             f"{dataset.name} {dataset.fingerprint}, {size(_bytes(manifest))}, published {moment(dataset.published)}",
-            f"{store.path(dataset.folder)}",
+            f"{store.where(dataset.folder)}",
             f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
             "",
             *(

@@ -28,7 +28,7 @@ def result_lines(store: Store, result: Result) -> list[str]:
 @_lines.register
 def _(result: ConvertResult, store: Store) -> list[str]:
     splits = ", ".join(f"{count(records)} {name}" for name, records in result.splits.items())
-    lines = [f"{result.dataset}: {splits} examples, {size(result.bytes)}", f"{store.path(result.folder)}"]
+    lines = [f"{result.dataset}: {splits} examples, {size(result.bytes)}", f"{store.where(result.folder)}"]
     if result.quarantined:
         lines.append(f"{count(result.quarantined)} of {count(result.read)} records are quarantined; see the manifest")
     return lines
@@ -45,7 +45,7 @@ def _(result: TrainResult, store: Store) -> list[str]:
     return [
         f"{result.run}: {count(result.steps)} steps in {duration(result.seconds)}, loss {result.loss:.3f}",
         f"{rate(result.examples_per_second)} examples/s, {percent(result.waiting_for_input)} of it waiting for input",
-        f"{store.path(result.folder)}",
+        f"{store.where(result.folder)}",
     ]
 
 
@@ -62,4 +62,4 @@ def _(result: EvaluateResult, _store: Store) -> list[str]:
 
 @_lines.register
 def _(result: ReportResult, store: Store) -> list[str]:
-    return [f"{store.path(result.html)}", f"{store.path(result.markdown)}"]
+    return [f"{store.where(result.html)}", f"{store.where(result.markdown)}"]

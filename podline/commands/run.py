@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +22,7 @@ from podline.commands.options import (
 )
 from podline.reporting.figures import metric_text
 from podline.stages import Metric
+from podline.storage import open_store
 
 # By name, since the library does not import what is above it.
 _FLOW = ("tasks.embedded", "run_cifar_training")
@@ -50,7 +50,7 @@ def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
     """
     recipe_of(recipe)
     machine = load_settings(options)
-    machine = machine.model_copy(update={"root": str(Path(machine.root).expanduser().absolute())})
+    machine = machine.model_copy(update={"root": open_store(machine.root).uri})
     given = {name: value for name, value in options.items() if value is not None}
     given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
     if source is not None:

@@ -56,11 +56,11 @@ def show_run(name: str, as_json: bool, **options: Any) -> None:
     if as_json:
         say_json(_document(store, run))
         return
-    lines = [f"{run.name}, last touched {moment(run.touched)}", f"{store.path(run.folder)}", ""]
+    lines = [f"{run.name}, last touched {moment(run.touched)}", f"{store.where(run.folder)}", ""]
     lines += [f"{stage:10}{duration(record.result.get('seconds', 0.0))}" for stage, record in run.stages.items()]
     lines += [f"{key:10}{metric_text(key, metric)}" for key, metric in _metrics(run).items()]
     if "report" in run.stages:
-        lines.append(f"{'page':10}{store.path(run.stages['report'].result['html'])}")
+        lines.append(f"{'page':10}{store.where(run.stages['report'].result['html'])}")
     say(lines)
 
 
@@ -81,9 +81,9 @@ def _state(run: Run) -> str:
 def _document(store: Store, run: Run) -> dict[str, Any]:
     return {
         "run": run.name,
-        "folder": str(store.path(run.folder)),
+        "folder": store.where(run.folder),
         "touched": run.touched,
         "metrics": {key: metric.model_dump() for key, metric in _metrics(run).items()},
-        "report": str(store.path(run.stages["report"].result["html"])) if "report" in run.stages else None,
+        "report": store.where(run.stages["report"].result["html"]) if "report" in run.stages else None,
         "stages": {stage: record.result for stage, record in run.stages.items()},
     }

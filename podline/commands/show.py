@@ -58,7 +58,7 @@ def show(
         if run is not None:
             training = training_of(store, run, chosen)
             chosen, fingerprint = training.recipe, training.fingerprint
-        target = out or store.path(f"sheets/{run or recipe}.png")
+        target = out or store.beside / "sheets" / f"{run or recipe}.png"
         spec = ShowSpec(
             root=store.uri,
             recipe=Choices(**options).apply(chosen),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from podline.data.keypoints import COCO_JOINTS
@@ -70,11 +69,12 @@ def publish_truths(store: Store, folder: str, source: CocoSource) -> dict[str, F
     return truths
 
 
-def read_truth(folder: Path, manifest: Manifest, split: str) -> dict[str, Any]:
+def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dict[str, Any]:
     """A split's truth, as :class:`pycocotools.coco.COCO` takes it for its ``dataset``.
 
     Args:
-        folder: where the data set lies.
+        store: the store.
+        folder: the data set's folder in it.
         manifest: of the data set.
         split: ``train`` or ``test``.
 
@@ -84,13 +84,15 @@ def read_truth(folder: Path, manifest: Manifest, split: str) -> dict[str, Any]:
     """
     info = manifest.split(split).truth
     if info is None:
-        raise ArtifactError(f"{folder}: the split {split!r} has no truth to judge people by; convert the data again")
-    path = folder / info.file
-    with explained("read", path):
-        data = path.read_bytes()
+        where = store.where(folder)
+        raise ArtifactError(f"{where}: the split {split!r} has no truth to judge people by; convert the data again")
+    name = f"{folder}/{info.file}"
+    data = store.read_bytes(name)
     found = hashlib.sha256(data).hexdigest()
     if found != info.sha256:
-        raise ArtifactError(f"{path} has sha256 {found} vs {info.sha256} in the manifest; convert the data again")
+        raise ArtifactError(
+            f"{store.where(name)} has sha256 {found} vs {info.sha256} in the manifest; convert the data again"
+        )
     return json.loads(data)
 
 

@@ -47,7 +47,7 @@ def verify_counts(store: Store, folder: str, manifest: Manifest, reporter: Repor
     shards = [(split, shard) for split in manifest.splits for shard in split.shards]
     counts = {split.name: 0 for split in manifest.splits}
     for done, (split, shard) in enumerate(shards, start=1):
-        path = store.path(f"{folder}/{shard.file}")
+        path = store.local(f"{folder}/{shard.file}")
         found = count_records(path)
         if found != shard.records:
             raise ArtifactError(f"{path} holds {found} records vs {shard.records} in the manifest; convert again")

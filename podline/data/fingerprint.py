@@ -23,7 +23,7 @@ _COCO_VERSION = 2
 
 def source_cache(store: Store) -> Path:
     """Where unpacked archives are kept, from run to run."""
-    return store.root / ".podline" / "sources"
+    return store.scratch / "sources"
 
 
 def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:

@@ -164,9 +164,9 @@ def read_manifest(store: Store, folder: str) -> Manifest:
     found = document.get("layout_version") if isinstance(document, dict) else None
     if found != LAYOUT_VERSION:
         raise ArtifactError(
-            f"{store.path(name)}: layout version {found} vs {LAYOUT_VERSION} here; convert the data again"
+            f"{store.where(name)}: layout version {found} vs {LAYOUT_VERSION} here; convert the data again"
         )
     try:
         return Manifest.model_validate(document)
     except ValueError as error:
-        raise ArtifactError(f"{store.path(name)} is not a manifest ({error}); convert the data again") from error
+        raise ArtifactError(f"{store.where(name)} is not a manifest ({error}); convert the data again") from error

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from podline.data.manifest import FieldInfo, Manifest
 from podline.data.records import place_of, size_of
 from podline.data.tfrecord import FRAME_BYTES, Bytes, map_frames
+from podline.storage import Store
 
 
 class SplitReader:
@@ -22,11 +23,11 @@ class SplitReader:
     all readers of the same files. Any number of threads may gather at once.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, split: str) -> None:
+    def __init__(self, place: Path | Sequence[Path], manifest: Manifest, split: str) -> None:
         """Opens a split.
 
         Args:
-            folder: where its shards lie.
+            place: the folder where its shards lie, or their files in the manifest's order.
             manifest: what they are.
             split: ``train`` or ``test``.
 
@@ -36,7 +37,9 @@ class SplitReader:
         self.info = manifest.split(split)
         self._fields = {field.name: field for field in manifest.fields}
         self._frame_length = manifest.record_length + FRAME_BYTES
-        shards = [map_frames(folder / shard.file, manifest.record_length, shard.records) for shard in self.info.shards]
+        files = [place / shard.file for shard in self.info.shards] if isinstance(place, Path) else place
+        pairs = zip(files, self.info.shards, strict=True)
+        shards = [map_frames(file, manifest.record_length, shard.records) for file, shard in pairs]
         # One element a record: what NumPy then copies for each is one run of bytes, not a row of single ones.
         self._columns = {field.name: [_column(shard, field) for shard in shards] for field in manifest.fields}
         self._edges = np.cumsum([0, *(len(shard) for shard in shards)])
@@ -92,6 +95,23 @@ class SplitReader:
             for shard, (start, stop) in enumerate(itertools.pairwise(cuts))
             if start < stop
         ]
+
+
+def open_split(store: Store, folder: str, manifest: Manifest, split: str) -> SplitReader:
+    """A split of a data set in a store.
+
+    Args:
+        store: the store.
+        folder: the data set's name in it.
+        manifest: of the data set.
+        split: ``train`` or ``test``.
+
+    Raises:
+        ArtifactError: see :class:`SplitReader`.
+        StoreError: a shard cannot be fetched.
+    """
+    files = store.locals(f"{folder}/{shard.file}" for shard in manifest.split(split).shards)
+    return SplitReader(files, manifest, split)
 
 
 def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:

@@ -22,14 +22,14 @@ from podline.data.coco_truth import read_truth, truth_name
 from podline.data.content import image_crcs, same_images
 from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.data.pixels import PixelSums, add_up, pixel_sums
-from podline.data.reader import SplitReader
+from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, LABEL, VARINT_LIMIT, RecordLayout, layout_of_fields, place_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import HEADER_BYTES, Bytes, header, map_frames, payload_crcs, payloads, stored_crcs
 from podline.errors import ArtifactError
 from podline.progress import Reporter
 from podline.stages import Artifact, ValidateResult, ValidateSpec, complete, manifest_sha256
-from podline.storage import open_store
+from podline.storage import Store, open_store
 
 _REMEDY = "run `podline convert` again: it writes what is damaged anew, and nothing else"
 
@@ -55,11 +55,11 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
     found = manifest_sha256(store, spec.folder)
     if found != spec.manifest_sha256:
         raise ArtifactError(
-            f"{store.path(spec.folder)}/{MANIFEST} has sha256 {found} vs {spec.manifest_sha256} when it was converted; "
-            f"{_REMEDY}"
+            f"{store.where(spec.folder)}/{MANIFEST} has sha256 {found} vs {spec.manifest_sha256} when it was "
+            f"converted; {_REMEDY}"
         )
     manifest = read_manifest(store, spec.folder)
-    duplicates = check_dataset(store.path(spec.folder), manifest, reporter)
+    duplicates = check_dataset(store, spec.folder, manifest, reporter)
     shards = [shard for split in manifest.splits for shard in split.shards]
     result = ValidateResult(
         seconds=time.monotonic() - started,
@@ -72,11 +72,12 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
     return result
 
 
-def check_dataset(folder: Path, manifest: Manifest, reporter: Reporter) -> int:
+def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
     """Checks a data set's shards against its manifest, and its splits against each other.
 
     Args:
-        folder: where the shards lie.
+        store: the store.
+        folder: the data set's in it.
         manifest: what they should be.
         reporter: hears of every shard that is checked.
 
@@ -89,22 +90,24 @@ def check_dataset(folder: Path, manifest: Manifest, reporter: Reporter) -> int:
     """
     layout = layout_of_fields(manifest.fields)
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
-        raise ArtifactError(f"{folder / MANIFEST}: fields and record length are not those of one layout; {_REMEDY}")
+        raise ArtifactError(
+            f"{store.where(folder)}/{MANIFEST}: fields and record length are not those of one layout; {_REMEDY}"
+        )
     done, total = 0, sum(len(split.shards) for split in manifest.splits)
     started, records = time.monotonic(), 0
     crcs = []
     for split in manifest.splits:
         parts = []
         for shard in split.shards:
-            parts.append(check_shard(folder / shard.file, shard, layout, len(manifest.class_names)))
+            parts.append(check_shard(store.local(f"{folder}/{shard.file}"), shard, layout, len(manifest.class_names)))
             done, records = done + 1, records + shard.records
             reporter.progress(done, total, "shards", {"records/s": records / (time.monotonic() - started)})
         found = _together(parts)
-        _check_split(folder, split, found)
+        _check_split(store.where(folder), split, found)
         if split.truth:
-            _check_truth(folder, manifest, split.name)
+            _check_truth(store, folder, manifest, split.name)
         crcs.append(found.image_crcs)
-    return _check_images(folder, manifest, crcs)
+    return _check_images(store, folder, manifest, crcs)
 
 
 def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout, classes: int) -> Findings:
@@ -181,25 +184,26 @@ def _together(parts: Sequence[Findings]) -> Findings:
     )
 
 
-def _check_split(folder: Path, split: SplitInfo, found: Findings) -> None:
+def _check_split(folder: str, split: SplitInfo, found: Findings) -> None:
     """Checks a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit."""
-    where = f"{folder / MANIFEST}: split {split.name!r}"
+    where = f"{folder}/{MANIFEST}: split {split.name!r}"
     _check_equal(f"{where}: records", len(found.image_crcs), split.records)
     _check_equal(f"{where}: class counts", tuple(found.class_counts.tolist()), split.class_counts)
     _check_equal(f"{where}: mean", found.pixels.mean, split.mean)
     _check_equal(f"{where}: standard deviation", found.pixels.std, split.std)
 
 
-def _check_truth(folder: Path, manifest: Manifest, split: str) -> None:
+def _check_truth(store: Store, folder: str, manifest: Manifest, split: str) -> None:
     """Checks that a split's people are judged by the very images that it has."""
-    judged = {image["id"] for image in read_truth(folder, manifest, split)["images"]}
-    reader = SplitReader(folder, manifest, split)
+    judged = {image["id"] for image in read_truth(store, folder, manifest, split)["images"]}
+    reader = open_split(store, folder, manifest, split)
     written = set(reader.gather(np.arange(len(reader)), ["image_id"])["image_id"].ravel().tolist())
     odd = sorted(judged ^ written)
     if odd:
         places = ["the records", truth_name(split)]
         there, lacking = places if odd[0] in written else places[::-1]
-        raise ArtifactError(f"{folder}: split {split!r}: image {odd[0]} is in {there}, but not in {lacking}; {_REMEDY}")
+        where = f"{store.where(folder)}: split {split!r}"
+        raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {_REMEDY}")
 
 
 def _check_equal(what: str, found: Any, said: Any) -> None:
@@ -207,9 +211,9 @@ def _check_equal(what: str, found: Any, said: Any) -> None:
         raise ArtifactError(f"{what} {found} in the records vs {said} in the manifest; {_REMEDY}")
 
 
-def _check_images(folder: Path, manifest: Manifest, crcs: Sequence[npt.NDArray[np.uint32]]) -> int:
+def _check_images(store: Store, folder: str, manifest: Manifest, crcs: Sequence[npt.NDArray[np.uint32]]) -> int:
     """Looks for images that are there more than once: an error between splits, a number within them."""
-    readers = [SplitReader(folder, manifest, split.name) for split in manifest.splits]
+    readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
     edges = np.cumsum([0, *map(len, readers)])
 
     def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
@@ -226,8 +230,8 @@ def _check_images(folder: Path, manifest: Manifest, crcs: Sequence[npt.NDArray[n
             first, other = positions[0], positions[int((owners != owners[0]).argmax())]
             places = [_place(readers, edges, position) for position in (first, other)]
             raise ArtifactError(
-                f"{folder}: one image is in two splits, as {places[0]} and as {places[1]}: what is tested was trained "
-                "on; delete this folder and convert again"
+                f"{store.where(folder)}: one image is in two splits, as {places[0]} and as {places[1]}: what is tested "
+                "was trained on; delete this folder and convert again"
             )
         repeated += len(positions)
     return repeated

@@ -131,4 +131,4 @@ def read_evaluation(store: Store, run_folder: str) -> Evaluation:
     try:
         return Evaluation.model_validate(store.read_json(name))
     except ValueError as error:
-        raise ArtifactError(f"{store.path(name)} is not an evaluation ({error}); evaluate the run again") from error
+        raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import tensorflow as tf
 from pydantic import ValidationError
 
-from podline import digests
 from podline.data.manifest import Manifest, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.errors import ArtifactError, SanityError, SettingsError
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.document import EVALUATION, Evaluation
@@ -72,7 +71,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
 
 def _published(spec: EvaluateSpec, store: Store, document: Evaluation, seconds: float) -> EvaluateResult:
     name = f"{spec.folder}/{EVALUATION}"
-    path = store.publish_json(name, document.model_dump(mode="json"), replace=True)
+    store.publish_json(name, document.model_dump(mode="json"), replace=True)
     _require_better_than_guessing(document)
     result = EvaluateResult(
         seconds=seconds,
@@ -80,7 +79,7 @@ def _published(spec: EvaluateSpec, store: Store, document: Evaluation, seconds: 
         examples=document.trained.examples,
         metrics=document.trained.metrics,
         untrained_top1=document.untrained.metrics["top1"].value,
-        evaluation_sha256=digests.of_file(path),
+        evaluation_sha256=store.sha256(name),
     )
     complete(store, spec.folder, spec, result, [name])
     return result
@@ -97,12 +96,13 @@ def _evaluation(
     before = logits_of(initial_model(recipe, manifest, strategy), strategy)
     with strategy.scope():
         after = logits_of(load_model(store, spec.folder, spec.weights_sha256), strategy)
-    folder = store.path(spec.dataset_folder)
     batch_size = max(_SMALLEST_BATCH * strategy.num_replicas_in_sync, spec.batch_size)
     fields = objective_of(recipe).fields
-    judged = EvaluationInput(SplitReader(folder, manifest, spec.split), manifest, fields, batch_size=batch_size)
+    judged = EvaluationInput(
+        open_split(store, spec.dataset_folder, manifest, spec.split), manifest, fields, batch_size=batch_size
+    )
     seen = EvaluationInput(
-        SplitReader(folder, manifest, TRAINING_SPLIT),
+        open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT),
         manifest,
         fields,
         batch_size=batch_size,
@@ -139,7 +139,7 @@ def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:
     try:
         training = TrainSpec.model_validate(store.read_json(name))
     except ValidationError as error:
-        raise ArtifactError(f"{store.path(name)} is no training spec ({error}); train the run again") from error
+        raise ArtifactError(f"{store.where(name)} is no training spec ({error}); train the run again") from error
     if training.dataset_folder != spec.dataset_folder:
         raise SettingsError(
             f"run {spec.run} was trained on {training.dataset_folder} vs {spec.dataset_folder} to be evaluated on; "

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from podline.catalogue import run_of
 from podline.data.manifest import Manifest, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import SplitReader, open_split
 from podline.errors import StoreError
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.document import Guess
@@ -171,7 +171,7 @@ def _font_size(picture: Picture) -> float:
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """The first examples of the first batch, as stored and as each of the first epochs augments them."""
     plan = plan_training(spec.recipe.at_first, manifest)
-    reader = SplitReader(store.path(spec.dataset_folder), manifest, TRAINING_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
     augmentation = spec.recipe.augmentation
     source = TrainingInput(reader, manifest, _FIELDS, order=plan.order, augmentation=augmentation)
     _, ids, stored = source.read(0)
@@ -194,7 +194,7 @@ def _judged(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter
         raise StoreError(f"{store.uri}: run {spec.run} is not finished; `podline train` goes on with it")
     finished = run_of(store, spec.run).stages[TRAIN.name]
     model = load_model(store, f"runs/{spec.run}", finished.result["weights_sha256"])
-    reader = SplitReader(store.path(spec.dataset_folder), manifest, EVALUATION_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     batches = EvaluationInput(reader, manifest, _FIELDS, batch_size=spec.recipe.evaluation_batch_size)
     done = 0
 
@@ -208,7 +208,7 @@ def _judged(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter
 
 def _made_of_it(spec: ShowSpec, store: Store, manifest: Manifest, judged: ClassificationTally) -> Block:
     """The first examples of the test split with the run's guesses, then its most confident mistakes."""
-    reader = SplitReader(store.path(spec.dataset_folder), manifest, EVALUATION_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     figures = judged.figures()
     rows = [Row("the first", _guesses(judged.first(spec.examples), reader, manifest))]
     mistakes = judged.mistakes(_MISTAKE_ROWS * spec.examples)

@@ -102,13 +102,13 @@ def _gather(store: Store, run: Run) -> Compared:
     try:
         spec = TrainSpec.model_validate(store.read_json(name))
     except ValueError as error:
-        raise ArtifactError(f"{store.path(name)} is not a training spec ({error}); train the run again") from error
+        raise ArtifactError(f"{store.where(name)} is not a training spec ({error}); train the run again") from error
     evaluated, trained = run.stages.get("evaluate"), run.stages.get("train")
     scores = evaluated.result["metrics"] if evaluated else {}
     return Compared(
         name=run.name,
         settings=tables.flat(spec.recipe.model_dump(mode="json") | spec.model_dump(exclude={"root", "recipe"})),
-        lines=read_metrics(store.path(f"{run.folder}/{METRICS}")),
+        lines=read_metrics(store.local(f"{run.folder}/{METRICS}")),
         metrics={key: Metric.model_validate(score) for key, score in scores.items()},
         seconds=trained.result["seconds"] if trained else None,
     )

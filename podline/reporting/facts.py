@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from podline import digests
 from podline.data.manifest import Manifest, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.errors import ArtifactError
 from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
 from podline.models.counts import ModelDescription, describe
@@ -104,7 +103,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
     manifest = read_manifest(store, spec.dataset_folder)
     trained = _completion(store, spec.folder, "train")
     recipe = _recipe(store, spec.folder)
-    lines = read_metrics(store.path(f"{spec.folder}/{METRICS}"))
+    lines = read_metrics(store.local(f"{spec.folder}/{METRICS}"))
     height, width, channels = manifest.image_shape
     return Facts(
         spec=spec,
@@ -117,7 +116,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
         findings=tuple(line for line in lines if isinstance(line, FindingLine)),
         decisions=tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
-        events=tuple(read_events(store.path(f"{spec.folder}/{EVENTS}"))),
+        events=tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
         tpu=read_story(store, spec.folder),
         stages=tuple(_stage_seconds(store, spec)),
         versions=tuple(_versions()),
@@ -128,10 +127,10 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
 def _evaluation(store: Store, spec: ReportSpec) -> Evaluation:
     name = f"{spec.folder}/{EVALUATION}"
     evaluation = read_evaluation(store, spec.folder)
-    found = digests.of_file(store.path(name))
+    found = store.sha256(name)
     if found != spec.evaluation_sha256:
         raise ArtifactError(
-            f"{store.path(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… that the report is for; "
+            f"{store.where(name)} has sha256 {found[:12]}… vs {spec.evaluation_sha256[:12]}… that the report is for; "
             "evaluate the run again"
         )
     return evaluation
@@ -142,7 +141,7 @@ def _completion(store: Store, folder: str, stage: str) -> Completion:
     try:
         return Completion.model_validate(store.read_json(name))
     except ValueError as error:
-        raise ArtifactError(f"{store.path(name)} is not a completion record ({error}); run {stage} again") from error
+        raise ArtifactError(f"{store.where(name)} is not a completion record ({error}); run {stage} again") from error
 
 
 def _recipe(store: Store, run_folder: str) -> Recipe:
@@ -150,7 +149,7 @@ def _recipe(store: Store, run_folder: str) -> Recipe:
     try:
         return TrainSpec.model_validate(store.read_json(name)).recipe
     except ValueError as error:
-        raise ArtifactError(f"{store.path(name)} is not a training spec ({error}); train the run again") from error
+        raise ArtifactError(f"{store.where(name)} is not a training spec ({error}); train the run again") from error
 
 
 def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:
@@ -174,6 +173,6 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: Evaluation) -> npt.NDArray[np.uint8]:
-    reader = SplitReader(store.path(spec.dataset_folder), manifest, evaluation.split)
+    reader = open_split(store, spec.dataset_folder, manifest, evaluation.split)
     records = np.array([mistake.record for mistake in evaluation.mistakes], np.int64)
     return reader.gather(records, ["image"])["image"]

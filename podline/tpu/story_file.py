@@ -23,7 +23,7 @@ def read_story(store: Store, folder: str) -> tuple[Entry, ...]:
     try:
         return tuple(Entry.model_validate(entry) for entry in store.read_json(name))
     except (ValueError, TypeError) as error:
-        raise ArtifactError(f"{store.path(name)} tells no story of a TPU ({error}); delete it") from error
+        raise ArtifactError(f"{store.where(name)} tells no story of a TPU ({error}); delete it") from error
 
 
 class KeptStory(Story):

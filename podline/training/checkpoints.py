@@ -82,7 +82,7 @@ def write_arrays(store: Store, name: str, arrays: Arrays) -> tuple[int, str]:
     """
     with store.workspace("arrays") as folder:
         temporary = folder / "arrays.npz"
-        with explained("write", store.path(name)):
+        with explained("write", store.where(name)):
             np.savez(temporary, allow_pickle=False, **arrays)
         size, sha256 = temporary.stat().st_size, digests.of_file(temporary)
         store.publish_file(temporary, name, replace=True)
@@ -96,7 +96,7 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, npt.NDArray[A
         StoreError: it cannot be read.
         ArtifactError: it has another checksum, or cannot be understood.
     """
-    path = store.path(name)
+    path = store.local(name)
     with explained("read", path):
         found = digests.of_file(path)
         if found != sha256:
@@ -147,7 +147,7 @@ class CheckpointFolder:
             ArtifactError: what is read is not what was written.
         """
         name, started = f"{self.folder}/preflight.npz", time.monotonic()
-        there = self._store.path(self.folder).is_dir()
+        there = self._store.local(self.folder).is_dir()
         size, sha256 = write_arrays(self._store, name, arrays)
         cost = Cost(time.monotonic() - started, size)
         try:
@@ -155,10 +155,10 @@ class CheckpointFolder:
         finally:
             self._store.delete(name)
         if not there:
-            self._store.path(self.folder).rmdir()
+            self._store.local(self.folder).rmdir()
         for key, array in arrays.items():
             if back[key].tobytes() != np.asarray(array).tobytes():
-                raise ArtifactError(f"{self._store.path(name)}: {key} is read back as other numbers than were written")
+                raise ArtifactError(f"{self._store.where(name)}: {key} is read back as other numbers than were written")
         return cost
 
     def steps(self) -> list[int]:
@@ -174,18 +174,18 @@ class CheckpointFolder:
             StoreError: it cannot be read.
             ArtifactError: it is no checkpoint, or one of another spec, or its array file is not what it was.
         """
-        path = self._store.path(self._json(step))
+        path = self._store.where(self._json(step))
         try:
             checkpoint = Checkpoint.model_validate(self._store.read_json(self._json(step)))
         except ValidationError as error:
             raise ArtifactError(f"{path} does not describe a checkpoint ({error.error_count()} problems)") from error
         if checkpoint.spec_digest != self._spec_digest:
             raise ArtifactError(f"{path} is of spec {checkpoint.spec_digest[:12]} vs {self._spec_digest[:12]} here")
-        arrays = self._store.path(self._npz(step))
-        with explained("read", arrays):
-            size = arrays.stat().st_size
-        if size != checkpoint.bytes:
-            raise ArtifactError(f"{arrays} has {size} bytes vs {checkpoint.bytes} when it was written")
+        where, arrays = self._store.where(self._npz(step)), self._store.find(self._npz(step))
+        if arrays is None:
+            raise ArtifactError(f"{where} is gone")
+        if arrays.bytes != checkpoint.bytes:
+            raise ArtifactError(f"{where} has {arrays.bytes} bytes vs {checkpoint.bytes} when it was written")
         return checkpoint
 
     def arrays(self, checkpoint: Checkpoint) -> dict[str, npt.NDArray[Any]]:

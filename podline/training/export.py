@@ -49,16 +49,16 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
     name = f"{run_folder}/{KERAS}"
     with store.workspace("keras") as folder:
         file = folder / "model.keras"
-        with explained("write", store.path(name)):
+        with explained("write", store.where(name)):
             stock.save(file)
         store.publish_file(file, name, replace=True)
-    published = keras.models.load_model(store.path(name), compile=False)
+    published = keras.models.load_model(store.local(name), compile=False)
     expected, found = _logits(model, images), _logits(published, images)
     difference = float(np.max(np.abs(expected - found)))
     allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
     if not difference <= allowed:
         raise ArtifactError(
-            f"{store.path(name)} gives logits that differ by {difference:g} vs at most {allowed:g} from those of the "
+            f"{store.where(name)} gives logits that differ by {difference:g} vs at most {allowed:g} from those of the "
             "trained model; it must not be used"
         )
     return sha256
@@ -76,7 +76,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
     try:
         model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"{store.path(name)} describes no model ({error}); train the run again") from error
+        raise ArtifactError(f"{store.where(name)} describes no model ({error}); train the run again") from error
     try:
         set_weights(model, read_arrays(store, f"{run_folder}/{WEIGHTS}", weights_sha256))
     except ArtifactError as error:

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from podline.catalogue import training_of
 from podline.data.manifest import Manifest, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.errors import ArtifactError, SettingsError
 from podline.input.pipeline import TrainingInput
 from podline.progress import Reporter
@@ -163,7 +163,7 @@ def _losses(
     """The loss of each step, until they explode."""
     recipe, first = spec.recipe.at_first, rising.first
     plan, objective = plan_training(recipe, manifest), objective_of(recipe)
-    reader = SplitReader(store.path(spec.dataset_folder), manifest, TRAINING_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
     batches = TrainingInput(reader, manifest, objective.fields, order=plan.order, augmentation=recipe.augmentation)
     losses: list[float] = []
     with batches.explained():

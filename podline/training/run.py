@@ -158,7 +158,7 @@ class Run:
             SettingsError: a hook looks for what no step tells.
         """
         lines = read_metrics(self.log.path)
-        with EventFile(self.store.path(f"{self.spec.folder}/tensorboard"), lines) as board:
+        with EventFile(self.store.local(f"{self.spec.folder}/tensorboard"), lines) as board:
 
             def write(line: MetricsLine) -> None:
                 self.log.write(line)

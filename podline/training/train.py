@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from podline.data.manifest import read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
 from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
@@ -65,8 +65,8 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     with stop_on_sigterm() as asked, _writing(spec, agreement) as store:
         # What cannot be opened or built has left no trace of a run up to here.
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
-        events = EventLog(store.path(f"{spec.folder}/{EVENTS}"))
-        with MetricsLog(store.path(f"{spec.folder}/{METRICS}")) as log:
+        events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
+        with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
             run = make_run(
                 store=store,
                 log=log,
@@ -90,10 +90,10 @@ def _writing(spec: TrainSpec, agreement: Agreement) -> Iterator[Store]:
     """
     store = open_store(spec.root)
     with contextlib.nullcontext(store) if agreement.chief else store.private("worker") as mine:
-        there = store.path(spec.folder)
+        there = store.local(spec.folder)
         if mine is not store and there.exists():
             with explained("copy", there):
-                shutil.copytree(there, mine.path(spec.folder), ignore=shutil.ignore_patterns(*_NOT_READ))
+                shutil.copytree(there, mine.local(spec.folder), ignore=shutil.ignore_patterns(*_NOT_READ))
         agreement.meet()
         yield mine
 
@@ -126,7 +126,7 @@ def _opened(spec: TrainSpec) -> tuple[Callable[..., Run], Agreement]:
     base = finished(store, spec.recipe.further) if spec.recipe.further else None
     plan = plan_training(spec.recipe, manifest, base.epochs if base else 0)
     objective = objective_of(spec.recipe)
-    splits = {name: SplitReader(store.path(spec.dataset_folder), manifest, name) for name in _SPLITS}
+    splits = {name: open_split(store, spec.dataset_folder, manifest, name) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
     state = initial_state(spec.recipe, manifest, strategy, base.steps if base else 0)
     agreement = devices.agreement(strategy)

@@ -53,7 +53,7 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
     assert manifest.split("train").class_counts == (0, 0, 11)
-    found = SplitReader(store.path(result.folder), manifest, "train").gather(np.arange(11))
+    found = SplitReader(store.local(result.folder), manifest, "train").gather(np.arange(11))
     assert sorted(found["image_id"].ravel().tolist()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
     box = LetterBox(WIDTH, HEIGHT, SIDE)
     for place, number in enumerate(found["image_id"].ravel().tolist()):
@@ -80,7 +80,7 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
         silent(),
     )
     assert CONVERT.find(spec, silent()) == result.model_copy(update={"reused": True})
-    truth = read_truth(store.path(result.folder), manifest, "train")
+    truth = read_truth(store, result.folder, manifest, "train")
     assert sorted(image["id"] for image in truth["images"]) == sorted(found["image_id"].ravel().tolist())
 
 
@@ -90,16 +90,16 @@ def test_a_truth_is_verified_like_a_shard(tmp_path: Path, raw: Path) -> None:
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
     before = contents(spec)
-    store.path(f"{result.folder}/truth-test.json").write_text("{}")
+    store.local(f"{result.folder}/truth-test.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"truth-test\.json has sha256"):
-        check_dataset(store.path(result.folder), manifest, silent())
+        check_dataset(store, result.folder, manifest, silent())
     assert CONVERT.find(spec, silent()) is None
     again = convert(spec, silent())
     assert again.shards_reused == result.shards_written
     assert contents(spec) == before
     other = manifest.model_copy(update={"splits": (manifest.split("train"), swapped(manifest))})
     with pytest.raises(ArtifactError, match=r"split 'test': image 1 is in truth-test\.json, but not in the records"):
-        check_dataset(store.path(result.folder), other, silent())
+        check_dataset(store, result.folder, other, silent())
 
 
 def swapped(manifest: Manifest) -> SplitInfo:
@@ -174,6 +174,6 @@ def test_the_real_data(tmp_path: Path, real_data: Path) -> None:
     assert sum(split.class_counts[2] for split in manifest.splits) == 28
     people = 0
     for name in ("train", "test"):
-        reader = SplitReader(store.path(result.folder), manifest, name)
+        reader = SplitReader(store.local(result.folder), manifest, name)
         people += int(reader.gather(np.arange(len(reader)), ["people"])["people"].sum())
     assert people == 86

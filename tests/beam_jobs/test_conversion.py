@@ -109,7 +109,7 @@ def test_another_seed_is_another_folder_with_the_same_records(tmp_path: Path, ra
     records = []
     for result in (first, second):
         manifest = manifest_of(spec, result)
-        files = [open_store(spec.root).path(f"{result.folder}/{s.file}") for s in manifest.split("train").shards]
+        files = [open_store(spec.root).local(f"{result.folder}/{s.file}") for s in manifest.split("train").shards]
         frames = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3126) for file in files])
         records.append([frame.tobytes() for frame in frames])
     assert records[0] != records[1]
@@ -120,8 +120,8 @@ def test_a_flipped_bit_costs_its_own_shard_alone(spec: ConvertSpec) -> None:
     result = convert(spec, silent())
     before, store = contents(spec), open_store(spec.root)
     files = [shard.file for split in manifest_of(spec, result).splits for shard in split.shards]
-    damaged = store.path(f"{result.folder}/{files[2]}")
-    identities = {file: store.path(f"{result.folder}/{file}").stat().st_ino for file in files}
+    damaged = store.local(f"{result.folder}/{files[2]}")
+    identities = {file: store.local(f"{result.folder}/{file}").stat().st_ino for file in files}
     data = bytearray(damaged.read_bytes())
     data[40_000] ^= 16
     damaged.write_bytes(data)
@@ -133,7 +133,7 @@ def test_a_flipped_bit_costs_its_own_shard_alone(spec: ConvertSpec) -> None:
     assert (again.shards_written, again.shards_reused) == (1, 5)
     assert contents(spec) == before
     for file in files:
-        rewritten = store.path(f"{result.folder}/{file}").stat().st_ino != identities[file]
+        rewritten = store.local(f"{result.folder}/{file}").stat().st_ino != identities[file]
         assert rewritten == (file == files[2])
 
 
@@ -150,7 +150,7 @@ def test_a_flipped_bit_costs_its_own_shard_alone(spec: ConvertSpec) -> None:
 @pytest.mark.parametrize("how", ["gone", "emptied"])
 def test_whatever_is_lost_is_made_again(spec: ConvertSpec, lost: str, written: int, how: str) -> None:
     result = convert(spec, silent())
-    before, path = contents(spec), open_store(spec.root).path(f"{result.folder}/{lost}")
+    before, path = contents(spec), open_store(spec.root).local(f"{result.folder}/{lost}")
     path.unlink()
     if how == "emptied":
         path.touch()

@@ -20,7 +20,7 @@ from podline.data.manifest import FileInfo, Manifest, SplitInfo
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.errors import ArtifactError
-from podline.storage import Store
+from podline.storage import FolderStore
 
 CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
 
@@ -47,8 +47,8 @@ def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:
 
 def truths_of(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
     source = open_coco("coco", str(folder), 64, 2)
-    manifest = manifest_of(source, publish_truths(Store(root), "d", source))
-    return {split: read_truth(root / "d", manifest, split) for split in source.sizes}
+    manifest = manifest_of(source, publish_truths(FolderStore(root), "d", source))
+    return {split: read_truth(FolderStore(root), "d", manifest, split) for split in source.sizes}
 
 
 def figures(truth: dict[str, Any], results: list[dict[str, Any]], images: list[int]) -> list[float]:
@@ -146,10 +146,10 @@ def test_an_outline_that_is_no_json_leaves_its_image_out(tmp_path: Path) -> None
 
 def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:
     source = open_coco("coco", str(CocoFiles().write(tmp_path / "raw")), 64, 2)
-    truths = publish_truths(Store(tmp_path), "d", source)
+    truths = publish_truths(FolderStore(tmp_path), "d", source)
     path = tmp_path / "d" / truth_name("train")
     path.write_bytes(path.read_bytes().replace(b"500.0", b"500.1", 1))
     with pytest.raises(ArtifactError, match=r"truth-train\.json has sha256 .* vs .* convert the data again"):
-        read_truth(tmp_path / "d", manifest_of(source, truths), "train")
+        read_truth(FolderStore(tmp_path), "d", manifest_of(source, truths), "train")
     with pytest.raises(ArtifactError, match="no truth to judge people by"):
-        read_truth(tmp_path / "d", manifest_of(source, {}), "train")
+        read_truth(FolderStore(tmp_path), "d", manifest_of(source, {}), "train")

@@ -23,7 +23,7 @@ def manifest(tmp_path: Path) -> Manifest:
 
 @pytest.fixture
 def folder(tmp_path: Path, manifest: Manifest) -> Path:
-    return open_store(tmp_path / "root").path(dataset_folder("cifar10", manifest.fingerprint))
+    return open_store(tmp_path / "root").local(dataset_folder("cifar10", manifest.fingerprint))
 
 
 @pytest.fixture

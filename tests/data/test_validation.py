@@ -35,7 +35,7 @@ def manifest(tmp_path: Path, store: Store) -> Manifest:
 
 
 def folder_of(store: Store, manifest: Manifest) -> Path:
-    return store.path(dataset_folder("cifar10", manifest.fingerprint))
+    return store.local(dataset_folder("cifar10", manifest.fingerprint))
 
 
 def spec_of(store: Store, manifest: Manifest) -> ValidateSpec:

@@ -81,7 +81,7 @@ def test_the_document_is_what_the_published_model_gets_on_the_test_split(spec, d
 
 
 def test_it_agrees_with_the_evaluation_at_the_end_of_training(spec, document):
-    last = read_metrics(open_store(spec.root).path(f"{spec.folder}/metrics.jsonl"))[-1]
+    last = read_metrics(open_store(spec.root).local(f"{spec.folder}/metrics.jsonl"))[-1]
     assert isinstance(last, EvaluationLine)
     assert last.accuracy == document.trained.metrics["top1"].value
     # The loop sums float32 on the device, with fused batch norm; the document sums exactly, with the exported one.
@@ -108,7 +108,7 @@ def test_its_result_is_found_again_until_the_document_is_damaged(spec, document)
     result = evaluate(spec, silent())
     assert find_in_folder(spec, silent()) == result.model_copy(update={"reused": True})
     assert result.untrained_top1 == document.untrained.metrics["top1"].value
-    path = open_store(spec.root).path(f"{spec.folder}/evaluation.json")
+    path = open_store(spec.root).local(f"{spec.folder}/evaluation.json")
     path.write_text(path.read_text().replace("0.", "1.", 1))
     assert find_in_folder(spec, silent()) is None
     evaluate(spec, silent())
@@ -143,7 +143,7 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
         evaluate(spec.model_copy(update={"fingerprint": "f" * 16}), silent())
     with pytest.raises(StoreError, match=r"cannot read .*spec\.json"):
         evaluate(spec.model_copy(update={"run": "another"}), silent())
-    path = store.path(f"{spec.folder}/spec.json")
+    path = store.local(f"{spec.folder}/spec.json")
     content = path.read_text()
     path.write_text(json.dumps(json.loads(content) | {"fingerprint": "f" * 16}))
     with pytest.raises(SettingsError, match=re.escape(f"vs {spec.dataset_folder} to be evaluated on")):

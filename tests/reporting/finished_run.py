@@ -315,7 +315,7 @@ def wilson(right: int, count: int) -> Metric:
 def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> ReportSpec:
     name = f"{train.folder}/evaluation.json"
     store.publish_json(name, evaluation.model_dump(mode="json"))
-    checksum = digests.of_file(store.path(name))
+    checksum = digests.of_file(store.local(name))
     spec = EvaluateSpec(
         root=store.uri, run=train.run, dataset="cifar10", fingerprint=FINGERPRINT, weights_sha256="ab" * 32
     )

@@ -34,10 +34,10 @@ def names(store: Store) -> list[str]:
     spec = TrainSpec.model_validate(store.read_json(f"runs/{first}/spec.json"))
     changed = {"validation_share": 0.1, "annealing": AnnealingSettings(temperature=0.5).model_dump()}
     second = spec.model_copy(update={"recipe": spec.recipe.model_validate(spec.recipe.model_dump() | changed)})
-    shutil.copytree(store.path(spec.folder), store.path(second.folder))
+    shutil.copytree(store.local(spec.folder), store.local(second.folder))
     store.publish_json(f"{second.folder}/spec.json", second.model_dump(mode="json"), replace=True)
-    with store.path(f"{second.folder}/metrics.jsonl").open("a") as file:
-        for number, line in enumerate(read_metrics(store.path(f"{spec.folder}/metrics.jsonl"))):
+    with store.local(f"{second.folder}/metrics.jsonl").open("a") as file:
+        for number, line in enumerate(read_metrics(store.local(f"{spec.folder}/metrics.jsonl"))):
             if isinstance(line, EvaluationLine):
                 file.write(rejected(line, number).model_dump_json() + "\n")
     return [first, second.run]
@@ -52,7 +52,7 @@ def rejected(line: EvaluationLine, number: int) -> AnnealingLine:
 
 def test_the_page_has_the_figures_of_every_run_and_only_the_settings_that_differ(store, names):
     written = compare(store, [run_of(store, name) for name in names])
-    page = store.path(written.html).read_text()
+    page = store.local(written.html).read_text()
     for name in names:
         assert page.count(f"<th>{name}</th>") == 2
     settings = page[page.index("Settings that differ") :]
@@ -64,18 +64,18 @@ def test_the_page_has_the_figures_of_every_run_and_only_the_settings_that_differ
     ]
     assert "<td>–</td>\n      <td>0.5</td>" in settings
     assert page.count("5 of 5 states rejected") == 1
-    accuracy = json.loads(store.path(f"runs/{names[0]}/stages/evaluate.json").read_text())["result"]["metrics"]["top1"]
+    accuracy = json.loads(store.local(f"runs/{names[0]}/stages/evaluate.json").read_text())["result"]["metrics"]["top1"]
     assert f"{100 * accuracy['value']:.1f} % [{100 * accuracy['low']:.1f}, {100 * accuracy['high']:.1f}]" in page
 
 
 def test_the_page_needs_no_other_file_and_the_picture_is_a_png(store, names):
     written = compare(store, [run_of(store, name) for name in names])
-    page = store.path(written.html).read_text()
+    page = store.local(written.html).read_text()
     assert not re.search(r"(src|href)=\"(?!#)", page)
-    assert store.path(written.png).read_bytes().startswith(b"\x89PNG\r\n")
+    assert store.local(written.png).read_bytes().startswith(b"\x89PNG\r\n")
     assert page.count('role="img"') == 1
     again = compare(store, [run_of(store, name) for name in names])
-    assert (again, store.path(again.html).read_text()) == (written, page)
+    assert (again, store.local(again.html).read_text()) == (written, page)
 
 
 def test_a_run_is_called_by_its_name_and_by_the_few_settings_in_which_it_differs(store, names):
@@ -97,7 +97,7 @@ def test_a_run_is_called_by_its_name_and_by_the_few_settings_in_which_it_differs
 def test_a_run_that_is_not_evaluated_yet_is_shown_as_far_as_it_is(store, names):
     store.delete(f"runs/{names[1]}/stages/evaluate.json")
     written = compare(store, [run_of(store, name) for name in names])
-    assert "<td>–</td>" in store.path(written.html).read_text()
+    assert "<td>–</td>" in store.local(written.html).read_text()
 
 
 def test_the_command_takes_the_beginnings_of_names_wherever_the_option_stands(store, names):

@@ -108,8 +108,8 @@ def _reported(spec: ReportSpec) -> Reported:
     store = open_store(spec.root)
     return Reported(
         spec,
-        store.path(result.html).read_text(),
-        store.path(result.markdown).read_text(),
+        store.local(result.html).read_text(),
+        store.local(result.markdown).read_text(),
         read_evaluation(store, spec.folder),
     )
 
@@ -181,7 +181,7 @@ def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> Non
     evaluation = reported.evaluation
     store = open_store(reported.spec.root)
     manifest = read_manifest(store, reported.spec.dataset_folder)
-    shard = store.path(f"{reported.spec.dataset_folder}/{manifest.split('test').shards[0].file}").read_bytes()
+    shard = store.local(f"{reported.spec.dataset_folder}/{manifest.split('test').shards[0].file}").read_bytes()
     frames = np.frombuffer(shard, np.uint8).reshape(60, -1)
     offset = 12 + manifest.field("image").offset
     images = [attributes for tag, attributes in reported.page.tags if tag == "img"]
@@ -257,7 +257,7 @@ def test_the_stage_is_found_again_until_its_page_is_damaged(reported: Reported) 
     found = REPORT.find(reported.spec, silent())
     assert found is not None
     assert found.reused
-    page = open_store(reported.spec.root).path(found.html)
+    page = open_store(reported.spec.root).local(found.html)
     whole = page.read_bytes()
     page.write_bytes(whole[:-1])
     assert REPORT.find(reported.spec, silent()) is None

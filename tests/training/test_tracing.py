@@ -60,7 +60,7 @@ def step_of(example: int, seed: int = 0) -> int:
 
 
 def place_of(root: Path, example: int) -> str:
-    folder = open_store(str(root)).path(dataset_folder("sample", FINGERPRINT))
+    folder = open_store(str(root)).local(dataset_folder("sample", FINGERPRINT))
     manifest = Manifest.model_validate_json((folder / MANIFEST).read_text())
     file, record, offset = SplitReader(folder, manifest, "train").locate(example)
     return f"example {example} of the training split: record {record} of {file}, at byte {offset}"
@@ -74,7 +74,7 @@ def root(tmp_path: Path) -> Path:
 
 def relabel(root: Path, *examples: int, split: str = "train") -> None:
     """Gives examples a label that the manifest does not count, in their shard."""
-    folder = open_store(str(root)).path(dataset_folder("sample", FINGERPRINT))
+    folder = open_store(str(root)).local(dataset_folder("sample", FINGERPRINT))
     manifest = Manifest.model_validate_json((folder / MANIFEST).read_text())
     reader = SplitReader(folder, manifest, split)
     for example in examples:

@@ -17,7 +17,7 @@ from podline.data.keypoints import COCO_JOINTS
 from podline.data.sources.coco_annotations import PERSON
 from podline.data.sources.stick_people import Draws, Person, draw_person, ground
 from podline.errors import SettingsError
-from podline.storage import Store, explained
+from podline.storage import FolderStore, explained
 
 _MAX_IMAGES = 100_000
 _QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 92]
@@ -82,7 +82,7 @@ def write_coco_sample(folder: Path, train: int = 600, test: int = 100, seed: int
         raise SettingsError(
             f"train={train}, test={test}, seed={seed} vs 5 to {_MAX_IMAGES:,}, 1 to {_MAX_IMAGES:,}, 0 or more"
         )
-    store = Store(folder)
+    store = FolderStore(folder)
     store.sweep()
     with store.workspace("sample") as workspace, explained("write", folder):
         for name in ("annotations", "train2017", "val2017"):

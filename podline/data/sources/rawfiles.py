@@ -18,7 +18,7 @@ from typing import Any
 from podline import digests
 from podline.data.manifest import SourceFile
 from podline.errors import SourceError
-from podline.storage import Store, explained
+from podline.storage import FolderStore, explained
 
 _LIST = "files.json"
 
@@ -96,7 +96,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
     found = _whole(folder)
     if found is not None:
         return found
-    store = Store(work)
+    store = FolderStore(work)
     store.sweep()
     with store.workspace("unpack") as workspace:
         making = workspace / key

@@ -20,7 +20,7 @@ from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.rawfiles import RawFile, write_raw_file
 from podline.data.sources.shapes import draw
 from podline.errors import SettingsError
-from podline.storage import Store, explained
+from podline.storage import FolderStore, explained
 
 FOLDER = "cifar-10-batches-py"
 _PIXELS = 3072
@@ -49,7 +49,7 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
         raise SettingsError(
             f"train={train}, test={test}, seed={seed} vs 5 to {_MAX_IMAGES:,}, 1 to {_MAX_IMAGES:,}, 0 or more"
         )
-    target, store = folder / FOLDER, Store(folder)
+    target, store = folder / FOLDER, FolderStore(folder)
     store.sweep()
     with store.workspace("sample") as workspace:
         drawing = workspace / FOLDER
