@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any
+from typing import Any, Protocol
 
 from podline.errors import PodlineError, SettingsError, TpuSetupError
 from podline.progress import Event, Listener, Reporter
@@ -27,7 +27,23 @@ _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
 
-def perform(spec: Spec, listener: Listener, machine: Settings, *, attempt: int = 1, clock: Clock | None = None) -> Any:
+class Runner(Protocol):
+    """Does a stage's work, and tells it from ``start`` to ``result`` or ``error``; ``ending`` may end it early."""
+
+    def __call__(self, spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
+        """The stage's result."""
+        ...
+
+
+def perform(
+    spec: Spec,
+    listener: Listener,
+    machine: Settings,
+    *,
+    attempt: int = 1,
+    clock: Clock | None = None,
+    on_node: Runner | None = None,
+) -> Any:
     """A stage's result; see :func:`podline.supervisor.run_stage`.
 
     Args:
@@ -36,14 +52,22 @@ def perform(spec: Spec, listener: Listener, machine: Settings, *, attempt: int =
         machine: the limits, and the TPU, if there is one.
         attempt: 1 is the first; those that follow share its budgets of repairs.
         clock: asked and slept on by all that is about the TPU; the machine's own unless given.
+        on_node: does the work of a stage that the settings place on the node.
 
     Raises:
+        TpuSetupError: a stage is to be placed on the node, and there is nobody who could.
         PodlineError: what the stage raised, what the gate did, or why the watch ended the stage.
     """
     tpu, stage = tpu_of(spec, machine), stage_of(spec)
     if tpu is None or stage.find(spec, Reporter(stage.name, listener)) is not None:
-        return _run(spec, listener, machine)
-    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock())
+        return _here(spec, listener, machine, Ending())
+    runner: Runner | None = on_node if tpu.placement == "node" else _here
+    if runner is None:
+        raise TpuSetupError(
+            "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
+            "deployment, or drop the setting"
+        )
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner)
 
 
 def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
@@ -67,7 +91,7 @@ def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
     return machine.tpu
 
 
-def _run(spec: Spec, listener: Listener, machine: Settings, ending: Ending | None = None) -> Any:
+def _here(spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
     return run_stage(
         spec,
         listener,
@@ -80,7 +104,9 @@ def _run(spec: Spec, listener: Listener, machine: Settings, ending: Ending | Non
     )
 
 
-def _on_tpu(tpu: TpuSettings, spec: Any, listener: Listener, machine: Settings, attempt: int, clock: Clock) -> Any:
+def _on_tpu(
+    tpu: TpuSettings, spec: Any, listener: Listener, machine: Settings, attempt: int, clock: Clock, runner: Runner
+) -> Any:
     # Google's client takes half a second to import, for those alone who have a TPU.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
@@ -103,7 +129,7 @@ def _on_tpu(tpu: TpuSettings, spec: Any, listener: Listener, machine: Settings, 
             raise
         ear.hears()
         with watching(Watch(tpu, api, clock, reporter.log), ear.silent_for, act, _LOOK_SECONDS):
-            return _run(spec, ear, machine, ending)
+            return runner(spec, ear, machine, ending)
 
 
 class _Ear:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from podline.errors import SettingsError
+from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.storage import open_store
@@ -71,7 +71,15 @@ def run_flow(
         machine: the root and the limits.
         listener: gets the events of the server's start and of every stage.
         meanwhile: is done while the server starts; what it raises ends the run.
+
+    Raises:
+        TpuSetupError: stages are to be placed on a node, whose worker does not know this server.
     """
+    if machine.tpu is not None and machine.tpu.placement == "node":
+        raise TpuSetupError(
+            "tpu.placement = 'node' vs a server of this run's own, which no worker on the node knows; start a "
+            "deployment instead: prefect deployment run cifar-training/cifar-manual"
+        )
     started = time.monotonic()
     listener({"event": "start", "stage": _STAGE})
     Reporter(_STAGE, listener).log("starting Prefect's server, which takes 10 to 60 s")

@@ -22,6 +22,7 @@ from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, stag
 from podline.storage import open_store
 from tasks import tpu_use
 from tasks.listening import terminal
+from tasks.node_run import run_on_node
 from tasks.retries import RETRIES, counted
 from tasks.run_log import everyone
 
@@ -87,7 +88,8 @@ def run_in_child(spec: Spec) -> dict[str, Any]:
     with tpu_use.lease():
         try:
             attempt = task_run.run_count or 1
-            return perform(spec, listener, machine, attempt=attempt, clock=tpu_use.CLOCK).model_dump(mode="json")
+            done = perform(spec, listener, machine, attempt=attempt, clock=tpu_use.CLOCK, on_node=run_on_node)
+            return done.model_dump(mode="json")
         finally:
             tpu_use.publish_story(spec)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -77,6 +78,8 @@ class Limits(Frozen):
         unhealthy: during training, an unhealthy node with progress is left, with a checkpoint, after so long.
         notice_poll: between two looks at the metadata server; a preemption announces itself 30 s ahead.
         maintenance_lead: an announced maintenance ends the training so long before it.
+        worker: placement ``node``: the node's worker may take so long to take up a run, and a run there may give no
+            sign of life for so long.
     """
 
     poll: float = Field(default=30.0, gt=0)
@@ -92,6 +95,7 @@ class Limits(Frozen):
     unhealthy: float = Field(default=60.0, gt=0)
     notice_poll: float = Field(default=5.0, gt=0)
     maintenance_lead: float = Field(default=300.0, ge=0)
+    worker: float = Field(default=900.0, gt=0)
 
 
 class TpuSettings(Frozen):
@@ -104,6 +108,10 @@ class TpuSettings(Frozen):
             nothing, since stopping the node would stop Podline: that is for `podline tpu recover`, or a patrol, from
             another machine.
         folder: holds one small file per node, by which users on this machine take turns.
+        placement: where models run when a flow runs here: in a child process of it, or on the node, as a run of the
+            deployment ``stage-on-node/tpu-stage`` that a worker there takes up.
+        idle_stop: minutes, unlike all other times: the patrol stops a node that nobody has used for so long; 0 never.
+        patrol: whether the patrol only says what it found, or repairs what its table allows.
     """
 
     node: str = Field(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=61)
@@ -112,7 +120,18 @@ class TpuSettings(Frozen):
     machine: MachineSettings | None = None
     # All users of the machine share it, and it is emptied when the machine starts: nobody uses the TPU then.
     folder: str = Field(default="/tmp", min_length=1)  # noqa: S108
+    placement: Literal["here", "node"] = "here"
+    idle_stop: float = Field(default=60.0, ge=0)
+    patrol: Literal["report", "repair"] = "report"
     limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _not_there_and_here(self) -> TpuSettings:
+        if self.placement == "node" and self.machine is not None:
+            raise ValueError(
+                "placement='node' vs a table [tpu.machine], which says that Podline runs on the TPU VM itself: drop one"
+            )
+        return self
 
     @property
     def budget(self) -> Limits:

@@ -27,7 +27,9 @@ def read_story(store: Store, folder: str) -> tuple[Entry, ...]:
 
 
 class KeptStory(Story):
-    """A story that is written down whenever something happens.
+    """A story that is written down whenever something happens, and read again before.
+
+    So the flow and the run on the node, of which one is at work and the other waits, tell one story.
 
     Args:
         store: the store.
@@ -37,17 +39,22 @@ class KeptStory(Story):
 
     def __init__(self, store: Store, folder: str, log: Callable[[str], None]) -> None:
         super().__init__(read_story(store, folder), log)
-        self._store, self._name = store, f"{folder}/{FILE}"
+        self._store, self._folder, self._name = store, folder, f"{folder}/{FILE}"
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
         """Adds an entry, logs it, and writes it down."""
+        self._read()
         super().tell(at, event, what, took, worked=worked)
         self._write()
 
     def waited(self, at: float, what: str, seconds: float) -> None:
         """Waited: a new entry, or a longer last one; written down either way."""
+        self._read()
         super().waited(at, what, seconds)
         self._write()
+
+    def _read(self) -> None:
+        self._entries = list(read_story(self._store, self._folder))
 
     def _write(self) -> None:
         document = [entry.model_dump(mode="json") for entry in self.entries]
