@@ -1,4 +1,4 @@
-"""The flow here, its training on the node: a real server, a real worker that lives and dies with the stand-in's node."""
+"""The flow here, its training on the node: a real server, a worker that lives and dies with the stand-in's node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

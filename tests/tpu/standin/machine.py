@@ -1,4 +1,4 @@
-"""The TPU VM itself: while the stand-in's node is READY, a real Prefect worker runs; when it is not, all of it is dead."""
+"""The TPU VM itself: while the stand-in's node is READY, a real worker runs; when it is not, all of it is dead."""
 
 from __future__ import annotations
 
