@@ -79,7 +79,8 @@ class CloudTpu:
 
     def create_node(self, name: str, spec: NodeSpec) -> None:
         """Makes a node, and waits until it is made."""
-        request = {"parent": self._settings.parent, "node_id": name, "node": node_message(spec)}
+        parent = self._settings.parent
+        request = {"parent": parent, "node_id": name, "node": node_message(parent, name, spec)}
         self._operate(f"create node {name}", self._client.create_node, **request)
 
     def start_node(self, name: str) -> None:

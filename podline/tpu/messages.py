@@ -6,11 +6,13 @@ its own, UNKNOWN or UNSPECIFIED, and no warning.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from google.cloud import tpu_v2
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from podline.errors import TpuSetupError
 from podline.tpu.node import Health, Node, NodeSpec, QueuedResource, QueueState, State, Symptom, SymptomKind
 
 _OURS = ("made-by", "podline")
@@ -46,16 +48,24 @@ def queued_resource_from(message: tpu_v2.QueuedResource) -> QueuedResource:
     )
 
 
-def node_message(spec: NodeSpec) -> tpu_v2.Node:
-    """What to send for a node that is made at once."""
-    node = _node_of(spec)
+def node_message(parent: str, name: str, spec: NodeSpec) -> tpu_v2.Node:
+    """What to send for a node that is made at once.
+
+    Raises:
+        TpuSetupError: the start-up script cannot be read.
+    """
+    node = _node_of(parent, name, spec)
     node.scheduling_config = tpu_v2.SchedulingConfig(spot=spec.spot, reserved=spec.reserved)
     return node
 
 
 def queue_message(parent: str, name: str, spec: NodeSpec) -> tpu_v2.QueuedResource:
-    """What to send for a node that is asked for through the queue; there the request, not the node, is spot."""
-    node_spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=_node_of(spec))
+    """What to send for a node that is asked for through the queue; there the request, not the node, is spot.
+
+    Raises:
+        TpuSetupError: the start-up script cannot be read.
+    """
+    node_spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=parent, node_id=name, node=_node_of(parent, name, spec))
     message = tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[node_spec]))
     if spec.spot:
         message.spot = tpu_v2.QueuedResource.Spot()
@@ -64,7 +74,7 @@ def queue_message(parent: str, name: str, spec: NodeSpec) -> tpu_v2.QueuedResour
     return message
 
 
-def _node_of(spec: NodeSpec) -> tpu_v2.Node:
+def _node_of(parent: str, name: str, spec: NodeSpec) -> tpu_v2.Node:
     node = tpu_v2.Node(
         accelerator_type=spec.accelerator_type,
         runtime_version=spec.runtime_version,
@@ -76,8 +86,26 @@ def _node_of(spec: NodeSpec) -> tpu_v2.Node:
     if spec.service_account:
         node.service_account = tpu_v2.ServiceAccount(email=spec.service_account)
     if spec.startup_script:
-        node.metadata = {"startup-script": spec.startup_script}
+        node.metadata = _metadata(parent, name, spec)
     return node
+
+
+def _metadata(parent: str, name: str, spec: NodeSpec) -> dict[str, str]:
+    """The start-up script, under the name that Google's agent looks for, and what deployments/tpu-startup.sh reads."""
+    try:
+        script = Path(spec.startup_script).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise TpuSetupError(f"tpu.spec.startup_script = {spec.startup_script}: {error.strerror}") from error
+    _, project, _, zone = parent.split("/")
+    told = {
+        "podline-node": name,
+        "podline-project": project,
+        "podline-zone": zone,
+        "podline-install": spec.install,
+        "podline-prefect-url": spec.prefect_url,
+        "podline-prefect-secret": spec.prefect_secret,
+    }
+    return {"startup-script": script, **{key: value for key, value in told.items() if value}}
 
 
 def _symptom_from(raw: Any) -> Symptom:

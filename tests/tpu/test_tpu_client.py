@@ -110,6 +110,7 @@ def test_operations_are_awaited_on_our_clock(tmp_path: Path) -> None:
 
 
 def test_a_node_is_made_as_its_spec_says(tmp_path: Path) -> None:
+    (tmp_path / "up.sh").write_text("#!/bin/sh\necho up\n")
     spec = SPEC.model_copy(
         update={
             "spot": True,
@@ -117,7 +118,9 @@ def test_a_node_is_made_as_its_spec_says(tmp_path: Path) -> None:
             "subnetwork": "sub",
             "external_ip": False,
             "service_account": "tpu@test-project.iam.gserviceaccount.com",
-            "startup_script": "#!/bin/sh\necho up\n",
+            "startup_script": str(tmp_path / "up.sh"),
+            "install": "gs://bucket/podline.whl",
+            "prefect_url": "http://10.0.0.2:4200/api",
         }
     )
     with bench(tmp_path, Script(life=None)) as it:
@@ -127,10 +130,27 @@ def test_a_node_is_made_as_its_spec_says(tmp_path: Path) -> None:
         assert found is not None
     assert (found.ours, found.spot, found.accelerator_type) == (True, True, "v4-8")
     assert made.runtime_version == "tpu-vm-tf-2.20.0-pjrt"
-    assert made.metadata == {"startup-script": "#!/bin/sh\necho up\n"}
+    assert made.metadata == {
+        "startup-script": "#!/bin/sh\necho up\n",
+        "podline-node": NODE,
+        "podline-project": "test-project",
+        "podline-zone": "us-central2-b",
+        "podline-install": "gs://bucket/podline.whl",
+        "podline-prefect-url": "http://10.0.0.2:4200/api",
+    }
     assert made.service_account.email == "tpu@test-project.iam.gserviceaccount.com"
     network = made.network_config
     assert (network.network, network.subnetwork, network.enable_external_ips) == ("net", "sub", False)
+
+
+def test_a_start_up_script_that_is_not_there_is_said(tmp_path: Path) -> None:
+    spec = SPEC.model_copy(update={"startup_script": str(tmp_path / "none.sh")})
+    with (
+        bench(tmp_path, Script(life=None)) as it,
+        pytest.raises(errors.TpuSetupError, match=r"none\.sh: No such file"),
+    ):
+        it.api.create_node(NODE, spec)
+    assert it.cloud.calls == []
 
 
 def test_a_node_through_the_queue(tmp_path: Path) -> None:

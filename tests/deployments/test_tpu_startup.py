@@ -1,0 +1,240 @@
+"""The TPU VM's start-up script, run into a temporary folder: real bash, curl and git; systemctl, pip and uv are played.
+
+The metadata server, Secret Manager and the storage are a real HTTP server that asks for what Google's ask for.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "deployments" / "tpu-startup.sh"
+PASSWORD = "PREFECT_API_AUTH_STRING=admin:hush-hush"  # noqa: S105 (of no server)
+# What each played command does besides noting what it was called with.
+PLAYED = {
+    "systemctl": "",
+    "python3": 'while [ "$1" != --target ]; do shift; done; mkdir -p "$2/bin"; cp "$PLAYED/uv" "$2/bin/uv"',
+    "uv": 'case "$1" in venv) for last; do :; done; lib="$last/lib/python3.11/site-packages/libtpu"; '
+    'mkdir -p "$lib" "$last/bin"; touch "$lib/libtpu.so";; esac',
+}
+
+
+@dataclass
+class Vm:
+    """A machine below a folder, with what its metadata says."""
+
+    folder: Path
+    address: str
+    attributes: dict[str, str]
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    def boot(self) -> subprocess.CompletedProcess[str]:
+        """Runs the script."""
+        environment = {
+            "PATH": f"{self.folder / 'played'}{os.pathsep}{os.environ['PATH']}",
+            "PLAYED": str(self.folder / "played"),
+            "NOTES": str(self.notes),
+            "PREFIX": str(self.folder),
+            "METADATA": f"{self.address}/computeMetadata/v1",
+            "SECRETS": f"{self.address}/v1",
+            "STORAGE": f"{self.address}/storage/v1",
+            "HOME": str(self.folder),
+        }
+        self.notes.unlink(missing_ok=True)
+        return subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False)
+
+    @property
+    def notes(self) -> Path:
+        """The file of what was called."""
+        return self.folder / "notes"
+
+    def called(self, command: str) -> list[str]:
+        """With what a command was called, the folder left out."""
+        lines = self.notes.read_text().replace(str(self.folder), "").splitlines() if self.notes.exists() else []
+        return [line.partition(" ")[2] for line in lines if line.partition(" ")[0] == command]
+
+
+@pytest.fixture
+def vm(tmp_path: Path) -> Iterator[Vm]:
+    """A machine that is new."""
+    if shutil.which("curl") is None or shutil.which("git") is None:
+        pytest.skip("needs curl and git")
+    (tmp_path / "played").mkdir()
+    for name, act in PLAYED.items():
+        command = tmp_path / "played" / name
+        command.write_text(f'#!/bin/bash\necho "{name} $*" >> "$NOTES"\n{act}\n')
+        command.chmod(0o755)
+    wheel = tmp_path / "podline-0.1.0-py3-none-any.whl"
+    wheel.write_bytes(b"a wheel")
+    attributes = {
+        "podline-node": "night",
+        "podline-project": "test-project",
+        "podline-zone": "us-central2-b",
+        "podline-install": str(wheel),
+        "podline-prefect-url": "http://10.0.0.2:4200/api",
+        "podline-prefect-secret": "prefect",
+    }
+    it = Vm(tmp_path, "", attributes, {"prefect": f"{PASSWORD}\n"})
+
+    class Google(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = self._answer(self.path)
+            self.send_response(200 if answer is not None else 404)
+            self.end_headers()
+            self.wfile.write(answer or b"")
+
+        def _answer(self, path: str) -> bytes | None:
+            if path.startswith("/computeMetadata/v1/instance/"):
+                assert self.headers["Metadata-Flavor"] == "Google"
+                if path.endswith("/service-accounts/default/token"):
+                    return b'{"access_token":"a-token","expires_in":3599,"token_type":"Bearer"}'
+                said = it.attributes.get(path.rpartition("/")[2])
+                return None if said is None else said.encode()
+            if self.headers["Authorization"] != "Bearer a-token":
+                return None
+            if path == "/storage/v1/b/bucket/o/wheels%2Fpodline-0.1.0-py3-none-any.whl?alt=media":
+                return b"a wheel"
+            name = path.removeprefix("/v1/projects/test-project/secrets/").removesuffix("/versions/latest:access")
+            if name not in it.secrets:
+                return None
+            data = base64.b64encode(it.secrets[name].encode()).decode()
+            return json.dumps({"name": name, "payload": {"data": data, "dataCrc32c": "1"}}, indent=2).encode()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's name)
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Google)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    it.address = f"http://127.0.0.1:{server.server_port}"
+    yield it
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_the_first_boot_installs_and_starts_and_the_second_changes_nothing(vm: Vm) -> None:
+    first = vm.boot()
+    assert first.returncode == 0, first.stderr
+    assert any("podline[tpu] @ file:///podline-0.1.0" in words for words in vm.called("uv"))
+    assert vm.called("systemctl") == ["daemon-reload", "enable --quiet podline-worker", "restart podline-worker"]
+    environment = vm.folder / "etc/podline/worker.env"
+    assert environment.read_text() == f"PREFECT_API_URL=http://10.0.0.2:4200/api\n{PASSWORD}\n"
+    assert stat.S_IMODE(environment.stat().st_mode) == 0o600
+    assert "hush" not in first.stdout + first.stderr + (vm.folder / "etc/podline/podline.toml").read_text()
+    unit = (vm.folder / "etc/systemd/system/podline-worker.service").read_text()
+    assert "worker start --pool tpu --work-queue night --name night --type process --limit 1" in unit
+    assert "hush" not in unit
+
+    second = vm.boot()
+    assert second.returncode == 0, second.stderr
+    assert vm.called("uv") == []
+    assert vm.called("systemctl")[-1] == "start podline-worker"
+
+
+def test_the_settings_that_it_writes_are_those_of_a_tpu_vm(vm: Vm) -> None:
+    from podline import settings  # noqa: PLC0415 (the others need none of the library)
+
+    assert vm.boot().returncode == 0
+    tpu = settings.load(vm.folder / "etc/podline/podline.toml", {}).tpu
+    assert tpu is not None
+    assert (tpu.node, tpu.api.project, tpu.api.zone) == ("night", "test-project", "us-central2-b")
+    assert tpu.machine is not None
+
+
+def test_another_secret_restarts_the_worker_and_installs_nothing(vm: Vm) -> None:
+    vm.boot()
+    vm.secrets["prefect"] = "PREFECT_API_AUTH_STRING=admin:other"
+    again = vm.boot()
+    assert again.returncode == 0, again.stderr
+    assert vm.called("uv") == []
+    assert vm.called("systemctl")[-1] == "restart podline-worker"
+    assert "admin:other" in (vm.folder / "etc/podline/worker.env").read_text()
+
+
+def test_a_git_reference_is_installed_by_its_lock_and_again_when_it_moves(vm: Vm, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", "init", "--quiet", "--initial-branch", "main", repository], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "one"], check=True)
+    vm.attributes["podline-install"] = f"git+file://{repository}@main"
+    first = vm.boot()
+    assert first.returncode == 0, first.stderr
+    locked, itself = vm.called("uv")[1:]
+    assert locked.endswith("--require-hashes -r /opt/podline/source/deployments/tpu.lock")
+    assert itself.endswith("--no-deps /opt/podline/source")
+    vm.boot()
+    assert vm.called("uv") == []
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "two"], check=True)
+    vm.boot()
+    assert len(vm.called("uv")) == 3
+    assert vm.called("systemctl")[-1] == "restart podline-worker"
+
+    shutil.rmtree(repository)
+    away = vm.boot()
+    assert away.returncode == 0, away.stderr
+    assert "going on with what is installed" in away.stdout
+    assert vm.called("systemctl")[-1] == "start podline-worker"
+
+
+def test_a_wheel_in_a_bucket_is_fetched_as_the_service_account(vm: Vm) -> None:
+    vm.attributes["podline-install"] = "gs://bucket/wheels/podline-0.1.0-py3-none-any.whl"
+    done = vm.boot()
+    assert done.returncode == 0, done.stderr
+    assert (vm.folder / "opt/podline/podline-0.1.0-py3-none-any.whl").read_bytes() == b"a wheel"
+
+
+def test_a_server_without_a_password_needs_no_secret(vm: Vm) -> None:
+    del vm.attributes["podline-prefect-secret"]
+    assert vm.boot().returncode == 0
+    assert (vm.folder / "etc/podline/worker.env").read_text() == "PREFECT_API_URL=http://10.0.0.2:4200/api\n"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "secret", "words"),
+    [
+        ({"podline-node": None}, PASSWORD, "the machine's metadata has no podline-node; make the node with"),
+        ({"podline-install": "podline"}, PASSWORD, "podline-install is podline; give git+URL@REF"),
+        ({"podline-prefect-secret": "other"}, PASSWORD, "cannot read the secret other"),
+        ({}, "hush-hush", "each of its lines must be PREFECT_"),
+        ({}, f"{PASSWORD}\nrm -rf hush", "each of its lines must be PREFECT_"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line_and_nothing_is_started(
+    vm: Vm, attributes: dict[str, str | None], secret: str, words: str
+) -> None:
+    vm.secrets["prefect"] = secret
+    for name, value in attributes.items():
+        if value is None:
+            del vm.attributes[name]
+        else:
+            vm.attributes[name] = value
+    done = vm.boot()
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("podline: error: ")]
+    assert words in errors[0]
+    assert "hush" not in done.stdout + done.stderr
+    assert vm.called("systemctl") == []
+
+
+def test_the_unit_is_one_that_systemd_takes(vm: Vm) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    vm.boot()
+    (vm.folder / "opt/podline/venv/bin/prefect").write_text("#!/bin/sh\n")
+    (vm.folder / "opt/podline/venv/bin/prefect").chmod(0o755)
+    unit = vm.folder / "etc/systemd/system/podline-worker.service"
+    checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stderr
