@@ -16,6 +16,7 @@ from podline.storage import open_store
 from podline.tpu.clock import Clock, SystemClock
 from podline.tpu.story import Story
 from podline.tpu.story_file import read_story
+from tasks.tpu_holder import known_as_holder
 
 LIMIT = "tpu"
 CLOCK: Clock = SystemClock()
@@ -32,7 +33,7 @@ def lease() -> Iterator[None]:
         TpuSetupError: the server has no such limit.
     """
     try:
-        with concurrency(LIMIT, occupy=1, strict=True, raise_on_lease_renewal_failure=False):
+        with concurrency(LIMIT, occupy=1, strict=True, raise_on_lease_renewal_failure=False), known_as_holder():
             yield
     except ConcurrencySlotAcquisitionError as error:
         raise TpuSetupError(

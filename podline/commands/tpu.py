@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import click
@@ -10,11 +11,15 @@ from podline import settings as settings_module
 from podline.commands import pages
 from podline.commands.options import in_order, json_option, say, say_json, settings_option
 from podline.errors import SettingsError, from_json
+from podline.tpu import patrol as patrol_table
 from podline.tpu import policy
 from podline.tpu.clock import SystemClock
 from podline.tpu.gate import admitted
 from podline.tpu.settings import Limits, TpuSettings
 from podline.tpu.story import Story
+
+# By name, since the library does not import what is above it.
+_PATROL = ("tasks.patrol", "patrolled_by_hand")
 
 _options = in_order(
     click.option("--node", help="The node's name.  [default: the setting tpu.node]"),
@@ -25,7 +30,7 @@ _options = in_order(
 
 @click.group("tpu", cls=pages.Group)
 def tpu() -> None:
-    """TPUs: when one is used, how one is, how to get one back.
+    """TPUs: when one is used, how one is, how to get one back, what is left over.
 
     Which TPU is said by settings (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/settings.md and docs/tpu.md.
     """
@@ -34,14 +39,16 @@ def tpu() -> None:
 @tpu.command("explain")
 @settings_option
 def explain(settings_file: Any) -> None:
-    """The table of what is done in which state of a TPU, with the delays and budgets of the settings.
+    """The tables: what is done before a run in which state of a TPU, and what the patrol does between runs.
+
+    With the delays and budgets of the settings.
 
       podline tpu explain
 
     Next: `podline tpu status`.
     """
     found = settings_module.load(settings_file).tpu
-    say([policy.explain(found.budget if found else Limits())])
+    say([policy.explain(found.budget if found else Limits()), "", patrol_table.explain(found)])
 
 
 @tpu.command("status")
@@ -87,6 +94,29 @@ def recover(**options: Any) -> None:
     chosen, clock = _chosen(**options), SystemClock()
     with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, Story(log=click.echo)):
         click.echo(f"node {chosen.node} may be used")
+
+
+@tpu.command("patrol")
+@settings_option
+@json_option
+def patrol(settings_file: Any, as_json: bool) -> None:
+    """One round of the patrol: nodes and requests, leases, runs that nobody stands behind, the lock.
+
+    It tells what it found and, if the setting tpu.patrol is `repair`, does what its table says; `podline tpu explain`
+    has the table. The Prefect server is the one that PREFECT_API_URL names. As the deployment tpu-patrol, the same is
+    done every ten minutes.
+
+      podline tpu patrol
+      PODLINE_TPU_PATROL=repair podline tpu patrol
+    """
+    if settings_file is not None:
+        settings_module.use_file(settings_file)
+    module, name = _PATROL
+    findings = getattr(importlib.import_module(module), name)()
+    if as_json:
+        say_json([finding.model_dump(mode="json") for finding in findings])
+    else:
+        say([str(finding) for finding in findings] or ["nothing to see"])
 
 
 def _chosen(settings_file: Any, node: str | None, endpoint: str | None) -> TpuSettings:

@@ -52,13 +52,27 @@ class Recovery:
         spec = self._settings.spec
         if spec is None:
             raise TpuSetupError(f"node {self._settings.node}: the settings have no spec to make a new one from")
-        limits, deleted = self._settings.limits, self._delete()
+        limits, deleted = self._settings.limits, self.delete()
         if deleted:
             self._clock.sleep(limits.recreate.pause)
         if spec.queued:
             self._queue(spec)
         else:
             self._create(spec, limits.quota_release if deleted else 0.0)
+
+    def delete(self) -> bool:
+        """Deletes the node and its request; whether there was anything to delete."""
+        name = self._settings.node
+        node = self.insist(lambda: self._api.node(name))
+        owner = node.queued_resource if node and node.queued_resource else name
+        request = self.insist(lambda: self._api.queued_resource(owner))
+        if request is not None and not (node is None and request.state in IN_QUEUE):
+            self.insist(lambda: self._api.delete_queued_resource(owner))
+            return True
+        if node is not None:
+            self.insist(lambda: self._api.delete_node(name))
+            return True
+        return False
 
     def insist(self, call: Callable[[], T]) -> T:
         """Does a call again, within the patience, while the API does not answer.
@@ -74,20 +88,6 @@ class Recovery:
                 if self._clock.now() >= deadline:
                     raise TpuApiError(f"{error}; no answer for {in_words(self._settings.limits.patience)}") from error
                 self._wait(str(error))
-
-    def _delete(self) -> bool:
-        """Deletes the node and its request; whether there was anything to delete."""
-        name = self._settings.node
-        node = self.insist(lambda: self._api.node(name))
-        owner = node.queued_resource if node and node.queued_resource else name
-        request = self.insist(lambda: self._api.queued_resource(owner))
-        if request is not None and not (node is None and request.state in IN_QUEUE):
-            self.insist(lambda: self._api.delete_queued_resource(owner))
-            return True
-        if node is not None:
-            self.insist(lambda: self._api.delete_node(name))
-            return True
-        return False
 
     def _create(self, spec: NodeSpec, quota_patience: float) -> None:
         """Makes the node; the quota of one just deleted may be free only a while later."""
