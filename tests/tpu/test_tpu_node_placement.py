@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME
@@ -33,6 +35,7 @@ from podline.stages import STAGES
 from podline.tpu.clock import SystemClock
 from tasks import tpu_use
 from tasks.listening import heard_by
+from tasks.node_run import DEPLOYMENT
 from tasks.parameters import CifarParameters
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -105,16 +108,18 @@ def events(root: Path) -> list[str]:
     return told[: [*told[1:], "begin"].index("begin") + 1]
 
 
-def node_runs() -> list[FlowRun]:
-    """The runs of the deployment on the node, the oldest first."""
+def node_runs(since: datetime) -> list[FlowRun]:
+    """The runs of the deployment on the node since a time, the oldest first."""
     with get_client(sync_client=True) as client:
-        deployment = client.read_deployment_by_name("stage-on-node/tpu-stage")
-        runs = [run for run in client.read_flow_runs() if run.deployment_id == deployment.id]
-    return sorted(runs, key=lambda run: run.created or 0)
+        deployment = client.read_deployment_by_name(DEPLOYMENT)
+        ours = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]))
+        runs = [run for run in client.read_flow_runs(flow_run_filter=ours) if run.created and run.created >= since]
+    return sorted(runs, key=lambda run: run.created or since)
 
 
 def test_a_node_is_made_trained_on_lost_and_made_again(night: CifarParameters) -> None:
     told: list[dict[str, Any]] = []
+    began = datetime.now(UTC)
     with heard_by(told.append):
         cifar_training(night)
     root = Path(night.root)
@@ -123,7 +128,7 @@ def test_a_node_is_made_trained_on_lost_and_made_again(night: CifarParameters) -
     assert ran(night.root) == ["convert", "validate", "train", "train", "evaluate", "report"]
     here_and_there = ["go", "go"]
     assert events(root) == ["begin", "recreate", *here_and_there, "leave", "replace", *here_and_there, "leave", "leave"]
-    assert [run.state_name for run in node_runs()] == ["Crashed", "Completed", "Completed"]
+    assert [run.state_name for run in node_runs(began)] == ["Crashed", "Completed", "Completed"]
     steps = [event["done"] for event in told if event["event"] == "progress" and event["stage"] == "train"]
     assert steps
     assert max(steps) <= STEPS

@@ -1,0 +1,141 @@
+"""The set-up guide: its commands are read out of docs/tpu.md and run, in its order, with its settings file.
+
+Only ``gcloud``'s are left out. A stand-in answers for Google, and a real Prefect server is the guide's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
+from standin.cloud import NODE, Cloud
+from standin.servers import serving
+from standin.timeline import Attempt, Script
+
+from podline import settings
+from podline.tpu.clock import SystemClock
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+GUIDE = (PROJECT / "docs" / "tpu.md").read_text(encoding="utf-8")
+MODULES = {"podline": "podline.cli", "prefect": "prefect"}
+# It runs until it is ended; this is what it says when it is up.
+WORKER, UP = "prefect worker start", "started!"
+
+
+def blocks(language: str) -> list[str]:
+    """The blocks of code in the guide."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    """The guide's commands, in its order, without Google's own."""
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if "gcloud " not in line]
+
+
+def test_the_guide_knows_only_commands_that_are_run_here() -> None:
+    assert {line.split()[0] for line in commands()} == set(MODULES)
+    assert len(blocks("toml")) == 1
+
+
+@pytest.fixture
+def ground(prefect_server: None, tmp_path: Path) -> Iterator[tuple[Cloud, dict[str, str]]]:
+    """The stand-in, and the environment of someone who follows the guide; Prefect's server is as new."""
+    (tmp_path / "podline.toml").write_text(blocks("toml")[0])
+    _forget()
+    cloud = Cloud(SystemClock(), Script(life=None, creates=(Attempt(0.5),)))
+    with serving(cloud) as address:
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PODLINE_"))}
+        yield (
+            cloud,
+            {
+                **ours,
+                "PYTHONPATH": str(PROJECT),
+                "PREFECT_HOME": str(tmp_path / "prefect"),
+                "PREFECT_API_URL": PREFECT_API_URL.value() or "",
+                "PODLINE_SETTINGS": str(tmp_path / "podline.toml"),
+                "PODLINE_TPU_API_ENDPOINT": address,
+                "PODLINE_TPU_API_INSECURE": "true",
+                "PODLINE_TPU_API_OPERATION_POLL": "0.2",
+                "PODLINE_TPU_LIMITS_POLL": "0.3",
+                "PODLINE_TPU_FOLDER": str(tmp_path),
+            },
+        )
+    _forget()
+
+
+def _forget() -> None:
+    """The other tests of this server have neither these deployments nor their schedules."""
+    with get_client(sync_client=True) as client:
+        for deployment in client.read_deployments():
+            client.delete_deployment(deployment.id)
+        for name in ("cpu", "tpu"):
+            with contextlib.suppress(ObjectNotFound):
+                client.delete_work_pool(name)
+        with contextlib.suppress(ObjectNotFound):
+            client.delete_global_concurrency_limit_by_name("tpu")
+
+
+def run(command: str, environment: dict[str, str]) -> str:
+    """What a command printed; it must end well, or, if it is a worker, come up."""
+    program, *words = shlex.split(command)
+    line = [sys.executable, "-m", MODULES[program], *words]
+    if command.startswith(WORKER):
+        return _came_up(line, environment)
+    done = subprocess.run(line, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def _came_up(line: list[str], environment: dict[str, str]) -> str:
+    with subprocess.Popen(
+        line, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as worker:
+        assert worker.stdout is not None
+        said = []
+        try:
+            for text in worker.stdout:
+                said.append(text)
+                if UP in text:
+                    return "".join(said)
+        finally:
+            os.killpg(worker.pid, signal.SIGKILL)
+    raise AssertionError("".join(said))
+
+
+@pytest.mark.slow
+def test_whoever_follows_the_guide_has_a_node_and_a_run(ground: tuple[Cloud, dict[str, str]]) -> None:
+    cloud, environment = ground
+    said = {}
+    for command in commands():
+        said.setdefault(command, []).append(run(command, environment))
+    before, after = said["podline tpu status"]
+    assert "there is none" in before
+    assert f"{NODE}: READY (v4-8, tpu-vm-tf-2.20.0-pjrt)" in after
+
+    spec, made = settings.load(environment["PODLINE_SETTINGS"], {}).tpu, cloud.get_node(NODE)
+    assert spec is not None
+    assert spec.spec is not None
+    assert made.metadata["startup-script"] == (PROJECT / "deployments" / "tpu-startup.sh").read_text(encoding="utf-8")
+    assert made.metadata["podline-install"] == spec.spec.install
+    assert made.metadata["podline-prefect-secret"] == "prefect"
+    (patrolled,) = said["podline tpu patrol"]
+    assert f"node {NODE}: READY, HEALTHY" in patrolled
+    with get_client(sync_client=True) as client:
+        deployments = {deployment.name: deployment for deployment in client.read_deployments()}
+        assert {"cifar-manual", "tpu-stage", "tpu-patrol"} <= set(deployments)
+        assert deployments["tpu-stage"].work_pool_name == "tpu"
+        assert deployments["tpu-patrol"].schedules
+        runs = [run for run in client.read_flow_runs() if run.deployment_id == deployments["cifar-manual"].id]
+        assert [run.parameters for run in runs] == [{"parameters": {"recipe": "sample"}}]
