@@ -5,15 +5,21 @@ Nothing here imports TensorFlow or Beam; the modules that measure do, in process
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from podline.benchmark.child import measure
 from podline.benchmark.row import Row, cost_row, rate_row
+from podline.cluster import VARIABLE
 from podline.frozen import Frozen
+from podline.strategies import WORKERS
 
 
 class Sizes(Frozen):
@@ -49,7 +55,7 @@ QUICK = Sizes(
     shard_examples=256,
     pass_examples=512,
     batch_size=64,
-    train_batch_size=4,
+    train_batch_size=8,
     steps=1,
     repetitions=1,
     long_repetitions=1,
@@ -178,6 +184,59 @@ def _diagnosis(sizes: Sizes, work: Path) -> list[Row]:
     return [cost_row("diagnosis", ours=ours, other=other, unit="ms", note=note)]
 
 
+def _strategies(sizes: Sizes, work: Path) -> list[Row]:
+    """Every strategy that CPUs allow beside the plain one, which is measured before and after the others."""
+    batch = sizes.train_batch_size
+    place = _data_set(work, 10 * batch)
+
+    def took(strategy: str, worker: int = 0, addresses: Sequence[str] = ()) -> dict[str, list[float]]:
+        together = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": worker}}
+        return measure(
+            work,
+            "podline.benchmark.strategies:stretches",
+            {VARIABLE: json.dumps(together)} if addresses else None,
+            **place,
+            strategy=strategy,
+            batch_size=batch,
+            steps=sizes.steps,
+            repetitions=sizes.repetitions,
+        )
+
+    def by_workers() -> dict[str, list[float]]:
+        addresses = _free_addresses(_WORKERS)
+        with ThreadPoolExecutor(_WORKERS) as threads:
+            chief, *_ = threads.map(lambda worker: took(WORKERS, worker, addresses), range(_WORKERS))
+        return chief
+
+    first = took("cpu")
+    others = {name: took(name) for name in ("cpu:2", "cpu:8")} | {WORKERS: by_workers()}
+    plain = [*first["seconds"], *took("cpu")["seconds"]]
+    return [
+        rate_row(
+            f"strategies-{name}",
+            count=batch * sizes.steps,
+            ours=found["seconds"],
+            other=plain,
+            unit="images/s",
+            note=f"training the cifar10 recipe on {_DEVICES[name]}, batch {batch}, beside strategy cpu on the same "
+            f"{os.cpu_count()} cores; the losses of the first {sizes.steps} steps differ by "
+            f"{_difference(found['losses'], first['losses']):.0e}",
+        )
+        for name, found in others.items()
+    ]
+
+
+def _difference(losses: Sequence[float], expected: Sequence[float]) -> float:
+    """The largest difference, as a share of what is expected."""
+    return max(abs(loss - other) / abs(other) for loss, other in zip(losses, expected, strict=True))
+
+
+def _free_addresses(count: int) -> list[str]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [f"localhost:{each.getsockname()[1]}" for each in sockets]
+
+
 def _labels(sizes: Sizes, work: Path) -> list[Row]:
     found = _records("labels", work, sizes.shard_examples, sizes.repetitions)
     wide = found["bytes_100"][1]
@@ -200,6 +259,12 @@ def _pixels(sizes: Sizes, work: Path) -> list[Row]:
 _CONVERSION = "podline.benchmark.conversion"
 _COCO = "podline.benchmark.coco"
 _TRAINING = "podline.benchmark.training"
+_WORKERS = 2
+_DEVICES = {
+    "cpu:2": "2 logical devices",
+    "cpu:8": "8 logical devices",
+    WORKERS: f"{_WORKERS} processes over the loopback",
+}
 
 BENCHMARKS = {
     benchmark.name: benchmark
@@ -213,6 +278,7 @@ BENCHMARKS = {
         Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
         Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
         Benchmark("diagnosis", "a training step that is watched over against a bare one", _diagnosis),
+        Benchmark("strategies", "2 and 8 devices and 2 processes against one device, on the same cores", _strategies),
         Benchmark("labels", "scalar labels against one-hot ones, bytes and time", _labels),
         Benchmark("pixels", "uint8 pixels against float32 ones, bytes and time", _pixels),
     )

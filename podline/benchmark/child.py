@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +24,20 @@ from podline.settings import child_environment
 _SHOWN_LINES = 15
 
 
-def measure(work: Path, entry_point: str, **arguments: Any) -> Any:
+def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = None, /, **arguments: Any) -> Any:
     """Calls ``module:function`` in a fresh process.
 
     Args:
         work: a folder where libraries may keep their caches.
         entry_point: the function; it takes and returns what JSON can hold.
+        variables: of the process's environment, besides the usual ones.
         **arguments: its keyword arguments.
 
     Raises:
         PodlineError: the process failed; the message ends with the last lines that it wrote.
     """
     command = [sys.executable, "-m", __name__, entry_point, json.dumps(arguments)]
-    environment = child_environment(work / "caches")
+    environment = child_environment(work / "caches") | dict(variables or {})
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment
@@ -60,6 +62,10 @@ def main(entry_point: str, arguments: str) -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         module, _, function = entry_point.partition(":")
         json.dump(getattr(importlib.import_module(module), function)(**json.loads(arguments)), answer)
+    # A data set that still fetches ahead calls Python from threads of its own, which an interpreter that ends in the
+    # usual way may wait for without end.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

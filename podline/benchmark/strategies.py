@@ -1,0 +1,65 @@
+"""Measured in a child process: training steps under one strategy."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from podline.data.manifest import read_manifest
+from podline.data.reader import open_split
+from podline.input.pipeline import TrainingInput
+from podline.recipes import registry
+from podline.recipes.settings import Duration
+from podline.storage import open_store
+from podline.training.objective import objective_of
+from podline.training.plan import TRAINING_SPLIT, plan_training
+from podline.training.run import initial_state, prepared
+from podline.training.steps import TrainingSteps
+
+
+def stretches(
+    root: str, folder: str, strategy: str, batch_size: int, steps: int, repetitions: int
+) -> dict[str, list[float]]:
+    """Seconds for stretches of the cifar10 recipe's steps, and the losses of the first one, which is not timed.
+
+    Args:
+        root: the store.
+        folder: the data set's folder in it.
+        strategy: what the steps run under; for workers every one of them makes this call.
+        batch_size: examples in a step, over all replicas.
+        steps: in a stretch.
+        repetitions: stretches that are timed.
+    """
+    store = open_store(root)
+    manifest = read_manifest(store, folder)
+    changes = {"batch_size": batch_size, "duration": Duration(steps=(repetitions + 1) * steps)}
+    recipe = registry.get("cifar10").model_copy(update=changes)
+    plan, objective = plan_training(recipe, manifest), objective_of(recipe)
+    runs_under = prepared(recipe, strategy)
+    state = initial_state(recipe, manifest, runs_under)
+    batches = TrainingInput(
+        open_split(store, folder, manifest, TRAINING_SPLIT),
+        manifest,
+        objective.fields,
+        order=plan.order,
+        augmentation=recipe.augmentation,
+    )
+
+    def parts(context: Any) -> Any:
+        return batches.dataset(0, plan.total_steps, context=context)
+
+    each = TrainingSteps(
+        runs_under,
+        state,
+        plan.schedule,
+        objective,
+        runs_under.distribute_datasets_from_function(parts),
+        batch_size,
+    )
+    losses = each.advance(steps).series["loss"]
+    seconds = []
+    for _ in range(repetitions):
+        started = time.perf_counter()
+        each.advance(steps)
+        seconds.append(time.perf_counter() - started)
+    return {"seconds": seconds, "losses": [float(loss) for loss in losses]}
