@@ -32,6 +32,17 @@ _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
 STAGE_MARK = "_PODLINE_STAGE"
 
 
+class StoreSettings(Frozen):
+    """How a store in a bucket is used; a folder needs none of it. Times are in seconds."""
+
+    cache: str = Field(default="~/.cache/podline", min_length=1, description="a folder for copies of objects")
+    cache_limit: int = Field(default=50_000_000_000, gt=0, description="bytes that these copies may have")
+    parallel: int = Field(default=8, ge=1, le=64, description="objects that are fetched at once")
+    deadline: float = Field(default=120.0, gt=0, description="for which a request is tried again")
+    patience: float = Field(default=1800.0, ge=0, description="for which training goes on without the store")
+    user_project: str = Field(default="", description="the project that pays, for a bucket in requester-pays mode")
+
+
 class Settings(Frozen):
     """What a person may set for a machine; times are in seconds."""
 
@@ -48,6 +59,7 @@ class Settings(Frozen):
     evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
     server_timeout: float = Field(default=120.0, gt=0, description="the embedded Prefect server may take so long")
+    store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket; see docs/storage.md")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
 
     def timeout(self, stage: str) -> float | None:

@@ -20,6 +20,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 from podline import digests
 from podline.errors import ArtifactError, SettingsError, StoreError
 
+BUCKET_SCHEME = "gs://"
 _SCRATCH = ".podline"
 
 
@@ -62,17 +64,30 @@ def open_store(root: str | Path) -> Store:
     Raises:
         SettingsError: the root is neither.
     """
+    if str(root).startswith(BUCKET_SCHEME):
+        # Google's client takes a second to import, for those alone who use it.
+        from podline.buckets import open_bucket_store  # noqa: PLC0415
+
+        return open_bucket_store(str(root))
     if "://" in str(root):
-        raise SettingsError(f"--root {root}: only a folder can be the store in this version; give a path")
+        raise SettingsError(f"--root {root}: a store is a folder or gs://bucket/prefix")
     return FolderStore(Path(root).expanduser().absolute())
 
 
 class Listed(NamedTuple):
-    """A published name with its size in bytes and the Unix time at which it was published."""
+    """A published name.
+
+    Attributes:
+        name: as it was published.
+        bytes: its size.
+        published: the Unix time at which it was.
+        version: another content has another one.
+    """
 
     name: str
     bytes: int
     published: float
+    version: str
 
 
 class Store(ABC):
@@ -132,10 +147,17 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def read_range(self, name: str, start: int, length: int) -> bytes:
+    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """Some bytes of a published name; fewer than ``length`` at its end.
 
+        Args:
+            name: what is read.
+            start: the first byte.
+            length: how many.
+            version: as :meth:`find` told; it must still be this one.
+
         Raises:
+            ArtifactError: it has another version by now.
             StoreError: it is not there or cannot be read.
         """
 
@@ -262,11 +284,11 @@ class FolderStore(Store):
 
     def find(self, name: str) -> Listed | None:
         """See :meth:`Store.find`."""
-        path = self.local(name)
-        if not path.is_file():
+        try:
+            facts = self.local(name).stat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        facts = path.stat()
-        return Listed(name, facts.st_size, facts.st_mtime)
+        return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
 
     def sha256(self, name: str) -> str:
         """See :meth:`Store.sha256`; reads all of the file."""
@@ -278,9 +300,12 @@ class FolderStore(Store):
         with explained("read", self.local(name)):
             return self.local(name).read_bytes()
 
-    def read_range(self, name: str, start: int, length: int) -> bytes:
+    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""
         with explained("read", self.local(name)), self.local(name).open("rb") as stream:
+            found = _listed(name, os.fstat(stream.fileno())).version
+            if version and found != version:
+                raise ArtifactError(f"{self.where(name)} is version {found} vs {version} when it was looked at first")
             stream.seek(start)
             return stream.read(length)
 
@@ -320,6 +345,10 @@ class FolderStore(Store):
         """See :meth:`Store.delete`."""
         with explained("delete", self.local(name)):
             self.local(name).unlink(missing_ok=True)
+
+
+def _listed(name: str, facts: os.stat_result) -> Listed:
+    return Listed(name, facts.st_size, facts.st_mtime, f"{facts.st_ino}.{facts.st_mtime_ns}")
 
 
 def _alive(process: int) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import gcs_emulator
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -34,6 +36,26 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     home = tmp_path_factory.mktemp("prefect")
     with temporary_settings({PREFECT_HOME: home}), prefect_test_harness(server_startup_timeout=120):
         yield
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[str]:
+    """The address of a stand-in for Google Cloud Storage with the bucket ``podline-test``; see gcs_emulator.py."""
+    with gcs_emulator.emulator() as url:
+        gcs_emulator.make_bucket(url, "podline-test")
+        yield url
+
+
+@pytest.fixture
+def gcs_root(gcs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A prefix of its own in the stand-in's bucket, and a cache of its own, for this process and those it starts."""
+    from podline.buckets import forget_clients  # noqa: PLC0415 (most tests need no bucket)
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs)
+    monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "cache"))
+    forget_clients()
+    yield f"gs://podline-test/{uuid.uuid4().hex}/a store, ü/"
+    forget_clients()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

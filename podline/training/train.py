@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import shutil
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,9 +14,9 @@ from podline.data.reader import open_split
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
 from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
-from podline.settings import cluster
+from podline.settings import cluster, load
 from podline.stages import SPEC, TrainResult, TrainSpec, complete, manifest_sha256
-from podline.storage import Store, explained, open_store
+from podline.storage import FolderStore, Store, open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.checkpoints import Clock, restore_newest
@@ -26,6 +25,7 @@ from podline.training.further import Finished, finished
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
+from podline.training.mirror import fetch_run, mirrored
 from podline.training.objective import objective_of
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
 from podline.training.run import Run, initial_state, prepared
@@ -33,8 +33,6 @@ from podline.training.state import TrainingState
 
 _SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
 _EXPORT_CHECKED_ON = 64
-# What a run writes and never reads again.
-_NOT_READ = ("tensorboard", "model", "stages")
 
 
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
@@ -62,7 +60,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         workers = cluster()
         reporter.log(f"worker {workers.place} of {len(workers.addresses)}, waiting for the others")
     make_run, agreement = _opened(spec)
-    with stop_on_sigterm() as asked, _writing(spec, agreement) as store:
+    with stop_on_sigterm() as asked, _writing(spec, agreement, reporter) as (store, lost):
         # What cannot be opened or built has left no trace of a run up to here.
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
@@ -72,7 +70,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
                 log=log,
                 events=events,
                 reporter=reporter,
-                asked_to_stop=lambda: agreement.any(asked()),
+                asked_to_stop=lambda: agreement.any(asked() or lost()),
             )
             step, before = _go_on(run)
             agreement.require_same("the steps to go on from", str(step))
@@ -83,19 +81,28 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 @contextlib.contextmanager
-def _writing(spec: TrainSpec, agreement: Agreement) -> Iterator[Store]:
-    """Where a process writes: the chief to the store, the others to copies of the run's folder as the chief finds it.
+def _writing(spec: TrainSpec, agreement: Agreement, reporter: Reporter) -> Iterator[tuple[Store, Callable[[], bool]]]:
+    """Where a process writes, and whether it may no longer.
 
-    So whatever reads what it wrote, or goes back to it, finds the same in every process.
+    The chief writes to the store, or to a mirror of what is in a bucket; the others to copies of the run's folder as
+    the chief finds it. So whatever reads what it wrote, or goes back to it, finds the same in every process.
     """
     store = open_store(spec.root)
-    with contextlib.nullcontext(store) if agreement.chief else store.private("worker") as mine:
-        there = store.local(spec.folder)
-        if mine is not store and there.exists():
-            with explained("copy", there):
-                shutil.copytree(there, mine.local(spec.folder), ignore=shutil.ignore_patterns(*_NOT_READ))
+    with contextlib.ExitStack() as stack:
+        mine, lost = store, _never
+        if agreement.chief and not isinstance(store, FolderStore):
+            mirror = stack.enter_context(mirrored(store, spec.folder, load().store.patience, reporter))
+            mine, lost = mirror.near, lambda: mirror.lost
+        agreement.meet()  # what the chief had is in the store
+        if not agreement.chief:
+            mine = stack.enter_context(store.private("worker"))
+            fetch_run(store, spec.folder, mine)
         agreement.meet()
-        yield mine
+        yield mine, lost
+
+
+def _never() -> bool:
+    return False
 
 
 def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
@@ -110,9 +117,11 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     """
     make_run, _ = _opened(spec)
     store = open_store(spec.root)
-    with store.workspace("preflight") as folder, MetricsLog(folder / METRICS) as log:
-        events = EventLog(folder / EVENTS)
-        run = make_run(store=store, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
+    with store.private("preflight") as near, MetricsLog(near.root / METRICS) as log:
+        events = EventLog(near.root / EVENTS)
+        # Where checkpoints would be written first.
+        mine = store if isinstance(store, FolderStore) else near
+        run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
         if run.base:
             _begin_with(run.state, run.base)
         return run.preflight()

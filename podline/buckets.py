@@ -1,0 +1,341 @@
+"""A bucket of Google Cloud Storage as the store.
+
+An object is there whole or not at all, so what a folder needs renames for, a bucket does by itself. What is added: each
+upload says which generation it replaces (none, if nothing may be there), so that two writers cannot mix and a repeated
+request changes nothing; its crc32c goes with it and the service refuses other bytes; the sha256 goes into the object's
+metadata, beside the crc32c that it was computed with, so that knowing it later costs no download.
+
+Everything goes through google-cloud-storage, which retries with jitter until the deadline. ``STORAGE_EMULATOR_HOST``
+leads it to an emulator. Names of credentials are Google's own; nothing here ever sees more of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import google_crc32c
+from google.api_core import exceptions as api
+from google.cloud import storage
+from google.cloud.storage.blob import Blob
+from google.cloud.storage.exceptions import DataCorruption
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from podline import digests
+from podline.cache import Cache
+from podline.cloud_storage_errors import cloud_explained, worth_trying
+from podline.errors import ArtifactError, PodlineError, SettingsError, StoreError, StoreUnavailableError
+from podline.settings import StoreSettings, load
+from podline.storage import BUCKET_SCHEME, Listed, Store, explained
+
+Answer = TypeVar("Answer")
+
+# Between two of these, one of another writer may come in.
+_ATTEMPTS_TO_REPLACE = 5
+# What is larger goes up in pieces of this, each of which can be sent again by itself.
+_PIECE_BYTES = 8 * 2**20
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
+_BLOCK_BYTES = 2**20
+_SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
+_LISTED_FIELDS = "items(name,size,updated,generation),nextPageToken"
+
+
+def open_bucket_store(uri: str) -> BucketStore:
+    """The store at ``gs://bucket`` or ``gs://bucket/prefix``, with this machine's settings.
+
+    Raises:
+        SettingsError: the URI is neither.
+        CredentialsError: there are none.
+    """
+    bucket, prefix = split_uri(uri)
+    return _opened(bucket, prefix, load().store)
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """The bucket, and the prefix without slashes at its ends, of ``gs://bucket/prefix``.
+
+    Raises:
+        SettingsError: there is no bucket in it, or the prefix has an empty part.
+    """
+    bucket, _, prefix = uri.removeprefix(BUCKET_SCHEME).partition("/")
+    prefix = prefix.strip("/")
+    if not bucket or "//" in prefix or ".." in prefix.split("/"):
+        raise SettingsError(f"{uri}: a bucket's store is gs://bucket or gs://bucket/prefix")
+    return bucket, prefix
+
+
+@functools.lru_cache(maxsize=8)
+def _opened(bucket: str, prefix: str, settings: StoreSettings) -> BucketStore:
+    return BucketStore(bucket, prefix, settings)
+
+
+class _Content(NamedTuple):
+    """What a file holds."""
+
+    bytes: int
+    sha256: str
+    crc32c: str
+
+
+class BucketStore(Store):
+    """The objects below a prefix of a bucket."""
+
+    def __init__(self, bucket: str, prefix: str, settings: StoreSettings) -> None:
+        """A store; nothing is asked of the service yet.
+
+        Args:
+            bucket: its name.
+            prefix: without slashes at its ends; may be empty.
+            settings: the cache, the deadline, who pays.
+
+        Raises:
+            CredentialsError: there are none.
+        """
+        self.uri = f"{BUCKET_SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
+        self.settings = settings
+        self._prefix = f"{prefix}/" if prefix else ""
+        cache = Path(settings.cache).expanduser().absolute()
+        # For people who look into it, and apart for stores whose names look alike.
+        looks = re.sub(r"[^A-Za-z0-9.-]+", "_", self.uri.removeprefix(BUCKET_SCHEME))
+        self.scratch = self.beside = cache / "stores" / f"{looks}-{digests.of_bytes(self.uri.encode())[:8]}"
+        self._cache = _cache(cache, settings.cache_limit)
+        with self._explained("open", self.uri):
+            self._bucket = _client().bucket(bucket, user_project=settings.user_project or None)
+        # The first half of the deadline is for single requests, the second for transfers begun anew.
+        self._retry = DEFAULT_RETRY.with_timeout(settings.deadline / 2)
+        self._again = self._retry.with_predicate(worth_trying)
+        self._timeout = (min(_CONNECT_SECONDS, settings.deadline), min(_ANSWER_SECONDS, settings.deadline))
+
+    def where(self, name: str) -> str:
+        """A name's URI; see :meth:`Store.where`."""
+        self._require_inside(name)
+        return f"{self.uri}/{name}"
+
+    def find(self, name: str) -> Listed | None:
+        """See :meth:`Store.find`."""
+        blob = self._blob(name)
+        return None if blob is None else self._listed(blob)
+
+    def sha256(self, name: str) -> str:
+        """See :meth:`Store.sha256`; of an object that Podline did not write, it takes a download."""
+        return self._sha256(name, self._there(name))
+
+    def local(self, name: str) -> Path:
+        """A checked copy in the cache; see :meth:`Store.local`."""
+        blob = self._there(name)
+        key = f"{self._bucket.name}/{blob.name}#{blob.generation}"
+        return self._cache.get(
+            key, blob.size or 0, lambda copy: _content(copy).crc32c == blob.crc32c, lambda copy: self._fetch(blob, copy)
+        )
+
+    def locals(self, names: Iterable[str]) -> list[Path]:
+        """See :meth:`Store.locals`."""
+        with ThreadPoolExecutor(self.settings.parallel) as threads:
+            return list(threads.map(self.local, names))
+
+    def read_bytes(self, name: str) -> bytes:
+        """See :meth:`Store.read_bytes`."""
+
+        def read() -> bytes:
+            return self._reference(name).download_as_bytes(retry=self._retry, timeout=self._timeout, checksum="crc32c")
+
+        with self._explained("read", self.where(name)):
+            try:
+                return self._begun_anew(read)
+            except api.NotFound:
+                raise self._missing(name) from None
+
+    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
+        """See :meth:`Store.read_range`."""
+        reference = self._reference(name, int(version) if version else None)
+
+        def read() -> bytes:
+            try:
+                return reference.download_as_bytes(
+                    start=start, end=start + length - 1, retry=self._retry, timeout=self._timeout, checksum=None
+                )
+            except api.RequestRangeNotSatisfiable:
+                return b""
+
+        with self._explained("read", self.where(name)):
+            try:
+                return self._begun_anew(read) if length else b""
+            except api.NotFound:
+                raise self._missing(name, version) from None
+
+    def listing(self, prefix: str = "") -> list[Listed]:
+        """See :meth:`Store.listing`."""
+        top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
+        with self._explained("list", self.where(prefix) if prefix else self.uri):
+            blobs = self._bucket.list_blobs(
+                prefix=top, fields=_LISTED_FIELDS, retry=self._retry, timeout=self._timeout, page_size=1000
+            )
+            # A name that ends in a slash is a folder that some console made.
+            return sorted(self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
+
+    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+        """Uploads the file; see :meth:`Store.publish_file`."""
+        del flush  # what the service has acknowledged is safe
+        with explained("read", source):
+            content = _content(source)
+        for _ in range(_ATTEMPTS_TO_REPLACE):
+            there = self._blob(name)
+            if there is not None and (there.size, there.crc32c) == (content.bytes, content.crc32c):
+                if _sha256_of(there) == content.sha256:
+                    return
+            elif there is not None and not replace:
+                raise ArtifactError(
+                    f"{self.where(name)} is already there with other content; delete it, or choose another --root"
+                )
+            generation = int(there.generation or 0) if there is not None else 0
+            with self._explained("write", self.where(name)):
+                try:
+                    self._begun_anew(lambda at=generation: self._upload(source, name, content, at))
+                except api.PreconditionFailed:
+                    continue  # somebody wrote it meanwhile; or this did, and the answer was lost
+                return
+        raise StoreUnavailableError(f"cannot write {self.where(name)}: others write the same again and again")
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Store.delete`."""
+        with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):
+            self._reference(name).delete(retry=self._retry, timeout=self._timeout)
+
+    def _upload(self, source: Path, name: str, content: _Content, generation: int) -> None:
+        blob = self._reference(name)
+        blob.chunk_size = _PIECE_BYTES
+        blob.metadata = {_SHA256: content.sha256, _CRC32C: content.crc32c}
+        with source.open("rb") as stream:
+            blob.upload_from_file(
+                stream,
+                size=content.bytes,
+                content_type="application/octet-stream",
+                if_generation_match=generation,
+                checksum="crc32c",
+                retry=self._retry,
+                timeout=self._timeout,
+            )
+        if blob.crc32c != content.crc32c:
+            raise DataCorruption(None, f"crc32c {blob.crc32c} vs {content.crc32c} that was sent")
+
+    def _fetch(self, blob: Blob, copy: Path) -> None:
+        reference = self._bucket.blob(blob.name, generation=blob.generation)
+
+        def fetch() -> None:
+            with copy.open("wb") as stream:
+                # Its checksum is looked at below, in what has reached the file.
+                reference.download_to_file(stream, checksum=None, retry=self._retry, timeout=self._timeout)
+            found = _content(copy)
+            if (found.bytes, found.crc32c) != (blob.size, blob.crc32c):
+                raise DataCorruption(
+                    None, f"{found.bytes} bytes with crc32c {found.crc32c} vs {blob.size} with {blob.crc32c}"
+                )
+
+        name = self._listed(blob).name
+        with self._explained("read", self.where(name)), explained("write to the cache", copy):
+            try:
+                self._begun_anew(fetch)
+            except api.NotFound:
+                raise self._missing(name, str(blob.generation)) from None
+
+    def _blob(self, name: str) -> Blob | None:
+        with self._explained("read", self.where(name)):
+            found = self._bucket.get_blob(self._name(name), retry=self._retry, timeout=self._timeout)
+        if found is None:
+            self._require_bucket()
+        return found
+
+    def _there(self, name: str) -> Blob:
+        blob = self._blob(name)
+        if blob is None:
+            raise self._missing(name)
+        return blob
+
+    def _missing(self, name: str, version: str = "") -> PodlineError:
+        """What to say of a name, or of a version of it, that is not there."""
+        there = self._blob(name)
+        if there is not None and version:
+            return ArtifactError(
+                f"{self.where(name)} is generation {there.generation} vs {version} when it was looked at first; "
+                "nothing was mixed, run it again"
+            )
+        return StoreError(f"cannot read {self.where(name)}: it is not there")
+
+    def _require_bucket(self) -> None:
+        """An object that is not there may be in a bucket that is not."""
+        if self._bucket.name not in _KNOWN_BUCKETS:
+            with self._explained("open the bucket of", self.uri):
+                listed = self._bucket.list_blobs(max_results=1, retry=self._retry, timeout=self._timeout)
+                next(iter(listed), None)
+            _KNOWN_BUCKETS.add(self._bucket.name)
+
+    def _sha256(self, name: str, blob: Blob) -> str:
+        known = _sha256_of(blob)
+        if known:
+            return known
+        with explained("read", self.where(name)):
+            return digests.of_file(self.local(name))
+
+    def _reference(self, name: str, generation: int | None = None) -> Blob:
+        return self._bucket.blob(self._name(name), generation=generation)
+
+    def _name(self, name: str) -> str:
+        self._require_inside(name)
+        return f"{self._prefix}{name}"
+
+    def _listed(self, blob: Blob) -> Listed:
+        name = (blob.name or "").removeprefix(self._prefix)
+        published = blob.updated.timestamp() if blob.updated else 0.0
+        return Listed(name, int(blob.size or 0), published, str(blob.generation))
+
+    def _begun_anew(self, transfer: Callable[[], Answer]) -> Answer:
+        return self._again(transfer)()
+
+    def _explained(self, action: str, where: str) -> Any:
+        return cloud_explained(action, where, self.settings.deadline)
+
+
+_KNOWN_BUCKETS: set[str] = set()
+
+
+@functools.lru_cache(maxsize=1)
+def _client() -> storage.Client:
+    # Without a project: nothing here needs one, and credentials may not name any.
+    return storage.Client(project=None)
+
+
+@functools.lru_cache(maxsize=8)
+def _cache(folder: Path, limit: int) -> Cache:
+    return Cache(folder, limit)
+
+
+def forget_clients() -> None:
+    """Drops what was opened, so that the environment (credentials, the emulator's address) is looked at again."""
+    _opened.cache_clear()
+    _client.cache_clear()
+    _cache.cache_clear()
+    _KNOWN_BUCKETS.clear()
+
+
+def _content(path: Path) -> _Content:
+    """Size and checksums of a file, in one pass; memory is flat."""
+    crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            crc32c.update(block)
+            sha256.update(block)
+            size += len(block)
+    return _Content(size, sha256.hexdigest(), base64.b64encode(crc32c.digest()).decode())
+
+
+def _sha256_of(blob: Blob) -> str:
+    """The sha256 that an object's writer noted, if its bytes are still those that the writer had; else nothing."""
+    metadata = blob.metadata or {}
+    return metadata.get(_SHA256, "") if metadata.get(_CRC32C) == blob.crc32c else ""
