@@ -109,7 +109,7 @@ class BucketStore(Store):
         with self._explained("open", self.uri):
             self._bucket = _client().bucket(bucket, user_project=settings.user_project or None)
         # The first half of the deadline is for single requests, the second for transfers begun anew.
-        self._retry = DEFAULT_RETRY.with_timeout(settings.deadline / 2)
+        self._retry = DEFAULT_RETRY.with_delay(0.5, 15.0, 2.0).with_timeout(settings.deadline / 2)
         self._again = self._retry.with_predicate(worth_trying)
         self._timeout = (min(_CONNECT_SECONDS, settings.deadline), min(_ANSWER_SECONDS, settings.deadline))
 
@@ -319,6 +319,8 @@ def _cache(folder: Path, limit: int) -> Cache:
 def forget_clients() -> None:
     """Drops what was opened, so that the environment (credentials, the emulator's address) is looked at again."""
     _opened.cache_clear()
+    if _client.cache_info().currsize:
+        _client().close()
     _client.cache_clear()
     _cache.cache_clear()
     _KNOWN_BUCKETS.clear()

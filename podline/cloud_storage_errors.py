@@ -49,18 +49,19 @@ def cloud_explained(action: str, where: str, deadline: float) -> Iterator[None]:
     try:
         yield
     except (api.GoogleAPICallError, api.RetryError, auth.GoogleAuthError) as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, storage.DataCorruption):
+            raise _damaged(f"cannot {action} {where}", cause, deadline) from error
         raise _explanation(f"cannot {action} {where}", error, deadline) from error
-    except (storage.DataCorruption, storage.InvalidResponse) as error:
-        raise StoreUnavailableError(
-            f"cannot {action} {where}: it arrived damaged again and again for {deadline:g} s ({_words(error)})"
-        ) from error
-    except (requests.RequestException, ConnectionError) as error:
+    except storage.DataCorruption as error:
+        raise _damaged(f"cannot {action} {where}", error, deadline) from error
+    except (storage.InvalidResponse, requests.RequestException, ConnectionError) as error:
         raise _away(f"cannot {action} {where}", error, deadline) from error
 
 
 def _explanation(what: str, error: Exception, deadline: float) -> PodlineError:
     if isinstance(error, api.RetryError | auth.TransportError):
-        return _away(what, error.__cause__ or error, deadline)
+        return _away(what, getattr(error, "cause", None) or error, deadline)
     if isinstance(error, auth.GoogleAuthError | api.Unauthorized):
         return CredentialsError(
             f"{what}: no valid credentials for Google Cloud ({type(error).__name__}); run `gcloud auth "
@@ -84,8 +85,15 @@ def _explanation(what: str, error: Exception, deadline: float) -> PodlineError:
 
 def _away(what: str, error: BaseException, deadline: float) -> StoreUnavailableError:
     return StoreUnavailableError(
-        f"{what}: the storage service did not answer properly for {deadline:g} s (the setting store.deadline); last: "
-        f"{_words(error)}"
+        f"{what}: the storage service does not answer as it should, however often it is asked (the setting "
+        f"store.deadline is {deadline:g} s); last: {_words(error)}"
+    )
+
+
+def _damaged(what: str, error: BaseException, deadline: float) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"{what}: it arrives damaged, however often it is asked for (the setting store.deadline is {deadline:g} s); "
+        f"last: {_words(error)}"
     )
 
 

@@ -40,7 +40,7 @@ class StoreSettings(Frozen):
     parallel: int = Field(default=8, ge=1, le=64, description="objects that are fetched at once")
     deadline: float = Field(default=120.0, gt=0, description="for which a request is tried again")
     patience: float = Field(default=1800.0, ge=0, description="for which training goes on without the store")
-    user_project: str = Field(default="", description="the project that pays, for a bucket in requester-pays mode")
+    user_project: str | None = Field(default=None, description="pays, for a bucket in requester-pays mode")
 
 
 class Settings(Frozen):

@@ -37,7 +37,9 @@ settings_option = click.option(
     type=click.Path(path_type=Path),
     help="A TOML file of settings; see docs/settings.md.",
 )
-root_option = click.option("--root", help="The store, a folder.  [default: the setting root, podline-root]")
+root_option = click.option(
+    "--root", help="The store: a folder, or gs://bucket/prefix.  [default: the setting root, podline-root]"
+)
 store_options = in_order(root_option, settings_option)
 conversion_options = in_order(
     click.option("--workers", type=click.IntRange(1), help="Worker processes of the conversion."),

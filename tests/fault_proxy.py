@@ -1,0 +1,148 @@
+"""A proxy before the stand-in for Google Cloud Storage that does to requests what a bad network does."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import math
+import random
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+RESET, LOST, DELAY, CUT, DAMAGE = "reset", "lost answer", "delay", "cut short", "damage"
+STATUSES = ("429", "500", "503")
+ALL = (RESET, LOST, DELAY, CUT, *STATUSES)
+
+
+class FaultProxy(ThreadingHTTPServer):
+    """Passes requests on, some of them with a fault.
+
+    Attributes:
+        share: of the requests that get a fault, 0…1.
+        faults: what may happen: before the request is passed on (reset, a status), after (lost answer), or to the
+            answer (cut short; damage: a byte of a download is another one).
+        left: how many may still happen.
+        happened: how often each did.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, target: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target = target
+        self.share, self.faults, self.left = 0.0, ALL, math.inf
+        self.happened: Counter[str] = Counter()
+        self._random, self._lock = random.Random(0), threading.Lock()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def draw(self) -> str:
+        """The next request's fault, or nothing."""
+        with self._lock:
+            return self._random.choice(self.faults) if self.left > 0 and self._random.random() < self.share else ""
+
+    def note(self, fault: str) -> None:
+        """A fault has happened."""
+        with self._lock:
+            self.happened[fault] += 1
+            self.left -= 1
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is gone is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FaultProxy
+
+    def handle_method(self) -> None:
+        """Passes a request on, or does a fault to it."""
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        fault = self.server.draw()
+        if fault == RESET:
+            self._reset(fault)
+            return
+        if fault in STATUSES:
+            self.server.note(fault)
+            self._answer(int(fault), {"Content-Type": "text/plain"}, b"try again")
+            return
+        if fault == DELAY:
+            self.server.note(fault)
+            time.sleep(0.2)
+        status, headers, answer = self._pass_on(body)
+        if fault == LOST:
+            self._reset(fault)
+            return
+        if fault == DAMAGE and "alt=media" in self.path and answer:
+            self.server.note(fault)
+            answer = answer[:-1] + bytes([answer[-1] ^ 1])
+        if fault == CUT and len(answer) > 1:
+            self.server.note(fault)
+            self._answer(status, headers, answer, sent=len(answer) // 2)
+            self._close()
+            return
+        self._answer(status, headers, answer)
+
+    def _pass_on(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection(self.server.target.removeprefix("http://"), timeout=60)
+        with contextlib.closing(connection):
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            content = answer.read()
+            headers = {name: value for name, value in answer.getheaders() if name.lower() not in _OF_A_CONNECTION}
+        # What leads around the proxy leads through it.
+        if "json" in headers.get("Content-Type", "") and "alt=media" not in self.path:
+            content = content.replace(self.server.target.encode(), self.server.url.encode())
+        headers = {name: value.replace(self.server.target, self.server.url) for name, value in headers.items()}
+        return answer.status, headers, content
+
+    def _answer(self, status: int, headers: dict[str, str], content: bytes, sent: int | None = None) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[:sent])
+        self.wfile.flush()
+
+    def _reset(self, fault: str) -> None:
+        self.server.note(fault)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._close()
+
+    def _close(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+    def log_message(self, *_words: Any) -> None:
+        """Says nothing."""
+
+
+for _method in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"):
+    setattr(_Handler, f"do_{_method}", _Handler.handle_method)
+
+_OF_A_CONNECTION = frozenset({"content-length", "transfer-encoding", "connection", "date"})
+
+
+@contextlib.contextmanager
+def fault_proxy(target: str) -> Iterator[FaultProxy]:
+    """A proxy before a server; it is gone when the body ends."""
+    with FaultProxy(target) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.shutdown()
+            thread.join()

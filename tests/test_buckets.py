@@ -1,0 +1,264 @@
+"""A bucket as the store: what only the network can do to it, and what it answers to that."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import fault_proxy
+import pytest
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+
+from podline import digests
+from podline.buckets import BucketStore, forget_clients, split_uri
+from podline.cloud_storage_errors import cloud_explained
+from podline.errors import (
+    ArtifactError,
+    CredentialsError,
+    PodlineError,
+    SettingsError,
+    StoreError,
+    StoreUnavailableError,
+    is_transient,
+)
+from podline.storage import open_store
+
+# Answers that Google's library gives up on keep their sockets until they are collected.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@pytest.fixture
+def store(gcs_root: str) -> BucketStore:
+    store = open_store(gcs_root)
+    assert isinstance(store, BucketStore)
+    return store
+
+
+@pytest.fixture
+def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
+    with fault_proxy.fault_proxy(gcs) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        monkeypatch.setenv("PODLINE_STORE_DEADLINE", "60")
+        forget_clients()
+        yield proxy
+
+
+def test_a_prefix_may_end_in_a_slash_or_not(gcs_root: str) -> None:
+    open_store(gcs_root).publish_bytes("name", b"x")
+    assert open_store(gcs_root.rstrip("/")).read_bytes("name") == b"x"
+    assert open_store(gcs_root).uri == gcs_root.rstrip("/")
+
+
+@pytest.mark.parametrize("uri", ["gs://", "gs:///x", "gs://bucket/a//b", "gs://bucket/../x"])
+def test_a_uri_that_can_be_no_store_is_refused_by_name(uri: str) -> None:
+    with pytest.raises(SettingsError, match=uri):
+        split_uri(uri)
+
+
+def test_what_another_program_wrote_is_read_and_its_checksum_made(store: BucketStore) -> None:
+    store._reference("foreign").upload_from_string(b"content")
+    assert store.sha256("foreign") == digests.of_bytes(b"content")
+
+
+def test_a_changed_object_that_kept_its_metadata_is_not_believed(store: BucketStore) -> None:
+    store.publish_bytes("name", b"content")
+    blob = store._there("name")
+    changed = store._reference("name")
+    changed.metadata = blob.metadata
+    changed.upload_from_string(b"another")
+    assert store.sha256("name") == digests.of_bytes(b"another")
+
+
+def test_a_large_listing_is_whole(store: BucketStore) -> None:
+    """More than a page; the 10,000 objects of the benchmark take longer to write than to list."""
+    names = [f"many/{number:05}" for number in range(1_100)]
+    for name in names:
+        store._reference(name).upload_from_string(b"")
+    assert store.list("many") == names
+
+
+def test_two_who_publish_the_same_both_end_well(store: BucketStore) -> None:
+    failures: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            for number in range(10):
+                store.publish_bytes(f"shard-{number}", bytes([number]) * 1000)
+                store.publish_bytes("manifest", b"the same", replace=True)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=publish) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert store.list() == ["manifest", *(f"shard-{number}" for number in range(10))]
+
+
+def test_an_object_that_changes_between_look_and_fetch_is_refused_by_name(store: BucketStore, tmp_path: Path) -> None:
+    store.publish_bytes("name", b"one")
+    before = store._there("name")
+    store.publish_bytes("name", b"two", replace=True)
+    with pytest.raises(ArtifactError, match=rf"name is generation \d+ vs {before.generation} when it was looked at"):
+        store._fetch(before, tmp_path / "copy")
+
+
+def test_a_missing_bucket_is_named(gcs_root: str) -> None:
+    store = open_store("gs://there-is-none/x")
+    for ask in (store.exists, store.read_bytes, store.sha256, lambda name: store.publish_bytes(name, b"")):
+        with pytest.raises(StoreError, match=r"gs://there-is-none/x.*no such bucket"):
+            ask("name")
+    with pytest.raises(StoreError, match="no such bucket"):
+        store.list()
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "words"),
+    [
+        (api.Forbidden("GET https://x/o?upload_id=secret: denied"), StoreError, r"permission denied.*objectUser"),
+        (api.BadRequest("Bucket is a requester pays bucket"), StoreError, r"store\.user_project"),
+        (api.Unauthorized("x"), CredentialsError, "GOOGLE_APPLICATION_CREDENTIALS"),
+        (auth.DefaultCredentialsError("x"), CredentialsError, "GOOGLE_APPLICATION_CREDENTIALS"),
+        (auth.RefreshError("token=secret"), CredentialsError, "gcloud auth"),
+        (api.ServiceUnavailable("x"), StoreUnavailableError, "503"),
+        (api.TooManyRequests("x"), StoreUnavailableError, "429"),
+        (api.RetryError("x", ConnectionError("gone")), StoreUnavailableError, "gone"),
+    ],
+)
+def test_an_answer_is_an_error_that_says_what_to_do(cause: Exception, kind: type[PodlineError], words: str) -> None:
+    with (
+        pytest.raises(kind, match=rf"cannot read gs://b/o: .*{words}") as caught,
+        cloud_explained("read", "gs://b/o", 1),
+    ):
+        raise cause
+    assert is_transient(caught.value) == (kind is StoreUnavailableError)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_who_pays_is_told_to_the_service(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLINE_STORE_USER_PROJECT", "payer")
+    store = open_store(gcs_root)
+    assert isinstance(store, BucketStore)
+    connection = store._bucket.client._connection
+    with (
+        mock.patch.object(connection, "api_request", side_effect=api.NotFound("x")) as asked,
+        pytest.raises(StoreError),
+    ):
+        store.exists("name")
+    assert asked.call_args.kwargs["query_params"]["userProject"] == "payer"
+
+
+def test_with_a_fault_in_every_fifth_request_everything_still_ends_with_the_same_bytes(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, tmp_path: Path
+) -> None:
+    drawn = random.Random(1)
+    contents = {f"n/{number} ü": drawn.randbytes(drawn.randrange(5000)) for number in range(15)}
+    large = tmp_path / "large"
+    large.write_bytes(drawn.randbytes(20_000_001))
+    store = open_store(gcs_root)
+    proxy.share = 0.2
+    for name, content in contents.items():
+        store.publish_bytes(name, content)
+    store.publish_file(large, "large")
+    assert {name: store.read_bytes(name) for name in contents} == contents
+    assert [path.read_bytes() for path in store.locals(contents)] == list(contents.values())
+    assert store.list() == ["large", *sorted(contents)]
+    assert store.local("large").read_bytes() == large.read_bytes()
+    for name in contents:
+        store.delete(name)
+    proxy.share = 0
+    assert store.list() == ["large"]
+    assert proxy.happened.total() >= 10
+
+
+def test_a_damaged_download_is_noticed_and_fetched_again(proxy: fault_proxy.FaultProxy, gcs_root: str) -> None:
+    store = open_store(gcs_root)
+    store.publish_bytes("name", b"content")
+    proxy.share, proxy.faults, proxy.left = 1.0, (fault_proxy.DAMAGE,), 2
+    assert store.local("name").read_bytes() == store.read_bytes("name") == b"content"
+    assert proxy.happened[fault_proxy.DAMAGE] == 2
+
+
+@pytest.mark.parametrize("fault", [fault_proxy.RESET, fault_proxy.CUT, "429", "503"])
+def test_a_service_that_always_fails_is_one_transient_error(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    open_store(gcs_root).publish_bytes("name", b"content")
+    monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
+    store = open_store(gcs_root)
+    proxy.share, proxy.faults = 1.0, (fault,)
+    asked = (store.local, store.read_bytes, store.exists, lambda name: store.publish_bytes(name, b"x", replace=True))
+    for ask in asked:
+        with pytest.raises(StoreUnavailableError, match=r"name: .*store\.deadline is 1 s"):
+            ask("name")
+    with pytest.raises(StoreUnavailableError, match="cannot list"):
+        store.list()
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(store: BucketStore, gcs_root: str) -> None:
+    store.publish_bytes("name", b"content")
+    copy = store.local("name")
+    copy.write_bytes(b"kontent")
+    store._cache.release()
+    assert store.local("name").read_bytes() == b"content"
+
+
+def test_what_a_process_uses_stays_in_the_cache_and_what_a_killed_one_used_may_go(
+    gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_STORE_CACHE_LIMIT", "2500")
+    store = open_store(gcs_root)
+    for name in ("a", "b", "c"):
+        store.publish_bytes(name, name.encode() * 1000)
+    script = (
+        "import sys, time; from podline.storage import open_store\n"
+        "print(open_store(sys.argv[1]).local('a'), flush=True); time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, store.uri], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    with child.stdout:
+        theirs = Path(child.stdout.readline().strip())
+        store.local("b")
+        with pytest.raises(StoreError, match=r"may have 2,500 bytes vs 3,000 that are needed at once"):
+            store.local("c")
+        assert theirs.exists()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert store.local("c").read_bytes() == b"c" * 1000
+    assert not theirs.exists()
+
+
+def test_the_least_recently_used_copy_goes_first(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLINE_STORE_CACHE_LIMIT", "2500")
+    store = open_store(gcs_root)
+    assert isinstance(store, BucketStore)
+    for name in ("a", "b", "c"):
+        store.publish_bytes(name, name.encode() * 1000)
+    first, second = store.locals(["a", "b"])
+    os.utime(first, ns=(2_000_000_000 * 10**9, 2_000_000_000 * 10**9))
+    store._cache.release()
+    third = store.local("c")
+    assert [path.exists() for path in (first, second, third)] == [True, False, True]
+
+
+def test_what_a_killed_process_left_half_fetched_goes(store: BucketStore) -> None:
+    store.publish_bytes("name", b"content")
+    copy = store.local("name")
+    half = copy.with_name(f"{'0' * 32}.half")
+    half.write_bytes(b"half")
+    store.publish_bytes("other", b"content 2")
+    store.local("other")
+    assert not half.exists()

@@ -1,0 +1,159 @@
+"""A run that is trained here and brought to a bucket: nothing is lost, whoever goes away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import fault_proxy
+import numpy as np
+import pytest
+from metrics_lines import steps_line
+
+from podline.buckets import forget_clients
+from podline.errors import PreemptedError, StoreUnavailableError
+from podline.progress import Event, Reporter
+from podline.storage import Store, open_store
+from podline.training.checkpoints import CheckpointFolder, Clock, restore_newest
+from podline.training.metrics_log import EventLog, MetricsLog, read_metrics
+from podline.training.mirror import Mirror, mirrored
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
+)
+RUN = "runs/r"
+
+
+@pytest.fixture
+def store(gcs_root: str) -> Store:
+    return open_store(gcs_root)
+
+
+@pytest.fixture
+def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
+    with fault_proxy.fault_proxy(gcs) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
+        forget_clients()
+        proxy.faults = ("503",)
+        yield proxy
+
+
+class Heard:
+    """A reporter's listener that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        self.said.append(event.get("message", ""))
+
+    @property
+    def reporter(self) -> Reporter:
+        return Reporter("train", self)
+
+
+def train(mirror: Mirror, *steps: int) -> int:
+    """Goes on from what there is, then saves at each step; where it went on from."""
+    folder = CheckpointFolder(mirror.near, RUN, "a" * 64)
+    EventLog(mirror.near.local(f"{RUN}/events.jsonl")).write("started", 0, "again")
+    with MetricsLog(mirror.near.local(f"{RUN}/metrics.jsonl")) as log:
+        found = restore_newest(folder, log, lambda arrays: None, lambda step, why: pytest.fail(why))
+        for step in steps:
+            log.write(steps_line(step, float(step)))
+            folder.save(step, {"x": np.full(1000, step)}, log.mark(), Clock())
+    return found.step if found else 0
+
+
+def steps_in(store: Store) -> list[int]:
+    return CheckpointFolder(store, RUN, "").steps()
+
+
+def until(condition, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_is_written_is_in_the_store_while_the_run_goes_on_and_all_of_it_at_the_end(store: Store) -> None:
+    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+        train(mirror, 10, 20)
+        until(lambda: steps_in(store) == [20, 10])
+        train(mirror, 30, 40)
+        mirror.near.publish_json(f"{RUN}/stages/train.json", {})
+    assert steps_in(store) == [40, 30, 20]
+    assert store.exists(f"{RUN}/stages/train.json")
+    assert [line.step for line in read_metrics(store.local(f"{RUN}/metrics.jsonl"))] == [10, 20, 30, 40]
+    assert not mirror.near.local(RUN).exists()
+
+
+def test_another_machine_goes_on_from_the_store(store: Store, gcs_root: str, tmp_path, monkeypatch) -> None:
+    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+        train(mirror, 10, 20)
+    monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "another"))
+    forget_clients()
+    with mirrored(open_store(gcs_root), RUN, 60, Heard().reporter) as mirror:
+        assert train(mirror, 30) == 20
+    assert steps_in(store) == [30, 20, 10]
+
+
+def test_training_goes_on_through_an_outage_and_the_store_catches_up(
+    proxy: fault_proxy.FaultProxy, gcs_root: str
+) -> None:
+    heard, store = Heard(), open_store(gcs_root)
+    with mirrored(store, RUN, 60, heard.reporter) as mirror:
+        train(mirror, 10)
+        until(lambda: steps_in(store) == [10])
+        proxy.share = 1.0
+        train(mirror, 20)
+        until(lambda: any("training goes on" in message for message in heard.said))
+        train(mirror, 30)
+        assert not mirror.lost
+        proxy.share = 0.0
+    assert any("is back" in message for message in heard.said)
+    assert steps_in(store) == [30, 20, 10]
+
+
+def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_here(
+    proxy: fault_proxy.FaultProxy, gcs_root: str
+) -> None:
+    store = open_store(gcs_root)
+    with (  # noqa: PT012 (the run's end is what raises)
+        pytest.raises(StoreUnavailableError, match=r"is kept in .*runs/r, and the same command") as caught,
+        mirrored(store, RUN, 0, Heard().reporter) as mirror,
+    ):
+        train(mirror, 10)
+        proxy.share = 1.0
+        train(mirror, 20)
+        until(lambda: mirror.lost)
+        raise PreemptedError("asked to end")
+    assert isinstance(caught.value.__cause__, PreemptedError)
+    proxy.share = 0.0
+    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+        assert train(mirror, 30) == 20
+    assert steps_in(store) == [30, 20, 10]
+
+
+def test_a_killed_run_goes_on_from_the_side_that_is_ahead(store: Store) -> None:
+    ahead = Mirror(store, RUN, 60, Heard().reporter)
+    ahead.near.local(RUN).mkdir(parents=True)
+    train(ahead, 10, 20)  # killed before anything was brought
+    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+        assert train(mirror) == 20
+    assert steps_in(store) == [20, 10]
+    train(ahead, 10)  # an old one, left on this machine
+    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+        assert train(mirror) == 20
+    assert steps_in(store) == [20, 10]
+
+
+def test_a_log_that_was_cut_back_is_cut_back_in_the_store_too(store: Store) -> None:
+    name = f"{RUN}/metrics.jsonl"
+    with mirrored(store, RUN, 60, Heard().reporter) as mirror:
+        train(mirror, 10)
+        with MetricsLog(mirror.near.local(f"{RUN}/metrics.jsonl")) as log:
+            log.write(steps_line(11, 1.0))
+        until(lambda: store.exists(name) and len(read_metrics(store.local(name))) == 2)
+        assert train(mirror) == 10
+    assert [line.step for line in read_metrics(store.local(name))] == [10]
