@@ -46,6 +46,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "data": Entry("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
         "model": Entry("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
         "runs": Entry("podline.commands.runs:runs_group", "Training runs: list, show."),
+        "store": Entry("podline.commands.store:store_group", "The store, a folder or a bucket: list, verify, prune."),
     },
     "What it runs on": {
         "tpu": Entry("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),

@@ -34,7 +34,7 @@ def drawn(count: int, seed: int, side: int = 8) -> dict[str, np.ndarray]:
 
 
 def publish_dataset(
-    root: Path, *, train: int = 96, test: int = 40, splits: dict[str, dict[str, np.ndarray]] | None = None
+    root: Path | str, *, train: int = 96, test: int = 40, splits: dict[str, dict[str, np.ndarray]] | None = None
 ) -> Manifest:
     """Puts a data set, several shards a split, into a store; as ``datasets/sample/FINGERPRINT``.
 

@@ -110,7 +110,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 
 @_stage_command(
     stages.CONVERT,
-    click.option("--source", help="A folder with the raw data, or an official .tar.gz."),
+    click.option("--source", help="A folder with the raw data, or an official .tar.gz; either may be in gs://."),
     click.option("--side", type=int, default=368, show_default=True, help="Of coco's square images, in pixels."),
     click.option("--max-people", type=int, default=20, show_default=True, help="Places for people in coco's records."),
     conversion_options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from podline import digests
 from podline.data.sources import class_names
@@ -13,11 +13,14 @@ from podline.data.sources.archives import unpack
 from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
 from podline.data.sources.mnist import SPLITS, open_mnist, spellings
 from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.sources.remote import fetched, is_remote
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.settings import DatasetName
 
 _HASHING_THREADS = 2
+# MNIST/raw/train-images-idx3-ubyte
+_DEEPEST = 3
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,8 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
 
     Args:
         dataset: what it should be.
-        uri: a folder with the official files, with the folder that they unpack to, or with the official archive; or
-            the archive itself.
+        uri: a folder, or ``gs://bucket/prefix``, with the official files, with the folder that they unpack to, or with
+            the official archive; or the archive itself.
         work: the cache folder for unpacked files; what is there and whole is used again.
 
     Returns:
@@ -130,11 +133,11 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
         SourceError: nothing is there, a file is missing or damaged, or it is another data set.
         StoreError: the cache folder cannot be written.
     """
+    if is_remote(uri):
+        return open_source(dataset, str(fetched(uri, work, _is_wanted)), work)
     if "://" in uri:
-        raise SourceError(
-            f"{uri}: only a folder or a .tar.gz on this machine can be a source; {_fetch(dataset, 'DIR')}"
-        )
-    place = Path(uri).expanduser().resolve()
+        raise SourceError(f"{uri}: a source is a folder, a .tar.gz, or one of these in gs://; {_fetch(dataset, 'DIR')}")
+    place = Path(uri).expanduser().absolute()
     with reading(place):
         if not place.exists():
             raise SourceError(f"{place} does not exist; {_fetch(dataset, place)}")
@@ -161,6 +164,13 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
     source = find.layout.open(dataset, files, work)
     _refuse_other_names(source, place)
     return source
+
+
+def _is_wanted(name: str) -> bool:
+    """Whether an object may be part of a source: a file or an archive of a layout, where it is looked for."""
+    path = PurePosixPath(name)
+    archives = {layout.archive for layout in LAYOUTS}
+    return (path.name in _WANTED and len(path.parts) <= _DEEPEST) or name in archives
 
 
 def _finds(places: Iterable[Path]) -> list[Find]:

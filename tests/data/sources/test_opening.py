@@ -119,7 +119,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert "other holds a, b, c, d, e, f … vs train and the other files of CIFAR-100" in refused(
         "cifar100", tmp_path / "other", work
     )
-    assert "only a folder or a .tar.gz on this machine" in refused("cifar10", "gs://bucket/cifar", work)
+    assert "a source is a folder, a .tar.gz, or one of these in gs://" in refused("cifar10", "s3://bucket/cifar", work)
 
 
 def test_a_file_that_is_no_archive(tmp_path: Path) -> None:

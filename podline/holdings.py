@@ -1,0 +1,205 @@
+"""What a store holds, as wholes: data sets and runs with what they weigh, who uses them, and what nobody needs.
+
+A store is looked through by one listing; only manifests, specs and completion records are read besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from podline.data.coco_truth import truth_name
+from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.data.tfds import tfds_names
+from podline.errors import ArtifactError, StoreError
+from podline.progress import Reporter
+from podline.stages import SPEC, Completion
+from podline.storage import Listed, Store
+
+CHAMPION = "champion.json"
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A data set or a run.
+
+    Attributes:
+        folder: its name in the store.
+        objects: all that lies there.
+        whole: whether word was left that it is done: a manifest, or the completion record of a training.
+        users: the runs that use a data set; of a run, the champions that it is.
+    """
+
+    folder: str
+    objects: tuple[Listed, ...]
+    whole: bool
+    users: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What it weighs."""
+        return sum(found.bytes for found in self.objects)
+
+    @property
+    def touched(self) -> float:
+        """The Unix time at which its youngest object was published."""
+        return max(found.published for found in self.objects)
+
+
+def holdings(store: Store) -> list[Holding]:
+    """Every data set and every run of a store, by name.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    folders: dict[str, list[Listed]] = {}
+    for found in store.listing():
+        parts = found.name.split("/")
+        depth = {"datasets": 3, "runs": 2}.get(parts[0], 0)
+        if depth and len(parts) > depth:
+            folders.setdefault("/".join(parts[:depth]), []).append(found)
+    users = _users(store, folders)
+    return [_holding(folder, objects, users.get(folder, ())) for folder, objects in sorted(folders.items())]
+
+
+def _holding(folder: str, objects: list[Listed], users: Iterable[str]) -> Holding:
+    word = MANIFEST if folder.startswith("datasets/") else "stages/train.json"
+    whole = any(found.name == f"{folder}/{word}" for found in objects)
+    return Holding(folder, tuple(objects), whole, tuple(sorted(users)))
+
+
+def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str]]:
+    """Data set → the runs that were trained on it; run → the recipes whose champion it is."""
+    users: dict[str, list[str]] = {}
+    for folder, objects in folders.items():
+        if folder.startswith("runs/") and any(found.name == f"{folder}/{SPEC}" for found in objects):
+            spec = _fields(store, f"{folder}/{SPEC}")
+            trained_on = dataset_folder(_fields_of(spec, "recipe").get("dataset", ""), spec.get("fingerprint", ""))
+            users.setdefault(trained_on, []).append(folder.removeprefix("runs/"))
+            # What a run goes on from must stay as well.
+            further = _fields_of(spec, "recipe").get("further")
+            if further:
+                users.setdefault(f"runs/{further}", []).append(folder.removeprefix("runs/"))
+    for name in store.list("models"):
+        if name.endswith(f"/{CHAMPION}"):
+            run = _fields(store, name).get("run", "")
+            users.setdefault(f"runs/{run}", []).append(name.removesuffix(f"/{CHAMPION}"))
+    return users
+
+
+def _fields(store: Store, name: str) -> dict[str, Any]:
+    document = store.read_json(name)
+    if not isinstance(document, dict):
+        raise ArtifactError(f"{store.where(name)} holds no fields; what it needs cannot be told from it")
+    return document
+
+
+def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
+    below = document.get(key)
+    return below if isinstance(below, dict) else {}
+
+
+def verify(store: Store, reporter: Reporter) -> tuple[int, list[str]]:
+    """Checks every object that a manifest or a completion record names, by size and sha256.
+
+    Args:
+        store: the store.
+        reporter: hears of every folder.
+
+    Returns:
+        How many objects were checked, and what is wrong, a line each: what is gone or damaged, and what nothing names.
+    """
+    found, problems, checked = holdings(store), [], 0
+    for done, holding in enumerate(found, start=1):
+        if not holding.whole:
+            problems.append(f"{store.where(holding.folder)} is not finished: {len(holding.objects)} objects")
+        named = dict(_named(store, holding, problems))
+        present = {each.name: each for each in holding.objects}
+        for name, (size, sha256) in named.items():
+            problems += _wrong(store, present.get(name), name, size, sha256)
+        checked += len(named)
+        problems += [f"{store.where(name)} is an orphan: nothing names it" for name in _orphans(store, holding, named)]
+        reporter.progress(done, len(found), "folders")
+    return checked, problems
+
+
+def _wrong(store: Store, there: Listed | None, name: str, size: int, sha256: str) -> Iterator[str]:
+    if there is None:
+        yield f"{store.where(name)} is gone"
+    elif there.bytes != size:
+        yield f"{store.where(name)} has {there.bytes} bytes vs {size} when it was written"
+    elif (found := store.sha256(name)) != sha256:
+        yield f"{store.where(name)} has sha256 {found[:12]}… vs {sha256[:12]}… when it was written"
+
+
+def _named(store: Store, holding: Holding, problems: list[str]) -> Iterator[tuple[str, tuple[int, str]]]:
+    """The objects that records and a manifest name, with size and sha256."""
+    for found in holding.objects:
+        place = found.name.removeprefix(f"{holding.folder}/")
+        try:
+            if place.startswith("stages/"):
+                for artifact in Completion.model_validate(store.read_json(found.name)).artifacts:
+                    yield artifact.name, (artifact.bytes, artifact.sha256)
+            elif place == MANIFEST:
+                for split in read_manifest(store, holding.folder).splits:
+                    for shard in split.shards:
+                        yield f"{holding.folder}/{shard.file}", (shard.bytes, shard.sha256)
+        except (ValueError, ArtifactError, StoreError) as error:
+            problems.append(f"{store.where(found.name)} cannot be understood: {error}")
+
+
+def _orphans(store: Store, holding: Holding, named: dict[str, tuple[int, str]]) -> list[str]:
+    """Objects that a killed process left and nothing leads to."""
+    names = {found.name for found in holding.objects}
+    if holding.folder.startswith("runs/"):
+        arrays = (name for name in names if "/checkpoints/" in name and name.endswith(".npz"))
+        return sorted(name for name in arrays if f"{name.removesuffix('.npz')}.json" not in names)
+    if not holding.whole:
+        return []
+    try:
+        known = _known(read_manifest(store, holding.folder))
+    except (ArtifactError, StoreError):
+        return []
+    expected = {f"{holding.folder}/{name}" for name in known} | set(named)
+    beside = (f"{holding.folder}/stages/", f"{holding.folder}/shards/")
+    return sorted(name for name in names - expected if not name.startswith(beside))
+
+
+def _known(manifest: Manifest) -> Iterator[str]:
+    yield MANIFEST
+    yield from tfds_names(field.name for field in manifest.fields)
+    for split in manifest.splits:
+        yield truth_name(split.name)
+        yield from (shard.file for shard in split.shards)
+
+
+def needless(found: Iterable[Holding], before: float) -> list[Holding]:
+    """What no run and no champion needs: unfinished work, and data sets that no run was trained on.
+
+    Args:
+        found: what the store holds.
+        before: a Unix time; what was touched since is left alone, since it may be in the making.
+    """
+    return [
+        holding
+        for holding in found
+        if not holding.users
+        and holding.touched < before
+        and (not holding.whole or not holding.folder.startswith("runs/"))
+    ]
+
+
+def remove(store: Store, holding: Holding) -> None:
+    """Deletes a holding, what says that it is whole first, so that half of it never looks whole.
+
+    Raises:
+        StoreError: something cannot be deleted.
+    """
+    names = sorted((found.name for found in holding.objects), key=lambda name: (not _is_word(name), name))
+    for name in names:
+        store.delete(name)
+
+
+def _is_word(name: str) -> bool:
+    return name.endswith(f"/{MANIFEST}") or "/stages/" in name

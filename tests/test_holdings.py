@@ -1,0 +1,99 @@
+"""What a store holds, what is wrong with it, what nobody needs; in a folder and in a bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.data.manifest import dataset_folder
+from podline.holdings import holdings, needless, remove, verify
+from podline.progress import Reporter
+from podline.stages import Completion, artifact_of
+from podline.storage import Store, open_store
+
+DATASET = dataset_folder("sample", FINGERPRINT)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    root = str(tmp_path / "root") if request.param == "folder" else request.getfixturevalue("gcs_root")
+    publish_dataset(root)
+    return open_store(root)
+
+
+def run(store: Store, name: str, fingerprint: str = FINGERPRINT, further: str | None = None) -> None:
+    """A finished run with one artifact."""
+    recipe = {"dataset": "sample", "further": further}
+    store.publish_json(f"runs/{name}/spec.json", {"recipe": recipe, "fingerprint": fingerprint})
+    store.publish_bytes(f"runs/{name}/model/weights.npz", name.encode())
+    artifacts = (artifact_of(store, f"runs/{name}/model/weights.npz"),)
+    done = Completion(stage="train", spec_digest="0", result={}, artifacts=artifacts)
+    store.publish_json(f"runs/{name}/stages/train.json", done.model_dump(mode="json"))
+
+
+def problems(store: Store) -> list[str]:
+    return verify(store, Reporter("store", lambda _event: None))[1]
+
+
+def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
+    run(store, "sample-1")
+    run(store, "sample-2", further="sample-1")
+    store.publish_json("models/sample/champion.json", {"run": "sample-2"})
+    held = {holding.folder: holding for holding in holdings(store)}
+    assert {folder: holding.users for folder, holding in held.items()} == {
+        DATASET: ("sample-1", "sample-2"),
+        "runs/sample-1": ("sample-2",),
+        "runs/sample-2": ("models/sample",),
+    }
+    assert all(holding.whole for holding in held.values())
+    assert held[DATASET].bytes == sum(found.bytes for found in store.listing(DATASET))
+
+
+def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(store: Store) -> None:
+    run(store, "sample-1")
+    assert problems(store) == []
+    shards = [name for name in store.list(DATASET) if "tfrecord" in name]
+    changed = bytearray(store.read_bytes(shards[0]))
+    changed[20] ^= 1
+    store.publish_bytes(shards[0], bytes(changed), replace=True)
+    store.delete(shards[1])
+    store.publish_bytes(shards[2], b"short", replace=True)
+    store.publish_bytes(f"{DATASET}/left", b"x")
+    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", b"x")
+    store.publish_bytes("datasets/sample/half/sample-train.tfrecord-00000-of-00002", b"x")
+    found = problems(store)
+    expected = [
+        (shards[0], "has sha256"),
+        (shards[1], "is gone"),
+        (shards[2], "has 5 bytes vs"),
+        (f"{DATASET}/left", "is an orphan"),
+        ("step-00000010.npz", "is an orphan"),
+        ("datasets/sample/half", "is not finished"),
+    ]
+    for name, words in expected:
+        assert [line for line in found if name in line and words in line], (name, words, found)
+    assert len(found) == len(expected)
+
+
+def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
+    run(store, "sample-1")
+    store.publish_bytes("datasets/sample/half/sample-train.tfrecord-00000-of-00002", b"x")
+    store.publish_bytes("runs/begun/spec.json", b"{}")
+    before = store.list()
+    assert needless(holdings(store), before=0.0) == []
+    soon = max(holding.touched for holding in holdings(store)) + 1
+    found = needless(holdings(store), before=soon)
+    assert [holding.folder for holding in found] == ["datasets/sample/half", "runs/begun"]
+    assert store.list() == before
+    for holding in found:
+        remove(store, holding)
+    assert [holding.folder for holding in holdings(store)] == [DATASET, "runs/sample-1"]
+    assert problems(store) == []
+
+
+def test_a_data_set_that_no_run_was_trained_on_is_needless_once_it_is_old(store: Store) -> None:
+    run(store, "sample-1", fingerprint="f" * 16)
+    soon = max(holding.touched for holding in holdings(store)) + 1
+    assert [holding.folder for holding in needless(holdings(store), before=soon)] == [DATASET]
