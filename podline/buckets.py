@@ -43,6 +43,8 @@ _ATTEMPTS_TO_REPLACE = 5
 _PIECE_BYTES = 8 * 2**20
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
+# A range has no checksum of its own, and a whole file's is looked at in what has reached the disk.
+_UNCHECKED: dict[str, Any] = {"checksum": None}
 _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
 _LISTED_FIELDS = "items(name,size,updated,generation),nextPageToken"
 
@@ -55,7 +57,7 @@ def open_bucket_store(uri: str) -> BucketStore:
         CredentialsError: there are none.
     """
     bucket, prefix = split_uri(uri)
-    return _opened(bucket, prefix, load().store)
+    return _opened(bucket, prefix, load().store.model_dump_json())
 
 
 def split_uri(uri: str) -> tuple[str, str]:
@@ -72,8 +74,8 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(bucket: str, prefix: str, settings: StoreSettings) -> BucketStore:
-    return BucketStore(bucket, prefix, settings)
+def _opened(bucket: str, prefix: str, settings: str) -> BucketStore:
+    return BucketStore(bucket, prefix, StoreSettings.model_validate_json(settings))
 
 
 class _Content(NamedTuple):
@@ -109,9 +111,10 @@ class BucketStore(Store):
         with self._explained("open", self.uri):
             self._bucket = _client().bucket(bucket, user_project=settings.user_project or None)
         # The first half of the deadline is for single requests, the second for transfers begun anew.
-        self._retry = DEFAULT_RETRY.with_delay(0.5, 15.0, 2.0).with_timeout(settings.deadline / 2)
-        self._again = self._retry.with_predicate(worth_trying)
-        self._timeout = (min(_CONNECT_SECONDS, settings.deadline), min(_ANSWER_SECONDS, settings.deadline))
+        retry = DEFAULT_RETRY.with_delay(0.5, 15.0, 2.0).with_timeout(settings.deadline / 2)
+        self._again = retry.with_predicate(worth_trying)
+        timeout = (min(_CONNECT_SECONDS, settings.deadline), min(_ANSWER_SECONDS, settings.deadline))
+        self._options: dict[str, Any] = {"retry": retry, "timeout": timeout}
 
     def where(self, name: str) -> str:
         """A name's URI; see :meth:`Store.where`."""
@@ -144,7 +147,7 @@ class BucketStore(Store):
         """See :meth:`Store.read_bytes`."""
 
         def read() -> bytes:
-            return self._reference(name).download_as_bytes(retry=self._retry, timeout=self._timeout, checksum="crc32c")
+            return self._reference(name).download_as_bytes(**self._options, checksum="crc32c")
 
         with self._explained("read", self.where(name)):
             try:
@@ -158,9 +161,7 @@ class BucketStore(Store):
 
         def read() -> bytes:
             try:
-                return reference.download_as_bytes(
-                    start=start, end=start + length - 1, retry=self._retry, timeout=self._timeout, checksum=None
-                )
+                return reference.download_as_bytes(start=start, end=start + length - 1, **_UNCHECKED, **self._options)
             except api.RequestRangeNotSatisfiable:
                 return b""
 
@@ -174,9 +175,7 @@ class BucketStore(Store):
         """See :meth:`Store.listing`."""
         top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
         with self._explained("list", self.where(prefix) if prefix else self.uri):
-            blobs = self._bucket.list_blobs(
-                prefix=top, fields=_LISTED_FIELDS, retry=self._retry, timeout=self._timeout, page_size=1000
-            )
+            blobs = self._bucket.list_blobs(prefix=top, fields=_LISTED_FIELDS, **self._options, page_size=1000)
             # A name that ends in a slash is a folder that some console made.
             return sorted(self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
 
@@ -206,7 +205,7 @@ class BucketStore(Store):
     def delete(self, name: str) -> None:
         """See :meth:`Store.delete`."""
         with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):
-            self._reference(name).delete(retry=self._retry, timeout=self._timeout)
+            self._reference(name).delete(**self._options)
 
     def _upload(self, source: Path, name: str, content: _Content, generation: int) -> None:
         blob = self._reference(name)
@@ -219,8 +218,7 @@ class BucketStore(Store):
                 content_type="application/octet-stream",
                 if_generation_match=generation,
                 checksum="crc32c",
-                retry=self._retry,
-                timeout=self._timeout,
+                **self._options,
             )
         if blob.crc32c != content.crc32c:
             raise DataCorruption(None, f"crc32c {blob.crc32c} vs {content.crc32c} that was sent")
@@ -230,8 +228,7 @@ class BucketStore(Store):
 
         def fetch() -> None:
             with copy.open("wb") as stream:
-                # Its checksum is looked at below, in what has reached the file.
-                reference.download_to_file(stream, checksum=None, retry=self._retry, timeout=self._timeout)
+                reference.download_to_file(stream, **_UNCHECKED, **self._options)
             found = _content(copy)
             if (found.bytes, found.crc32c) != (blob.size, blob.crc32c):
                 raise DataCorruption(
@@ -247,7 +244,7 @@ class BucketStore(Store):
 
     def _blob(self, name: str) -> Blob | None:
         with self._explained("read", self.where(name)):
-            found = self._bucket.get_blob(self._name(name), retry=self._retry, timeout=self._timeout)
+            found = self._bucket.get_blob(self._name(name), **self._options)
         if found is None:
             self._require_bucket()
         return found
@@ -270,11 +267,11 @@ class BucketStore(Store):
 
     def _require_bucket(self) -> None:
         """An object that is not there may be in a bucket that is not."""
-        if self._bucket.name not in _KNOWN_BUCKETS:
+        if self.uri not in _KNOWN_STORES:
             with self._explained("open the bucket of", self.uri):
-                listed = self._bucket.list_blobs(max_results=1, retry=self._retry, timeout=self._timeout)
+                listed = self._bucket.list_blobs(max_results=1, **self._options)
                 next(iter(listed), None)
-            _KNOWN_BUCKETS.add(self._bucket.name)
+            _KNOWN_STORES.add(self.uri)
 
     def _sha256(self, name: str, blob: Blob) -> str:
         known = _sha256_of(blob)
@@ -302,7 +299,7 @@ class BucketStore(Store):
         return cloud_explained(action, where, self.settings.deadline)
 
 
-_KNOWN_BUCKETS: set[str] = set()
+_KNOWN_STORES: set[str] = set()
 
 
 @functools.lru_cache(maxsize=1)
@@ -323,7 +320,7 @@ def forget_clients() -> None:
         _client().close()
     _client.cache_clear()
     _cache.cache_clear()
-    _KNOWN_BUCKETS.clear()
+    _KNOWN_STORES.clear()
 
 
 def _content(path: Path) -> _Content:
