@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -57,27 +56,23 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     draft = draft_of(spec, source)
     if isinstance(source, CocoSource):
         draft = dataclasses.replace(draft, truths=publish_truths(store, draft.folder, source))
-    frame = draft.stored.frame_length
-    if isinstance(source, CocoSource) and spec.keep_jpeg:
-        frame += source.bytes_of_a_file
+    frame = draft.layout.frame_length
     plans = plan_shards(spec.dataset, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("plan") as tables, store.workspace("done") as done:
         job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
         with quiet(), _progress(reporter, plans, done):
-            build(pipeline, _tasks(source, plans, spec, tables), job, draft)
+            build(pipeline, _tasks(source, plans, spec.seed, tables), job, draft)
             run(pipeline)
         reused = list(finished(done).values()).count(REUSED)
     return _finish(store, spec, draft, time.monotonic() - started, reused)
 
 
 def _tasks(
-    source: Source | CocoSource, plans: Sequence[ShardPlan], spec: ConvertSpec, tables: Path
+    source: Source | CocoSource, plans: Sequence[ShardPlan], seed: int, tables: Path
 ) -> Sequence[ShardTask | CocoShardTask]:
     if isinstance(source, Source):
-        return shard_tasks(source, plans, spec.seed, tables)
-    # The cores that the local runner's workers leave; how many another runner has is its own business.
-    threads = 1 if spec.beam_options else max(1, (os.cpu_count() or 1) // spec.workers)
-    return coco_tasks(source, plans, spec.seed, tables, threads=threads, keep_jpeg=spec.keep_jpeg)
+        return shard_tasks(source, plans, seed, tables)
+    return coco_tasks(source, plans, seed, tables)
 
 
 def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], job: Job, draft: Draft) -> None:

@@ -26,7 +26,7 @@ fail() { echo "podline: error: $*" >&2; exit 1; }
 fetch() { curl --silent --show-error --fail --location --retry 5 --retry-connrefused --max-time 600 "$@"; }
 
 attribute() { fetch --header "Metadata-Flavor: Google" "$metadata/instance/attributes/$1" 2>/dev/null; }
-needed() { attribute "$1" || fail "the machine's metadata has no $1; make the node with: podline tpu recover"; }
+needed() { attribute "$1" || fail "the machine's metadata has no $1; see tpu.spec in docs/settings.md, and make the node anew"; }
 
 # What follows a bearer token: it stays out of the arguments, which every user of the machine can list.
 as_service_account() {

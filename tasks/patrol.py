@@ -115,7 +115,7 @@ class _Round:
 
     def _runs(self) -> Iterator[Finding]:
         """Runs that are said to be running, and those on the node, which use it even before they run."""
-        on_node = {run.id: run for run in living_runs(self._client, self._tpu.node)}
+        on_node = {run.id: run for run in self._on_node()}
         running = {run.id: run for run in self._running() if str(run.id) != flow_run.id}
         limit = _MISSED * float(get_current_settings().flows.heartbeat_frequency or _BEATS)
         for run in (running | on_node).values():
@@ -124,7 +124,11 @@ class _Round:
             seen = "no sign of life yet" if silent is None else f"last sign of life {in_words(silent)} ago"
             end = self._crash if case is Case.SILENT else self._cancel
             yield self._deal(f"run {run.name}", f"{run.state_name}, {seen}", case, partial(end, run))
-        self._used = bool(living_runs(self._client, self._tpu.node))
+        self._used = bool(self._on_node())
+
+    def _on_node(self) -> list[FlowRun]:
+        """The living runs in the node's queue; with the placement *here* there is none, nor a deployment for them."""
+        return living_runs(self._client, self._tpu.node) if self._tpu.placement == "node" else []
 
     def _running(self) -> list[FlowRun]:
         living = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))

@@ -113,11 +113,10 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
     click.option("--source", help="A folder with the raw data, or an official .tar.gz; either may be in gs://."),
     click.option("--side", type=int, default=368, show_default=True, help="Of coco's square images, in pixels."),
     click.option("--max-people", type=int, default=20, show_default=True, help="Places for people in coco's records."),
-    click.option("--keep-jpeg", is_flag=True, help="coco's records hold JPEG files: smaller, decoded at each reading."),
     conversion_options,
 )
 def convert(
-    request: Request, source: str | None, side: int, max_people: int, keep_jpeg: bool, beam_options: tuple[str, ...]
+    request: Request, source: str | None, side: int, max_people: int, beam_options: tuple[str, ...]
 ) -> stages.ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
 
@@ -139,7 +138,6 @@ def convert(
         source=absolute(source),
         side=side,
         max_people=max_people,
-        keep_jpeg=keep_jpeg,
         workers=request.settings.workers,
         beam_options=beam_options,
     )

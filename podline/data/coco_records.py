@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.coco_masks import ignored_mask
-from podline.data.coco_pixels import Pixels, decode
-from podline.data.kept_jpegs import KeptLayout
 from podline.data.keypoints import COCO_JOINTS, from_coco
 from podline.data.planning import ShardPlan, shard_order
-from podline.data.records import IMAGE, RecordLayout, put
-from podline.data.shards import Fill, Pieces
 from podline.data.sources.coco import MASK_STRIDE, CocoImage, CocoSource
-from podline.data.tfrecord import Bytes, seal
 from podline.errors import SourceError
 from podline.storage import explained
 
+Pixels = npt.NDArray[np.uint8]
 Columns = dict[str, np.ndarray]
+
+# COCO annotates pixels as they are stored, so OpenCV is not to turn them by itself.
+_AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
 
 @dataclass(frozen=True)
@@ -34,61 +35,34 @@ class CocoShardTask:
         table: the file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
         side: of the square that images are put into, in pixels.
         max_people: places in a record.
-        threads: that decode images.
-        keep_jpeg: whether records hold the images' files instead of pixels.
     """
 
     plan: ShardPlan
     table: str
     side: int
     max_people: int
-    threads: int
-    keep_jpeg: bool
 
-    def filler(self, layout: RecordLayout) -> Fill:
-        """What fills the shard's records, for :func:`podline.data.shards.write_shard`; any number of threads may.
+    def reader(self) -> Callable[[int, int], Mapping[str, np.ndarray]]:
+        """``read(start, stop)`` for :func:`podline.data.shards.write_shard`.
 
         Raises:
             StoreError: the table cannot be read.
         """
-        # Images are decoded side by side; threads within one would only get in the way of the others.
+        # Shards are written side by side, by processes; threads within an image would only get in their way.
         cv2.setNumThreads(1)
         with explained("read", self.table):
             lines = Path(self.table).read_text().splitlines()
 
-        kept = KeptLayout(layout)
+        def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
+            images = [CocoImage.model_validate_json(line) for line in lines[start:stop]]
+            records = [record_of(image, decoded(image), self.side, self.max_people) for image in images]
+            return {name: np.stack([record[name] for record in records]) for name in records[0]}
 
-        def fill(frames: Bytes, start: int) -> Pieces:
-            images, files = [CocoImage.from_json(line) for line in lines[start : start + len(frames)]], []
-            # Pixels, most of a record, go to their place in it; there is no other copy of them.
-            for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
-                data, pixels = decoded(image)
-                LetterBox(image.width, image.height, self.side).place(pixels, out=square)
-                files.append(data)
-            records = [annotations_of(image, self.side, self.max_people) for image in images]
-            for field in layout.fields:
-                if field.name != IMAGE:
-                    put(frames, field, np.stack([record[field.name] for record in records]))
-            if self.keep_jpeg:
-                return [piece for frame, data in zip(frames, files, strict=True) for piece in kept.pieces(frame, data)]
-            seal(frames)
-            return [frames.data]
-
-        return fill
+        return read
 
 
-def coco_tasks(
-    source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path, *, threads: int, keep_jpeg: bool
-) -> list[CocoShardTask]:
+def coco_tasks(source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[CocoShardTask]:
     """Each plan with a table of its images; see :func:`podline.data.shards.shard_tasks`.
-
-    Args:
-        source: what is converted.
-        plans: its shards.
-        seed: of the order in which records are put into shards.
-        folder: an existing folder that every worker can read.
-        threads: that decode images for a shard.
-        keep_jpeg: whether records hold the images' files instead of pixels.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -99,38 +73,50 @@ def coco_tasks(
         images, table = source.splits[plan.split], folder / f"{plan.file}.jsonl"
         chosen = orders[plan.split][plan.first : plan.first + plan.records]
         with explained("write", table):
-            table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
-        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people, threads, keep_jpeg))
+            table.write_text("".join(f"{images[place].model_dump_json()}\n" for place in chosen))
+        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people))
     return tasks
 
 
-def decoded(image: CocoImage) -> tuple[bytes, Pixels]:
-    """An image's file, and the image as it was annotated; see :func:`podline.data.coco_pixels.decode`.
+def decoded(image: CocoImage) -> Pixels:
+    """An image as it was annotated, uint8 (height, width, 3), RGB; grey and CMYK ones are made RGB by OpenCV.
 
     Raises:
         SourceError: the file changed, or cannot be decoded though its markers are in order.
     """
-    data = image.place.read()
-    pixels = decode(data, image.width, image.height)
+    pixels: Any = cv2.imdecode(np.frombuffer(image.place.read(), np.uint8), _AS_STORED)
+    pixels = None if pixels is None else turned(pixels, image.orientation)
     if pixels is None or pixels.shape != (image.height, image.width, 3):
         found = "nothing" if pixels is None else f"{pixels.shape[1]}×{pixels.shape[0]} pixels"
         raise SourceError(
             f"{image.name} (image {image.id}) in {image.place.path} decodes to {found} vs {image.width}×{image.height} "
             "pixels, though its markers are in order; restore the file, or remove it: a missing one is left out"
         )
-    return data, pixels
+    return pixels
 
 
-def annotations_of(image: CocoImage, side: int, max_people: int) -> Columns:
-    """The values of one record but for its pixels.
+def turned(pixels: Pixels, orientation: int) -> Pixels:
+    """Stored pixels as an EXIF orientation, 1 … 8, says that they are to be shown."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def record_of(image: CocoImage, pixels: Pixels, side: int, max_people: int) -> Columns:
+    """The values of one record.
 
     Args:
         image: with its people.
+        pixels: uint8 (height, width, 3).
         side: of the square.
         max_people: places; those left over are all zeros.
 
     Returns:
-        The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``.
+        The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name.
     """
     letterbox = LetterBox(image.width, image.height, side)
     people, ignored = image.people(max_people)
@@ -146,6 +132,7 @@ def annotations_of(image: CocoImage, side: int, max_people: int) -> Columns:
         areas[place] = letterbox.areas_to_network(person.area)
         ids[place] = person.id
     return {
+        "image": letterbox.place(pixels),
         "keypoints": keypoints,
         "boxes": boxes,
         "areas": areas,

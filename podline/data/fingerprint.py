@@ -11,7 +11,6 @@ from podline.data.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
-from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.recipes.settings import POSES
 from podline.stages import ConvertResult, ConvertSpec, find_completed
@@ -37,7 +36,6 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
     if spec.dataset not in POSES:
         return shared
     return shared | {
-        "images": "jpeg" if spec.keep_jpeg else "pixels",
         "side": spec.side,
         "max_people": spec.max_people,
         "coco_version": _COCO_VERSION,
@@ -47,15 +45,9 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 
 
 def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
-    """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for further errors.
-
-    Raises:
-        SettingsError: JPEG files are to be kept of a data set that has none.
-    """
+    """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for the errors."""
     if spec.dataset in POSES:
         return open_coco(spec.dataset, spec.source, spec.side, spec.max_people)
-    if spec.keep_jpeg:
-        raise SettingsError(f"keep_jpeg: {spec.dataset} has no JPEG files vs {', '.join(POSES)}; leave it out")
     return open_source(spec.dataset, spec.source, source_cache(store))
 
 

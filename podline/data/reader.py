@@ -5,25 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
-from podline.data.manifest import FieldInfo, Manifest, ShardInfo
+from podline.data.manifest import FieldInfo, Manifest
 from podline.data.records import place_of, size_of
-from podline.data.tfrecord import Bytes, map_frames
+from podline.data.tfrecord import FRAME_BYTES, Bytes, map_frames
 from podline.storage import Store
 
 
 class SplitReader:
     """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
 
-    Nothing is parsed: every value lies at a known place. Only images that are kept as JPEG files are decoded, by as
-    many threads as there are cores. Pages come into memory as they are touched and are shared by all readers of the
-    same files. Any number of threads may gather at once.
+    Nothing is parsed: every value lies at a known place. Pages come into memory as they are touched and are shared by
+    all readers of the same files. Any number of threads may gather at once.
     """
 
     def __init__(self, place: Path | Sequence[Path], manifest: Manifest, split: str) -> None:
@@ -39,11 +36,13 @@ class SplitReader:
         """
         self.info = manifest.split(split)
         self._fields = {field.name: field for field in manifest.fields}
+        self._frame_length = manifest.record_length + FRAME_BYTES
         files = [place / shard.file for shard in self.info.shards] if isinstance(place, Path) else place
         pairs = zip(files, self.info.shards, strict=True)
-        self._shards = [_open(file, manifest, shard) for file, shard in pairs]
-        self._columns = {field.name: [shard.column(field) for shard in self._shards] for field in manifest.fields}
-        self._edges = np.cumsum([0, *(len(shard) for shard in self._shards)])
+        shards = [map_frames(file, manifest.record_length, shard.records) for file, shard in pairs]
+        # One element a record: what NumPy then copies for each is one run of bytes, not a row of single ones.
+        self._columns = {field.name: [_column(shard, field) for shard in shards] for field in manifest.fields}
+        self._edges = np.cumsum([0, *(len(shard) for shard in shards)])
 
     def __len__(self) -> int:
         return int(self._edges[-1])
@@ -84,7 +83,7 @@ class SplitReader:
         """Where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
         [(shard, _, places)] = self._runs(np.array([index]))
         place = int(places[0])
-        return self.info.shards[shard].file, place, self._shards[shard].start(place)
+        return self.info.shards[shard].file, place, place * self._frame_length
 
     def _runs(self, ordered: npt.NDArray[np.int64]) -> list[tuple[int, slice, npt.NDArray[np.int64]]]:
         """Sorted positions cut at the shards' edges: the shard, which of the positions, their places in it."""
@@ -115,35 +114,12 @@ def open_split(store: Store, folder: str, manifest: Manifest, split: str) -> Spl
     return SplitReader(files, manifest, split)
 
 
-@dataclass(frozen=True)
-class _MappedShard:
-    """A shard whose records have one length."""
-
-    frames: Bytes
-
-    def __len__(self) -> int:
-        return len(self.frames)
-
-    def start(self, place: int) -> int:
-        """The byte at which a record's frame starts."""
-        return place * self.frames.shape[1]
-
-    def column(self, field: FieldInfo) -> np.ndarray:
-        """A field's values, (records,); a view.
-
-        One element a record: what NumPy then copies for each is one run of bytes, not a row of single ones.
-        """
-        raw = self.frames[:, place_of(field)]
-        return raw[:, 0] if field.encoding == "varint" else raw.view(f"V{size_of(field)}")[:, 0]
-
-
-def _open(path: Path, manifest: Manifest, shard: ShardInfo) -> _MappedShard | KeptShard:
-    layout = stored_layout(manifest.fields)
-    if isinstance(layout, KeptLayout):
-        return KeptShard(path, layout, shard.records)
-    return _MappedShard(map_frames(path, manifest.record_length, shard.records))
-
-
 def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:
     """A C-contiguous array of values as one opaque element a record, (n,); no copy."""
     return values.reshape(len(values), math.prod(field.shape), copy=False).view(f"V{size_of(field)}")[:, 0]
+
+
+def _column(frames: Bytes, field: FieldInfo) -> np.ndarray:
+    """A field's values in a shard, as one element a record, (records,); a view."""
+    raw = frames[:, place_of(field)]
+    return raw[:, 0] if field.encoding == "varint" else raw.view(f"V{size_of(field)}")[:, 0]

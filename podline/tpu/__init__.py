@@ -17,5 +17,6 @@ module                holds
 ``tensorflow_errors`` which failures of TensorFlow pass and which stay
 ``story``             what happened and how long it took
 ``status``            all of it at a glance
+``patrol``            what is left over between runs, and what is done about it
 ===================== ===============================================================================================
 """

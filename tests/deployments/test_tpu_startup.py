@@ -205,7 +205,7 @@ def test_a_server_without_a_password_needs_no_secret(vm: Vm) -> None:
 @pytest.mark.parametrize(
     ("attributes", "secret", "words"),
     [
-        ({"podline-node": None}, PASSWORD, "the machine's metadata has no podline-node; make the node with"),
+        ({"podline-node": None}, PASSWORD, "the machine's metadata has no podline-node; see tpu.spec"),
         ({"podline-install": "podline"}, PASSWORD, "podline-install is podline; give git+URL@REF"),
         ({"podline-prefect-secret": "other"}, PASSWORD, "cannot read the secret other"),
         ({}, "hush-hush", "each of its lines must be PREFECT_"),

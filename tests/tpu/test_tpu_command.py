@@ -37,6 +37,7 @@ def test_explain_prints_the_table_with_the_delays_of_the_settings(
     shown = capsys.readouterr().out
     assert "UNHEALTHY_TENSORFLOW" in shown
     assert "done after 60 s" in shown
+    assert "tpu.idle_stop is 1 h; tpu.patrol is report" in shown
 
 
 def test_status_shows_a_node_and_touches_nothing(

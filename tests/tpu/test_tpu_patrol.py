@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,7 +71,16 @@ class Ground:
                 "resource": {"prefect.resource.id": f"prefect.flow-run.{run.id}"},
             }
             self.client.request("POST", "/events", json=[beat]).raise_for_status()
+            self._until_known(str(beat["id"]))
         return run
+
+    def _until_known(self, event: str) -> None:
+        """The server writes events down in batches, seconds later."""
+        deadline = time.monotonic() + 60
+        question = {"filter": {"id": {"id": [event]}}, "limit": 1}
+        while not self.client.request("POST", "/events/filter", json=question).json()["events"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
 
     def on_node(self) -> FlowRun:
         """A run on the node for which no flow waits."""
@@ -90,10 +100,11 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     tpu_use.make_limit()
 
     @contextlib.contextmanager
-    def grounds(script: Script | None = None, mode: str = "repair") -> Iterator[Ground]:
+    def grounds(script: Script | None = None, mode: str = "repair", placement: str = "node") -> Iterator[Ground]:
         cloud = Cloud(clock, script or Script())
         with serving(cloud) as address, get_client(sync_client=True) as client:
             values = {"NODE": NODE, "API_PROJECT": "test-project", "API_ZONE": "us-central2-b", "PATROL": mode}
+            values |= {"PLACEMENT": placement}
             values |= {"API_ENDPOINT": address, "API_INSECURE": "true", "LIMITS_PATIENCE": "60"}
             values |= {"SPEC_ACCELERATOR_TYPE": "v4-8", "SPEC_RUNTIME_VERSION": "tpu-vm"}
             for name, value in values.items():
@@ -201,6 +212,12 @@ def test_a_run_on_the_node_that_no_flow_waits_for_is_cancelled(ground: Any) -> N
         run = it.on_node()
         assert it.round()[f"run {run.name}"].done == "cancelled"
         assert it.state(run) == "Cancelled"
+
+
+def test_models_that_run_here_need_no_deployment(ground: Any) -> None:
+    with ground(placement="here") as it:
+        it.client.delete_deployment(it.client.read_deployment_by_name(DEPLOYMENT).id)
+        assert it.round()["node night"].case is Case.RESTING
 
 
 def test_by_default_it_only_tells(ground: Any) -> None:

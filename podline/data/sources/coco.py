@@ -10,7 +10,10 @@ import hashlib
 import json
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +34,7 @@ from podline.data.sources.jpeg import Jpeg, JpegError, inspect
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.source import Feature
 from podline.errors import SourceError
+from podline.frozen import Frozen
 
 YEARS = ("2017", "2014")
 SPLITS = {"train": "train", "val": "test"}
@@ -45,10 +49,12 @@ MASK_STRIDE = 4
 TEST_SHARE = 0.2
 """Where there is one file of annotations only: the share of its images that is tested on, by their ids."""
 
+_THREADS = 2
+_LOOKED_AT_ONCE = 256
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 
-class CocoImage(NamedTuple):
+class CocoImage(Frozen):
     """An image that can be converted, and what is annotated in it, in its own pixels.
 
     Attributes:
@@ -56,6 +62,7 @@ class CocoImage(NamedTuple):
         name: of its file.
         width: of the image that was annotated.
         height: likewise.
+        orientation: EXIF's, where the stored pixels must be turned to be the image that was annotated; otherwise 1.
         place: where its file is.
         annotations: of people, in the source's order, each as JSON; see
             :func:`podline.data.sources.coco_annotations.annotation_texts`.
@@ -65,18 +72,9 @@ class CocoImage(NamedTuple):
     name: str
     width: int
     height: int
+    orientation: int
     place: ImagePlace
     annotations: tuple[str, ...]
-
-    def to_json(self) -> str:
-        """This as one line."""
-        return json.dumps(self)
-
-    @classmethod
-    def from_json(cls, line: str) -> CocoImage:
-        """What :meth:`to_json` wrote."""
-        number, name, width, height, place, annotations = json.loads(line)
-        return cls(number, name, width, height, ImagePlace(*place), tuple(annotations))
 
     def people(self, max_people: int) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
         """Who gets a place in the record, and who is ignored; see :func:`people_of`."""
@@ -137,12 +135,6 @@ class CocoSource:
     def sizes(self) -> dict[str, int]:
         """Records of each split to convert."""
         return {name: len(images) for name, images in self.splits.items()}
-
-    @property
-    def bytes_of_a_file(self) -> int:
-        """Of an image to convert, on average, rounded up."""
-        sizes = [image.place.size for images in self.splits.values() for image in images]
-        return -(-sum(sizes) // len(sizes))
 
     @property
     def read(self) -> int:
@@ -282,8 +274,7 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
     def leave_out(record: str, reason: str) -> None:
         part.quarantined.append(Quarantined(split=found.split, record=record, reason=reason))
 
-    for entry in listing.images:
-        look = _look(images, entry)
+    for entry, look in _looks(images, listing.images):
         if look.place is not None:
             digest.update(f"{entry.name} {look.place.size} {look.place.crc}\n".encode())
             size, there = size + look.place.size, there + 1
@@ -297,7 +288,7 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
         if problem:
             leave_out(entry.record, problem)
             continue
-        _count_orientation(entry, look.jpeg, counted)
+        orientation = _orientation(entry, look.jpeg, counted)
         counted["images without people"] += not entry.annotations
         counted["grey images"] += look.jpeg.components == 1
         counted["CMYK images"] += look.jpeg.components == 4
@@ -308,6 +299,7 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
                 name=entry.name,
                 width=entry.width,
                 height=entry.height,
+                orientation=orientation,
                 place=look.place,
                 annotations=annotation_texts(entry.annotations),
             )
@@ -323,6 +315,14 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
     return part, SourceFile(name=f"{name}/*.jpg", bytes=size, sha256=digest.hexdigest())
 
 
+def _looks(images: FolderImages | ZipImages, entries: Iterable[ImageEntry]) -> Iterator[tuple[ImageEntry, _Look]]:
+    """Every entry with what its file tells, some files at a time: reading and checksums run beside each other."""
+    remaining = iter(entries)
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while batch := list(islice(remaining, _LOOKED_AT_ONCE)):
+            yield from zip(batch, threads.map(lambda entry: _look(images, entry), batch), strict=True)
+
+
 def _look(images: FolderImages | ZipImages, entry: ImageEntry) -> _Look:
     place = None
     try:
@@ -330,7 +330,7 @@ def _look(images: FolderImages | ZipImages, entry: ImageEntry) -> _Look:
         if place is None:
             return _Look(None, None, f"{images.shown} has no such file")
         data = place.read_any()
-        found = place._replace(size=len(data), crc=zlib.crc32(data))
+        found = place.model_copy(update={"size": len(data), "crc": zlib.crc32(data)})
         if place.offset is not None and found != place:
             return _Look(found, None, f"{images.shown} is damaged there: size or checksum is not the directory's")
         place = found
@@ -349,11 +349,13 @@ def _fitting(entry: ImageEntry, place: ImagePlace, jpeg: Jpeg) -> _Look:
     )
 
 
-def _count_orientation(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> None:
-    """Counts what :func:`podline.data.coco_pixels.decode` will do."""
-    if jpeg.orientation != 1:
-        turned = (jpeg.width, jpeg.height) != (entry.width, entry.height)
-        counted[f"images with an EXIF rotation, {'turned' if turned else 'left as stored'}"] += 1
+def _orientation(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> int:
+    """How the stored pixels are to be turned; COCO's annotations are of the pixels as they are stored."""
+    if jpeg.orientation == 1:
+        return 1
+    turned = (jpeg.width, jpeg.height) != (entry.width, entry.height)
+    counted[f"images with an EXIF rotation, {'turned' if turned else 'left as stored'}"] += 1
+    return jpeg.orientation if turned else 1
 
 
 def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
