@@ -56,17 +56,29 @@ def datasets(store: Store, name: str | None = None) -> list[Dataset]:
     return sorted(found, key=lambda dataset: (-dataset.published, dataset.name, dataset.fingerprint))
 
 
-def choose_dataset(store: Store, name: str, fingerprint: str | None, reporter: Reporter) -> Dataset:
+def choose_dataset(
+    store: Store, name: str, fingerprint: str | None, reporter: Reporter, side: int | None = None
+) -> Dataset:
     """The data set of a fingerprint, which may be shortened; without one, the newest, and the reporter is told which.
+
+    Args:
+        store: the store.
+        name: the data set's.
+        fingerprint: how its fingerprint begins.
+        reporter: told which one is taken if there are several.
+        side: without a fingerprint, only those with images so high, in pixels.
 
     Raises:
         StoreError: there is none, or more than one fits.
     """
     found = datasets(store, name)
+    if side and not fingerprint:
+        found = [dataset for dataset in found if manifest_of(store, dataset).image_shape[0] == side]
     if not found:
+        of_side, option = (f" with images of {side} pixels", f" --side {side}") if side else ("", "")
         raise StoreError(
-            f"{store.uri} has no data set {name}; "
-            f"make one with `podline convert {name} --source DIR --root {store.uri}`"
+            f"{store.uri} has no data set {name}{of_side}; "
+            f"make one with `podline convert {name} --source DIR --root {store.uri}{option}`"
         )
     fitting = [dataset for dataset in found if dataset.fingerprint.startswith(fingerprint or "")]
     if fingerprint and len(fitting) != 1:
@@ -78,6 +90,16 @@ def choose_dataset(store: Store, name: str, fingerprint: str | None, reporter: R
     if len(fitting) > 1:
         reporter.log(f"{store.uri} has {len(fitting)} data sets {name}; taking the newest, {fitting[0].fingerprint}")
     return fitting[0]
+
+
+def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:
+    """The data set that a recipe trains on; with people, one whose images have the size of the network's input.
+
+    Raises:
+        StoreError: see :func:`choose_dataset`.
+    """
+    side = recipe.pose.side if recipe.pose else None
+    return choose_dataset(store, recipe.dataset, fingerprint, reporter, side)
 
 
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from podline.catalogue import choose_dataset, training_of
+from podline.catalogue import dataset_for, training_of
 from podline.errors import SettingsError
 from podline.progress import Reporter, silent
 from podline.recipes import registry
@@ -143,4 +143,4 @@ def _recipe(recipe: str | Recipe) -> Recipe:
 
 
 def _fingerprint(recipe: Recipe, root: str, start: str | None, reporter: Reporter) -> str:
-    return choose_dataset(open_store(root), recipe.dataset, start, reporter).fingerprint
+    return dataset_for(open_store(root), recipe, start, reporter).fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podline.catalogue import choose_dataset, newest_checkpoint, training_of
+from podline.catalogue import dataset_for, newest_checkpoint, training_of
 from podline.progress import Reporter
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
@@ -42,10 +42,11 @@ def learning_rate_spec(
         training, checkpoint = training_of(store, run, recipe), newest_checkpoint(store, run)
         recipe, fingerprint = training.recipe, training.fingerprint
         begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
+    recipe = (choices or Choices()).apply(recipe)
     return LearningRateSpec(
         root=store.uri,
-        recipe=(choices or Choices()).apply(recipe),
-        fingerprint=choose_dataset(store, recipe.dataset, fingerprint, reporter).fingerprint,
+        recipe=recipe,
+        fingerprint=dataset_for(store, recipe, fingerprint, reporter).fingerprint,
         **begins,
         **values,
     )

@@ -1,4 +1,4 @@
-"""What a person fills in to run a flow: one flat model, because it becomes the form in Prefect's UI.
+"""What a person fills in to run a flow: one flat model for each, because it becomes the form in Prefect's UI.
 
 Flat, and without unions, which the form shows badly: a zero or "as the recipe says" leaves a value as it is. The text
 of each field is the help that stands beside it.
@@ -16,7 +16,7 @@ from podline import strategies
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
-from podline.recipes.settings import Recipe
+from podline.recipes.settings import DatasetName, Recipe
 
 _AS_WRITTEN = "as the recipe says"
 
@@ -25,17 +25,12 @@ def _place(position: int) -> dict[str, Any]:
     return {"position": position}
 
 
-class CifarParameters(BaseModel):
-    """The flow cifar_training: from raw archive to report."""
+class TrainingParameters(BaseModel, frozen=True):
+    """What every flow from raw archive to report is given; a flow's own form says which recipes there are."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", title="Train on CIFAR or MNIST")
+    model_config = ConfigDict(extra="forbid")
 
-    recipe: Literal["cifar10", "cifar100", "mnist", "sample"] = Field(
-        default="sample",
-        title="Recipe",
-        description="What to train, and on which data set. The sample is drawn, so it needs no source.",
-        json_schema_extra=_place(0),
-    )
+    recipe: str
     source: str = Field(
         default="",
         title="Source",
@@ -96,30 +91,24 @@ class CifarParameters(BaseModel):
         "held out for that: validation_share=0.1 under the other values.",
         json_schema_extra=_place(8),
     )
-    model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
-        default=_AS_WRITTEN,
-        title="Model",
-        description="The kind of network.",
-        json_schema_extra=_place(9),
-    )
     seed: int = Field(
         default=-1,
         ge=-1,
         title="Seed",
         description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
-        json_schema_extra=_place(10),
+        json_schema_extra=_place(9),
     )
     further: str = Field(
         default="",
         title="Train further",
         description="The name of a finished run in the same store: its state is what this one begins with.",
-        json_schema_extra=_place(11),
+        json_schema_extra=_place(10),
     )
     assignments: tuple[str, ...] = Field(
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like augmentation.cutout=8.",
-        json_schema_extra=_place(12),
+        json_schema_extra=_place(11),
     )
     strategy: str = Field(
         default="",
@@ -127,7 +116,7 @@ class CifarParameters(BaseModel):
         title="Strategy",
         description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting. The run's name and result "
         "do not depend on it.",
-        json_schema_extra=_place(13),
+        json_schema_extra=_place(12),
     )
     workers: int = Field(
         default=0,
@@ -135,12 +124,60 @@ class CifarParameters(BaseModel):
         le=1024,
         title="Conversion workers",
         description="Processes that write shards; 0: the worker's setting. The bytes are the same for any number.",
-        json_schema_extra=_place(14),
+        json_schema_extra=_place(13),
     )
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
         description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
+        json_schema_extra=_place(14),
+    )
+
+    @property
+    def choices(self) -> Choices:
+        """What is to be changed in the recipe."""
+        return Choices(
+            epochs=self.epochs or None,
+            steps=self.steps or None,
+            examples=self.examples or None,
+            batch_size=self.batch_size or None,
+            learning_rate=self.learning_rate or None,
+            schedule=None if self.schedule == _AS_WRITTEN else self.schedule,
+            seed=None if self.seed < 0 else self.seed,
+            further=self.further or None,
+            assignments=self.assignments,
+        )
+
+    @property
+    def drawn(self) -> DatasetName | None:
+        """The sample that is drawn in place of a source; None if there is a source."""
+        raise NotImplementedError
+
+    def training_recipe(self) -> Recipe:
+        """The recipe with these changes."""
+        return self.choices.apply(registry.get(self.recipe))
+
+    def command(self, root: str) -> str:
+        """What to type to do the same on the command line."""
+        source = f" --source {shlex.quote(self.source)}" if self.source else ""
+        return f"podline run {self.recipe}{source} --root {shlex.quote(str(Path(root)))}{self.choices.as_options()}"
+
+
+class CifarParameters(TrainingParameters, frozen=True):
+    """The flow cifar_training: from raw archive to report."""
+
+    model_config = ConfigDict(title="Train on CIFAR or MNIST")
+
+    recipe: Literal["cifar10", "cifar100", "mnist", "sample"] = Field(
+        default="sample",
+        title="Recipe",
+        description="What to train, and on which data set. The sample is drawn, so it needs no source.",
+        json_schema_extra=_place(0),
+    )
+    model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
+        default=_AS_WRITTEN,
+        title="Model",
+        description="The kind of network.",
         json_schema_extra=_place(15),
     )
 
@@ -159,24 +196,46 @@ class CifarParameters(BaseModel):
     @property
     def choices(self) -> Choices:
         """What is to be changed in the recipe."""
-        return Choices(
-            epochs=self.epochs or None,
-            steps=self.steps or None,
-            examples=self.examples or None,
-            batch_size=self.batch_size or None,
-            learning_rate=self.learning_rate or None,
-            schedule=None if self.schedule == _AS_WRITTEN else self.schedule,
-            seed=None if self.seed < 0 else self.seed,
-            model=None if self.model == _AS_WRITTEN else self.model,
-            further=self.further or None,
-            assignments=self.assignments,
-        )
+        kind = None if self.model == _AS_WRITTEN else self.model
+        return super().choices.model_copy(update={"model": kind})
+
+    @property
+    def drawn(self) -> DatasetName | None:
+        """The sample."""
+        return None if self.source else "sample"
+
+
+class CocoParameters(TrainingParameters, frozen=True):
+    """The flow coco_training: from images with people to report."""
+
+    model_config = ConfigDict(title="Train on COCO's people")
+
+    recipe: Literal["coco_pose"] = Field(
+        default="coco_pose",
+        title="Recipe",
+        description="What to train.",
+        json_schema_extra=_place(0),
+    )
+    source: str = Field(
+        default="",
+        title="Source",
+        description="A folder with COCO's annotations and images, unpacked or in the official zip files, as the worker "
+        "sees it. Empty: a sample of stick people is drawn into the store.",
+        json_schema_extra=_place(1),
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> CocoParameters:
+        """See :class:`CifarParameters`."""
+        self.training_recipe()
+        return self
+
+    @property
+    def drawn(self) -> DatasetName | None:
+        """The sample of people."""
+        return None if self.source else "coco_sample"
 
     def training_recipe(self) -> Recipe:
-        """The recipe with these changes."""
-        return self.choices.apply(registry.get(self.recipe))
-
-    def command(self, root: str) -> str:
-        """What to type to do the same on the command line."""
-        source = f" --source {shlex.quote(self.source)}" if self.source else ""
-        return f"podline run {self.recipe}{source} --root {shlex.quote(str(Path(root)))}{self.choices.as_options()}"
+        """The recipe with these changes, for the drawn sample if there is no source."""
+        recipe = super().training_recipe()
+        return recipe if self.source else recipe.model_copy(update={"dataset": "coco_sample"})

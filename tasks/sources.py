@@ -2,40 +2,74 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from podline.data.fingerprint import source_cache
-from podline.data.sources.opening import open_source
+from podline.data import fingerprint
+from podline.data.sources.coco_sample import write_coco_sample
 from podline.data.sources.sample import FOLDER, write_sample
-from podline.stages import CONVERT
+from podline.recipes.settings import DatasetName
+from podline.stages import CONVERT, ConvertSpec
 from podline.storage import open_store
 from tasks.listening import terminal
-from tasks.parameters import CifarParameters
+from tasks.parameters import TrainingParameters
+
+# What draws a sample, and the folder that is there when it is done.
+_SAMPLES: dict[DatasetName, tuple[Callable[[Path], object], str]] = {
+    "sample": (write_sample, FOLDER),
+    "coco_sample": (write_coco_sample, "annotations"),
+}
 
 
-def source_of(parameters: CifarParameters, root: str) -> str:
+def source_of(parameters: TrainingParameters, root: str) -> str:
     """Where the raw data lies; the sample is drawn into the store if no source is named and it is not there yet.
 
     Raises:
         StoreError: the store cannot be written.
     """
-    if parameters.source:
+    if parameters.drawn is None:
         is_local = "://" not in parameters.source
         return str(Path(parameters.source).expanduser().absolute()) if is_local else parameters.source
-    folder = open_store(root).beside / "sources" / "sample"
-    if not (folder / FOLDER).is_dir():
-        message = f"drawing the sample into {folder}"
-        terminal()({"event": "log", "stage": CONVERT.name, "level": "info", "message": message})
-        write_sample(folder)
+    folder = open_store(root).beside / "sources" / parameters.drawn
+    write, whole = _SAMPLES[parameters.drawn]
+    if not (folder / whole).is_dir():
+        _say(f"no source is given: drawing {parameters.drawn} into {folder}")
+        write(folder)
     return str(folder)
 
 
-def look_at_source(parameters: CifarParameters, root: str) -> None:
+def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> ConvertSpec:
+    """The conversion of a flow run.
+
+    Args:
+        parameters: the run's.
+        root: the store.
+        workers: processes, where the parameters do not say.
+
+    Raises:
+        StoreError: the sample cannot be drawn.
+    """
+    recipe = parameters.training_recipe()
+    of_poses = {"side": recipe.pose.side, "max_people": recipe.pose.max_people} if recipe.pose else {}
+    return ConvertSpec(
+        root=root,
+        dataset=recipe.dataset,
+        source=source_of(parameters, root),
+        workers=parameters.workers or workers,
+        beam_options=parameters.beam_options,
+        **of_poses,
+    )
+
+
+def look_at_source(parameters: TrainingParameters, root: str) -> None:
     """Finds out early what a conversion would find out late.
 
     Raises:
         SourceError: the source is missing, damaged or another data set.
         StoreError: the store cannot be written.
     """
-    dataset = parameters.training_recipe().dataset
-    open_source(dataset, source_of(parameters, root), source_cache(open_store(root)))
+    fingerprint.source_of(conversion_of(parameters, root, 1), open_store(root))
+
+
+def _say(message: str) -> None:
+    terminal()({"event": "log", "stage": CONVERT.name, "level": "info", "message": message})

@@ -118,7 +118,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
         manifest,
         objective_of(spec.recipe).fields,
         order=plan.order,
-        augmentation=spec.recipe.augmentation,
+        augmentation=spec.recipe.image_augmentation,
     )
     # The input of one device, the first GPU if there is one.
     strategy = tf.distribute.get_strategy()

@@ -106,7 +106,7 @@ class _Parts:
         """Steps from the beginning; both sides train the same state, which does not change what a step costs."""
         objective, order = objective_of(self.recipe), self.plan.order
         batches = TrainingInput(
-            self._reader, self._manifest, objective.fields, order=order, augmentation=self.recipe.augmentation
+            self._reader, self._manifest, objective.fields, order=order, augmentation=self.recipe.image_augmentation
         )
         dataset = batches.dataset(0, self.plan.total_steps)
         return kind(self.strategy, self.state, self.plan.schedule, objective, dataset, order.batch_size)
@@ -121,7 +121,7 @@ class _Watched:
         self._hooks: list[Hook] = [
             StopOnDivergence(plan.order, parts.recipe.explosion, (), lambda failure: failure.what),
             clock,
-            WriteMetrics(write, plan, steps, clock),
+            WriteMetrics(write, plan, steps, clock, objective_of(parts.recipe)),
             JudgeStretches(self._findings, ()),
         ]
         self._probe = Probe(parts.strategy, parts.state.evaluated, parts.images, parts.recipe.model.data_format)

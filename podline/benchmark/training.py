@@ -115,7 +115,7 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
     reader = open_split(open_store(root), folder, manifest, TRAINING_SPLIT)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
     batches = TrainingInput(
-        reader, manifest, objective_of(recipe).fields, order=order, augmentation=recipe.augmentation
+        reader, manifest, objective_of(recipe).fields, order=order, augmentation=recipe.image_augmentation
     )
     return batches.dataset(0, _MANY_STEPS)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from podline.catalogue import dataset_for
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
@@ -107,7 +108,7 @@ def benchmark_input(recipe: str, seconds: float, fingerprint: str | None, as_jso
     with display.shown() as listener:
         request = Request(recipe, open_store(settings.root), settings, listener)
         chosen = Choices(**options).apply(request.recipe)
-        dataset = request.dataset(INPUT_SPEED, fingerprint)
+        dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(INPUT_SPEED))
         spec = InputSpeedSpec(root=request.store.uri, recipe=chosen, fingerprint=dataset.fingerprint, seconds=seconds)
         speed = perform(spec, listener, settings)
     if as_json:

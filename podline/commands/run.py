@@ -25,12 +25,15 @@ from podline.stages import Metric
 from podline.storage import open_store
 
 # By name, since the library does not import what is above it.
-_FLOW = ("tasks.embedded", "run_cifar_training")
+_FLOW = ("tasks.embedded", "run_training")
 
 
 @click.command("run", cls=pages.Command)
 @click.argument("recipe", metavar="RECIPE")
-@click.option("--source", help="A folder with the raw data, or an official .tar.gz; the sample needs none.")
+@click.option(
+    "--source",
+    help="A folder with the raw data, or an official .tar.gz; sample needs none, and coco_pose draws people without.",
+)
 @store_options
 @recipe_options
 @strategy_option
@@ -39,9 +42,10 @@ _FLOW = ("tasks.embedded", "run_cifar_training")
 def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar100, mnist or sample.
+    RECIPE is cifar10, cifar100, mnist, sample or coco_pose; without --source the latter trains on drawn people.
 
       podline run sample
+      podline run coco_pose --source coco --root podline-root
       podline run cifar10 --source cifar-10-batches-py --root podline-root
       podline run mnist --source mnist --epochs 2 --json > result.json
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from podline.catalogue import training_of
+from podline.catalogue import dataset_for, training_of
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
@@ -59,10 +59,11 @@ def show(
             training = training_of(store, run, chosen)
             chosen, fingerprint = training.recipe, training.fingerprint
         target = out or store.beside / "sheets" / f"{run or recipe}.png"
+        chosen = Choices(**options).apply(chosen)
         spec = ShowSpec(
             root=store.uri,
-            recipe=Choices(**options).apply(chosen),
-            fingerprint=request.dataset(SHOW, fingerprint).fingerprint,
+            recipe=chosen,
+            fingerprint=dataset_for(store, chosen, fingerprint, request.reporter(SHOW)).fingerprint,
             run=run or "",
             out=str(target.expanduser().absolute()),
             examples=pictures,

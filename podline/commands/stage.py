@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from podline import stages
-from podline.catalogue import Dataset, choose_dataset
+from podline.catalogue import Dataset, choose_dataset, dataset_for
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
@@ -30,6 +30,7 @@ from podline.errors import SettingsError, StoreError
 from podline.preflight import PREFLIGHT, PreflightSpec
 from podline.progress import Listener, Reporter
 from podline.recipes.choices import Choices
+from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.settings import POSES, DatasetName, Recipe
 from podline.running import perform
 from podline.settings import Settings
@@ -111,18 +112,26 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 @_stage_command(
     stages.CONVERT,
     click.option("--source", help="A folder with the raw data, or an official .tar.gz; either may be in gs://."),
-    click.option("--side", type=int, default=368, show_default=True, help="Of coco's square images, in pixels."),
-    click.option("--max-people", type=int, default=20, show_default=True, help="Places for people in coco's records."),
+    click.option(
+        "--side", type=int, help="Of coco's square images, in pixels.  [default: as the recipe says, else 368]"
+    ),
+    click.option(
+        "--max-people", type=int, help="Places for people in coco's records.  [default: as the recipe says, else 20]"
+    ),
     conversion_options,
 )
 def convert(
-    request: Request, source: str | None, side: int, max_people: int, beam_options: tuple[str, ...]
+    request: Request,
+    source: str | None,
+    side: int | None,
+    max_people: int | None,
+    beam_options: tuple[str, ...],
 ) -> stages.ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
 
-    RECIPE is cifar10, cifar100, mnist, sample, coco or coco_sample. The same source gives the same folder and the same
-    bytes, with any number of workers; shards that are there already are not written again. COCO's images lie in
-    folders or in the official zip files, which are not unpacked; see docs/coco.md.
+    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, or a data set of people, coco or coco_sample. The same
+    source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
+    written again. COCO's images lie in folders or in the official zip files, which are not unpacked; see docs/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
       podline convert coco --source coco --root podline-root
@@ -130,14 +139,15 @@ def convert(
     Next: `podline validate cifar10 --root podline-root`.
     """
     dataset = request.dataset_name
+    pose = (None if request.name in POSES else request.recipe.pose) or PoseSettings()
     if source is None:
         raise SettingsError("where is the raw data? give --source DIR")
     return stages.ConvertSpec(
         root=request.store.uri,
         dataset=dataset,
         source=absolute(source),
-        side=side,
-        max_people=max_people,
+        side=side or pose.side,
+        max_people=max_people or pose.max_people,
         workers=request.settings.workers,
         beam_options=beam_options,
     )
@@ -242,7 +252,7 @@ def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.
 
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.TrainSpec:
     recipe = choices.apply(request.recipe)
-    dataset = request.dataset(stages.TRAIN, fingerprint)
+    dataset = dataset_for(request.store, recipe, fingerprint, request.reporter(stages.TRAIN))
     return stages.TrainSpec(
         root=request.store.uri,
         recipe=recipe,

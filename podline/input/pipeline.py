@@ -30,7 +30,9 @@ from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder
 from podline.input.augmentation import augment
 from podline.input.buffers import Buffers
+from podline.input.pose_augmentation import augment_poses
 from podline.recipes.changes import Changes
+from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import AugmentationSettings
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -146,12 +148,12 @@ class TrainingInput(_Batches):
         manifest: of the data set.
         fields: the fields that the model and the loss need; ``image`` is what is augmented.
         order: which examples make which batch.
-        augmentation: what chance does to them.
+        augmentation: what chance does to them; to images alone, or to people as well.
         later: how that changes by epoch, counted from the run's beginning.
     """
 
     order: TrainingOrder
-    augmentation: AugmentationSettings
+    augmentation: AugmentationSettings | PoseAugmentationSettings
     later: Changes[AugmentationSettings] | None = None
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
@@ -163,14 +165,18 @@ class TrainingInput(_Batches):
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """What chance makes of a batch; a hole is filled with the training split's mean colour."""
-        settings = self.augmentation
-        if self.later:
-            settings = self.later.value(settings, epoch - self.order.first_epoch)
-        if settings == AugmentationSettings():
+        settings, seed = self._settings(epoch), self.order.seed
+        if settings == type(settings)():
             return arrays
-        mean = self.manifest.split("train").mean
-        fill = np.rint(mean).astype(np.uint8)
-        return arrays | {"image": augment(arrays["image"], ids, settings, self.order.seed, epoch, fill)}
+        fill = np.rint(self.manifest.split("train").mean).astype(np.uint8)
+        if isinstance(settings, PoseAugmentationSettings):
+            return augment_poses(arrays, ids, settings, seed, epoch, fill)
+        return arrays | {"image": augment(arrays["image"], ids, settings, seed, epoch, fill)}
+
+    def _settings(self, epoch: int) -> AugmentationSettings | PoseAugmentationSettings:
+        if self.later is None or isinstance(self.augmentation, PoseAugmentationSettings):
+            return self.augmentation
+        return self.later.value(self.augmentation, epoch - self.order.first_epoch)
 
     def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
         """Batch number ``step`` (from 0) of the run, shape (batch_size, …) each field, or a replica's part of it."""
@@ -208,7 +214,7 @@ class TrainingInput(_Batches):
         parallel_calls: int | None,
         context: tf.distribute.InputContext,
     ) -> tf.data.Dataset:
-        augments = self.later or self.augmentation != AugmentationSettings()
+        augments = self.later or self.augmentation != type(self.augmentation)()
         calls = parallel_calls or (_AUGMENTING_CALLS if augments else _GATHERING_CALLS)
         spec = self._spec(self.order.epochs.place(first).batch_size // context.num_replicas_in_sync)
         return self._dataset(part, spec, first, end, calls, context)

@@ -65,7 +65,8 @@ class BatchCheck:
         with tf.device("CPU:0"):
             tensors = {name: tf.constant(values) for name, values in batch.items()}
             outputs = self._model(tensors[IMAGE], training=training)
-            return np.sum([np.asarray(term) for term in self._objective.terms(tensors, outputs).values()], axis=0)
+            terms = self._objective.terms(self._objective.prepared(tensors), outputs)
+            return np.sum([np.asarray(term) for term in terms.values()], axis=0)
 
     def largest_output(self, batch: Arrays) -> tuple[str, float]:
         """The layer with the largest output for a batch, and its magnitude."""
@@ -76,7 +77,7 @@ class BatchCheck:
         return self._layers[place].name, largest[place]
 
     def _fault(self, batch: dict[str, tf.Tensor]) -> Fault | None:
-        variables = self._model.trainable_variables
+        variables, batch = self._model.trainable_variables, self._objective.prepared(batch)
         with tf.GradientTape() as tape:
             opened = self._opened(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, opened["outputs"])

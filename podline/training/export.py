@@ -2,7 +2,7 @@
 
 ``model/architecture.json`` and ``model/weights.npz`` are what evaluation reads; the checksum of the latter is the
 model's identity, so its bytes depend on nothing but the weights. ``model/model.keras`` is for everybody else: uint8
-images in, logits out, the normalisation inside, no layer that Keras does not know.
+images in, logits or maps out, the normalisation inside, no layer that Keras does not know.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ARCHITECTURE = "model/architecture.json"
 WEIGHTS = "model/weights.npz"
 KERAS = "model/model.keras"
 
-# Stock batch norm and the fused one round differently, by some 1e-6 of a logit for each layer.
+# Stock batch norm and the fused one round differently, by some 1e-6 of an answer for each layer.
 _TOLERANCE = 1e-3
 
 
@@ -34,14 +34,14 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
         store: the store.
         run_folder: the run's folder in it.
         model: the trained model.
-        images: a real batch, shape (n, height, width, channels), that the published file must give the same logits for.
+        images: a real batch, (n, height, width, channels), that the published file must give the same answers for.
 
     Returns:
         The sha256 of the weights' file.
 
     Raises:
         StoreError: something cannot be written.
-        ArtifactError: the published file gives other logits.
+        ArtifactError: the published file gives other answers.
     """
     stock = exportable(model)
     store.publish_bytes(f"{run_folder}/{ARCHITECTURE}", (stock.to_json() + "\n").encode(), replace=True)
@@ -53,14 +53,14 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
             stock.save(file)
         store.publish_file(file, name, replace=True)
     published = keras.models.load_model(store.local(name), compile=False)
-    expected, found = _logits(model, images), _logits(published, images)
-    difference = float(np.max(np.abs(expected - found)))
-    allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
-    if not difference <= allowed:
-        raise ArtifactError(
-            f"{store.where(name)} gives logits that differ by {difference:g} vs at most {allowed:g} from those of the "
-            "trained model; it must not be used"
-        )
+    for expected, found in zip(_answers(model, images), _answers(published, images), strict=True):
+        difference = float(np.max(np.abs(expected - found)))
+        allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
+        if not difference <= allowed:
+            raise ArtifactError(
+                f"{store.where(name)} gives answers that differ by {difference:g} vs at most {allowed:g} from those of "
+                "the trained model; it must not be used"
+            )
     return sha256
 
 
@@ -84,5 +84,6 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
     return model
 
 
-def _logits(model: Any, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-    return np.asarray(model(images, training=False))
+def _answers(model: Any, images: npt.NDArray[np.uint8]) -> list[npt.NDArray[np.float32]]:
+    """A model's answers: one for a classifier, one for each stage of a pose network."""
+    return [np.asarray(answer) for answer in keras.tree.flatten(model(images, training=False))]

@@ -164,7 +164,9 @@ def _losses(
     recipe, first = spec.recipe.at_first, rising.first
     plan, objective = plan_training(recipe, manifest), objective_of(recipe)
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
-    batches = TrainingInput(reader, manifest, objective.fields, order=plan.order, augmentation=recipe.augmentation)
+    batches = TrainingInput(
+        reader, manifest, objective.fields, order=plan.order, augmentation=recipe.image_augmentation
+    )
     losses: list[float] = []
     with batches.explained():
         parts = strategy.distribute_datasets_from_function(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podline.training.loop import Hook, Stretch
-from podline.training.metrics_log import FindingKind, FindingLine, MetricsLine, StepsLine
+from podline.training.metrics_log import EvaluationLine, FindingKind, FindingLine, MetricsLine, StepsLine
 
 # Share of a layer's channels that are zero for every image of the probe.
 DEAD_SHARE = 0.5
@@ -28,6 +28,10 @@ VANISHING_GRADIENT = 1e-6
 # A stretch's gradient against the largest of any stretch before, once there were so many.
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
 
+# A stage's answers against its targets, and against those of the stage before it.
+COLLAPSED_MAGNITUDE, COPIED_CHANGE = 0.05, 0.01
+
+_OF_STAGES: tuple[FindingKind, ...] = ("collapsed_stage", "copied_stage")
 _OF_LAYERS: tuple[FindingKind, ...] = ("dead_outputs", "exploding_outputs", "collapsed_output")
 _OF_STRETCHES: tuple[FindingKind, ...] = ("waiting_for_input", "vanishing_gradient", "exploding_gradient")
 _BLOCK = "gradient_norm/"
@@ -164,6 +168,49 @@ def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
                 "it has stopped to look at the image: begin again with a lower learning rate or a longer warm-up; if "
                 "that does not help, look at the labels and at the balance of the classes",
             )
+
+
+def judge_stages(findings: Findings, evaluation: EvaluationLine, warmup: int) -> None:
+    """Notes stages of a pose network that answer next to nothing, or what the stage before them answers.
+
+    Neither shows in the loss: nearly all of a target is zero, and a copy is as good as what was copied.
+
+    Args:
+        findings: the run's.
+        evaluation: with measures of the stages, or without.
+        warmup: up to this step stages may still be as they began: near zero.
+    """
+    if evaluation.step <= warmup:
+        return
+    found = [
+        finding
+        for name, value in evaluation.measures.items()
+        for stage, _, measure in [name.partition("/")]
+        for finding in _of_stage(stage, measure, value)
+    ]
+    findings.judged(_OF_STAGES, evaluation.step, found)
+
+
+def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
+    if measure == "magnitude" and value < COLLAPSED_MAGNITUDE:
+        yield Finding(
+            "collapsed_stage",
+            stage,
+            {"magnitude": value},
+            f"{stage} has collapsed: its answers are {value:.1%} as strong as the targets",
+            "it answers zero everywhere, since nearly all of a target is: begin again with a longer warm-up or a lower "
+            "learning rate; if that does not help, give wider targets (pose.targets), or a wider stage "
+            "(pose.model.stage_width)",
+        )
+    if measure == "change" and value < COPIED_CHANGE:
+        yield Finding(
+            "copied_stage",
+            stage,
+            {"change": value},
+            f"{stage} copies the stage before it: their answers differ by {value:.1%}",
+            "it costs time and adds nothing: train with one stage fewer of its kind (pose.model.paf_stages, "
+            "pose.model.heatmap_stages), or make it deeper or wider (stage_depth, stage_width)",
+        )
 
 
 class JudgeStretches(Hook):

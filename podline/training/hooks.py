@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from podline.training.checkpoints import Arrays, CheckpointFolder, Clock, Cost
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.training.plan import Plan
+
+if TYPE_CHECKING:
+    from podline.training.objective import Objective
 
 _BLOCK = "gradient_norm/"
 
@@ -56,7 +60,7 @@ class RunClock(Hook):
 class WriteMetrics(Hook):
     """A line for every stretch."""
 
-    reads = ("loss", "correct", "gradient_norm")
+    reads = ("loss", "gradient_norm")
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class WriteMetrics(Hook):
         plan: Plan,
         every: int,
         clock: RunClock,
+        objective: Objective,
         factor: Callable[[], float] = lambda: 1.0,
     ) -> None:
         """Lines of a run.
@@ -73,9 +78,11 @@ class WriteMetrics(Hook):
             plan: the run in steps.
             every: a line at least every so many steps.
             clock: what the run has taken.
+            objective: what is trained for, which says what the measures mean.
             factor: what the schedule's rate was multiplied by in the latest stretch.
         """
-        self._write, self._plan, self._every, self._clock, self._factor = write, plan, every, clock, factor
+        self._write, self._plan, self._every, self._clock = write, plan, every, clock
+        self._objective, self._factor = objective, factor
 
     def next_stop(self, step: int) -> int:
         """Every ``summary_steps``, and where a phase ends: a line is about batches of one size."""
@@ -96,7 +103,6 @@ class WriteMetrics(Hook):
             step=stretch.step,
             epoch=self._plan.epoch(stretch.step),
             loss=_mean(losses),
-            accuracy=float(np.sum(stretch.series["correct"], dtype=np.float64)) / examples,
             learning_rate=self._plan.schedule.at(stretch.step - 1) * self._factor(),
             gradient_norm=_mean(stretch.series["gradient_norm"]),
             gradient_norms={
@@ -109,6 +115,7 @@ class WriteMetrics(Hook):
             seconds=self._clock.read().training,
             time=time.time(),
             losses=tuple(losses.tolist()),
+            **self._objective.figures(stretch.sums(self._objective.measured), examples),
         )
 
 

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,6 +48,10 @@ class Part:
     def steps(self) -> int:
         """How many steps it took."""
         return len(next(iter(self.series.values())))
+
+    def sums(self, names: Iterable[str]) -> dict[str, float]:
+        """Some quantities summed over the steps."""
+        return {name: float(np.sum(self.series[name], dtype=np.float64)) for name in names}
 
 
 @dataclass(frozen=True)

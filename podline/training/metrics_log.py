@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -26,6 +27,10 @@ from podline.storage import explained
 METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 
+# A line of a classifier has the one, a line of a pose network the other.
+_ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
+_MEASURES: Any = Field(default={}, exclude_if=lambda measures: not measures)
+
 
 class StepsLine(Frozen):
     """A stretch of training steps.
@@ -34,7 +39,8 @@ class StepsLine(Frozen):
         step: how many steps the run has done at the end of the stretch.
         epoch: the same in passes over the data.
         loss: mean of ``losses``.
-        accuracy: share of the stretch's examples, as augmented, that the model got right while it learned from them.
+        accuracy: share of the stretch's examples, as augmented, that the model got right while it learned from them;
+            no number, and not in the file, where there are no classes.
         learning_rate: of the stretch's last step.
         gradient_norm: Euclidean norm of the gradient of a step, summed over the replicas and not yet bounded by
             ``clip_norm``; mean over the stretch's steps.
@@ -44,13 +50,15 @@ class StepsLine(Frozen):
         seconds: time spent in training steps so far, over all starts of the run.
         time: Unix time at the end of the stretch.
         losses: the loss of each step, float32 as it came from the device; the last is step number ``step``.
+        measures: of the stages of a pose network, in place of an accuracy: see
+            :func:`podline.training.pose_measures.stage_figures`, and ``<stage>/loss``.
     """
 
     kind: Literal["train"] = "train"
     step: int
     epoch: float
     loss: float
-    accuracy: float
+    accuracy: float = _ACCURACY
     learning_rate: float
     gradient_norm: float
     gradient_norms: dict[str, float]
@@ -59,6 +67,7 @@ class StepsLine(Frozen):
     seconds: float
     time: float
     losses: tuple[float, ...]
+    measures: dict[str, float] = _MEASURES
 
 
 class EvaluationLine(Frozen):
@@ -69,10 +78,11 @@ class EvaluationLine(Frozen):
         epoch: the same in passes over the data.
         split: what was evaluated.
         examples: how many examples it has.
-        loss: mean cross-entropy, without label smoothing and without the model's penalties.
-        accuracy: top-1.
+        loss: mean over the examples, without label smoothing and without the model's penalties.
+        accuracy: top-1; likewise.
         seconds: what the evaluation took.
         time: Unix time at its end.
+        measures: likewise.
     """
 
     kind: Literal["evaluation"] = "evaluation"
@@ -81,9 +91,10 @@ class EvaluationLine(Frozen):
     split: str
     examples: int
     loss: float
-    accuracy: float
+    accuracy: float = _ACCURACY
     seconds: float
     time: float
+    measures: dict[str, float] = _MEASURES
 
 
 class PlateauLine(Frozen):
@@ -149,6 +160,8 @@ FindingKind = Literal[
     "dead_outputs",
     "exploding_outputs",
     "collapsed_output",
+    "collapsed_stage",
+    "copied_stage",
     "vanishing_gradient",
     "exploding_gradient",
     "waiting_for_input",

@@ -36,12 +36,39 @@ class Objective(Protocol):
         """See above."""
         ...
 
-    def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
-        """The terms of the loss, by name: float32, shape (n,), a value for each example; their sum is minimised."""
+    @property
+    def evaluated(self) -> Objective:
+        """The same as it is evaluated, without what makes only the training better."""
         ...
 
-    def measures(self, batch: Batch, outputs: tf.Tensor) -> Batch:
+    def prepared(self, batch: Batch) -> Batch:
+        """A batch on the device with all that the model's answers are compared with; computed once for each batch."""
+        ...
+
+    def terms(self, batch: Batch, outputs: Any) -> Batch:
+        """The terms of the loss, by name: float32, shape (n,), a value for each example; their sum is minimised.
+
+        Args:
+            batch: from :meth:`prepared`.
+            outputs: what the model answers, a tensor or several by name.
+        """
+        ...
+
+    def measures(self, batch: Batch, outputs: Any) -> Batch:
         """What is counted beside the loss, by name: float32, shape (n,), summed over the examples of a step."""
+        ...
+
+    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
+        """What a line of ``metrics.jsonl`` says of the measures, by its fields.
+
+        Args:
+            sums: of each measure, over any number of examples.
+            examples: how many.
+        """
+        ...
+
+    def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
+        """The one share, 0…1, that tells a person how it goes, and what it is called."""
         ...
 
     def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
@@ -70,6 +97,15 @@ class Classification:
     def __init__(self, smoothing: float = 0.0) -> None:
         self.smoothing = smoothing
 
+    @property
+    def evaluated(self) -> Classification:
+        """Without smoothing."""
+        return Classification()
+
+    def prepared(self, batch: Batch) -> Batch:
+        """As it is: labels are all that is needed."""
+        return batch
+
     def terms(self, batch: Batch, outputs: tf.Tensor) -> Batch:
         """``cross_entropy``, in nats.
 
@@ -84,6 +120,14 @@ class Classification:
         guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
 
+    def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
+        """``accuracy``."""
+        return {"accuracy": sums["correct"] / examples}
+
+    def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:
+        """The accuracy."""
+        return "accuracy", sums["correct"] / examples
+
     def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:
         """The first label that the head has no output for."""
         labels, classes = arrays[LABEL], len(manifest.class_names)
@@ -93,6 +137,10 @@ class Classification:
         return int(wrong[0]), f"its label is {labels[wrong[0]]} vs 0 to {classes - 1} that the model's head has"
 
 
-def objective_of(recipe: Recipe) -> Classification:
+def objective_of(recipe: Recipe) -> Objective:
     """What a recipe trains for."""
-    return Classification(smoothing=recipe.label_smoothing)
+    if recipe.pose is None:
+        return Classification(smoothing=recipe.label_smoothing)
+    from podline.training.pose_objective import Pose  # noqa: PLC0415 (it is an objective, and imports this module)
+
+    return Pose(recipe.pose)

@@ -97,7 +97,10 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             f"batch_size={max(recipe.batch_sizes)} vs {left} examples in the training split of "
             f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
         )
-    _require_room_for_augmentation(recipe, manifest)
+    if recipe.pose is None:
+        _require_room_for_augmentation(recipe, manifest)
+    else:
+        _require_side(recipe.pose.side, manifest)
     changing = recipe.changing
     sizes = changing.batch_size.at if changing.batch_size else ()
     order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch, sizes)
@@ -120,6 +123,15 @@ def _require_room_for_augmentation(recipe: Recipe, manifest: Manifest) -> None:
     later = recipe.changing.augmentation
     for settings in (recipe.augmentation, *(settings for _, settings in (later.at if later else ()))):
         augment(blank, np.zeros(1, np.int64), settings, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
+
+
+def _require_side(side: int, manifest: Manifest) -> None:
+    found = manifest.image_shape[0]
+    if found != side:
+        raise SettingsError(
+            f"pose.side={side} vs images of {found} pixels in {manifest.dataset}/{manifest.fingerprint}: convert the "
+            f"data with `--side {side}`, or train with `--set pose.side={found}`"
+        )
 
 
 def _happens(every: Duration | None) -> bool:

@@ -6,25 +6,99 @@ answer of the one before it has as small a one. Both have happened unseen; here 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from podline.data.keypoints import LIMBS
+from podline.data.keypoints import JOINTS, LIMBS
 from podline.input.pose_targets import PoseTargets
 from podline.training.pose_losses import target_of
 
 # A cell of a target is part of a joint or a limb from here on.
 _ISLAND = 0.5
-# From here on, down or up, a stage is a finding.
-COLLAPSED, COPIED = 0.05, 0.01
+_CHANNELS = {"heatmap": len(JOINTS), "paf": 2 * len(LIMBS)}
 
-Measures = dict[str, tf.Tensor]
+# What is summed of each kind of target, and of each stage.
+_OF_TARGETS = ("target", "islands", "peaks")
+_OF_STAGES = ("answer", "error", "recalled", "found")
+_CHANGE, _CELLS = "change", "cells"
 
 
-def stage_measures(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> Measures:
-    """Measures of every stage over a batch, counted like the loss: a cell by its weight.
+class _Wanted(NamedTuple):
+    """What stages of one kind are to answer.
+
+    Attributes:
+        target: as it is drawn.
+        strength: its length, (n, height, width, joints or limbs).
+        islands: the weight of each cell where it is strong, likewise.
+        peaks: the same where it is strongest.
+    """
+
+    target: Any
+    strength: Any
+    islands: Any
+    peaks: Any
+
+    @classmethod
+    def of(cls, target: Any, weights: Any) -> _Wanted:
+        strength = tf.norm(_vectors(target), axis=-1) if _is_paf(target) else target
+        islands = weights * tf.cast(strength >= _ISLAND, tf.float32)
+        return cls(target, strength, islands, islands * tf.cast(strength >= _highest_around(strength), tf.float32))
+
+
+def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, Any]:
+    """What the measures of :func:`stage_figures` are made of, summed over the cells of each example.
+
+    All is counted like the loss: a cell by its weight. Sums of any examples may be added up.
+
+    Args:
+        answers: by stage, float32 (n, height, width, channels).
+        targets: of the same batch.
+
+    Returns:
+        The names of :func:`sum_names` to float32 (n,).
+    """
+    weights: Any = targets.weights
+    wanted = {kind: _Wanted.of(target_of(kind, targets), weights) for kind in _CHANNELS}
+    sums = {_CELLS: weights}
+    for kind, of_kind in wanted.items():
+        values = weights * tf.abs(of_kind.target), of_kind.islands, of_kind.peaks
+        sums |= {f"{kind}/{name}": value for name, value in zip(_OF_TARGETS, values, strict=True)}
+    before: dict[str, Any] = {}
+    for stage in sorted(answers):
+        kind, answer = _kind(stage), answers[stage]
+        values = _of_stage(answer, wanted[kind], weights)
+        sums |= {f"{stage}/{name}": value for name, value in zip(_OF_STAGES, values, strict=True)}
+        if kind in before:
+            sums[f"{stage}/{_CHANGE}"] = weights * tf.abs(answer - before[kind])
+        before[kind] = answer
+    return {name: tf.reduce_sum(sums[name], axis=(1, 2, 3)) for name in sorted(sums)}
+
+
+def _of_stage(answer: Any, wanted: _Wanted, weights: Any) -> tuple[Any, ...]:
+    """The values of :data:`_OF_STAGES` of each cell."""
+    half = wanted.strength / 2
+    along, highest = _along(answer, wanted), _peaks(answer, wanted)
+    return (
+        weights * tf.abs(answer),
+        weights * tf.abs(answer - wanted.target),
+        wanted.islands * tf.cast(along >= half, tf.float32),
+        wanted.peaks * tf.cast(highest >= half, tf.float32),
+    )
+
+
+def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
+    """The names of :func:`stage_sums`, sorted, for a network with these stages."""
+    names = [_CELLS, *(f"{kind}/{name}" for kind in _CHANNELS for name in _OF_TARGETS)]
+    for place, stage in enumerate(stages):
+        again = _kind(stage) in map(_kind, stages[:place])
+        names += [f"{stage}/{name}" for name in (*_OF_STAGES, *([_CHANGE] if again else ()))]
+    return tuple(sorted(names))
+
+
+def stage_figures(sums: Mapping[str, float], stages: Sequence[str]) -> dict[str, float]:
+    """Measures of every stage over all examples that were summed up.
 
     - ``magnitude``: the answer's mean strength as a share of the target's; 0 is a collapse, 1 is right.
     - ``error``: mean absolute error of a channel.
@@ -35,65 +109,39 @@ def stage_measures(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> Me
     - ``change``: mean difference to the answer of the stage of the same kind before it, as a share of its strength;
       0 is a copy. Only from a kind's second stage on.
 
+    A share of nothing is 0.
+
     Args:
-        answers: by stage, float32 (n, height, width, channels).
-        targets: of the same batch.
+        sums: from :func:`stage_sums`, added up.
+        stages: of the network.
 
     Returns:
-        ``<stage>/<measure>`` to a float32 scalar, sorted by name.
+        ``<stage>/<measure>`` to a number, sorted by name.
     """
-    measures: Measures = {}
-    before: dict[str, Any] = {}
-    for stage in sorted(answers):
-        answer, target = answers[stage], target_of(stage, targets)
-        measures |= {f"{stage}/{name}": value for name, value in _measured(answer, target, targets.weights).items()}
-        kind = stage.rpartition("_")[2]
-        if kind in before:
-            measures[f"{stage}/change"] = _ratio(answer - before[kind], answer, targets.weights)
-        before[kind] = answer
-    return dict(sorted(measures.items()))
+    figures: dict[str, float] = {}
+    for stage in stages:
+        kind = _kind(stage)
+
+        def share(part: str, whole: str, stage: str = stage) -> float:
+            return sums[f"{stage}/{part}"] / sums[whole] if sums[whole] else 0.0
+
+        figures |= {
+            f"{stage}/magnitude": share("answer", f"{kind}/target"),
+            f"{stage}/error": share("error", _CELLS) / _CHANNELS[kind],
+            f"{stage}/recall": share("recalled", f"{kind}/islands"),
+            f"{stage}/island_recall": share("found", f"{kind}/peaks"),
+        }
+        if f"{stage}/{_CHANGE}" in sums:
+            figures[f"{stage}/{_CHANGE}"] = share(_CHANGE, f"{stage}/answer")
+    return dict(sorted(figures.items()))
 
 
-def stage_findings(measures: Mapping[str, float]) -> tuple[str, ...]:
-    """What is wrong with which stage, one line each.
-
-    Args:
-        measures: as :func:`stage_measures` gives them, as numbers; best averaged over some steps.
-    """
-    findings = []
-    for name, value in sorted(measures.items()):
-        stage, _, measure = name.partition("/")
-        if measure == "magnitude" and value < COLLAPSED:
-            findings.append(f"{stage} has collapsed: its answers are {value:.1%} as strong as the targets")
-        if measure == "change" and value < COPIED:
-            findings.append(f"{stage} copies the stage before it: their answers differ by {value:.1%}")
-    return tuple(findings)
+def _kind(stage: str) -> str:
+    return stage.rpartition("_")[2]
 
 
-def _measured(answer: Any, target: Any, weights: Any) -> Measures:
-    along, strength = _along(answer, target)
-    islands = tf.cast(strength >= _ISLAND, tf.float32) * weights
-    peaks = islands * tf.cast(strength >= _highest_around(strength), tf.float32)
-    found = _found(answer, target, along)
-    return {
-        "magnitude": _ratio(answer, target, weights),
-        "error": tf.reduce_sum(weights * tf.abs(answer - target)) / _at_least_one_cell(weights) / answer.shape[-1],
-        "recall": tf.math.divide_no_nan(
-            tf.reduce_sum(islands * tf.cast(along >= strength / 2, tf.float32)), tf.reduce_sum(islands)
-        ),
-        "island_recall": tf.math.divide_no_nan(
-            tf.reduce_sum(peaks * tf.cast(found >= strength / 2, tf.float32)), tf.reduce_sum(peaks)
-        ),
-    }
-
-
-def _along(answer: Any, target: Any) -> tuple[Any, Any]:
-    """The answer's part in the target's direction, and the target's length; for a heatmap both maps as they are."""
-    if answer.shape[-1] != 2 * len(LIMBS):
-        return answer, target
-    vectors, wanted = _vectors(answer), _vectors(target)
-    length = tf.norm(wanted, axis=-1)
-    return tf.math.divide_no_nan(tf.reduce_sum(vectors * wanted, axis=-1), length), length
+def _is_paf(maps: Any) -> bool:
+    return maps.shape[-1] == _CHANNELS["paf"]
 
 
 def _vectors(paf: Any) -> Any:
@@ -101,25 +149,23 @@ def _vectors(paf: Any) -> Any:
     return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), len(LIMBS), 2))
 
 
-def _found(answer: Any, target: Any, along: Any) -> Any:
-    """The highest of the answer's peaks, or for a PAF of its parts along the target, in a cell and those around it."""
-    if answer.shape[-1] == 2 * len(LIMBS):
-        return _highest_around(along)
-    peaks = tf.where(answer >= _highest_around(answer), answer, tf.zeros_like(target))
-    return _highest_around(peaks)
+def _along(answer: Any, wanted: _Wanted) -> Any:
+    """The answer's part in the target's direction; a heatmap as it is."""
+    if not _is_paf(answer):
+        return answer
+    products = tf.reduce_sum(_vectors(answer) * _vectors(wanted.target), axis=-1)
+    return tf.math.divide_no_nan(products, wanted.strength)
+
+
+def _peaks(answer: Any, wanted: _Wanted) -> Any:
+    """The highest of the answer's peaks in a cell and those around it.
+
+    Of a field, the largest of its parts along the target: a limb is a ridge, without a peak.
+    """
+    if _is_paf(answer):
+        return _highest_around(_along(answer, wanted))
+    return _highest_around(tf.where(answer >= _highest_around(answer), answer, tf.zeros_like(answer)))
 
 
 def _highest_around(maps: Any) -> Any:
     return tf.nn.max_pool2d(maps, 3, 1, "SAME")
-
-
-def _ratio(part: Any, whole: Any, weights: Any) -> Any:
-    """How strong one is as a share of the other."""
-    return tf.math.divide_no_nan(
-        tf.reduce_sum(weights * tf.abs(part)),
-        tf.reduce_sum(weights * tf.abs(whole)),
-    )
-
-
-def _at_least_one_cell(weights: Any) -> Any:
-    return tf.maximum(tf.reduce_sum(weights), 1.0)

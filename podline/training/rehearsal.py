@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from podline.training.run import Run
 
 _TIMED_STEPS = 3
-# So many examples are looked at one by one: all of a small data set, a sample of chance of a large one.
-_LOOKED_AT = 100_000
+# So many examples are looked at one by one: all of a small data set, a sample of chance of a large one. Of so many the
+# fields are in memory at once.
+_LOOKED_AT, _AT_ONCE = 100_000, 4096
 _CGROUP = Path("/sys/fs/cgroup")
 # What the kernels of these layers keep for the way back; what the others keep may share its memory with these.
 _KEPT_OUTPUTS = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D, keras.layers.Dense)
@@ -129,15 +130,16 @@ def _look_at_examples(run: Run, batches: TrainingInput) -> None:
     count = min(len(batches.reader), max(_LOOKED_AT, run.recipe.batch_size))
     ids = np.linspace(0, len(batches.reader), count, endpoint=False).astype(np.int64)
     reader = run.training_reader
-    found = run.objective.refused(reader.gather(ids, fields), run.manifest)
-    if found is None:
-        return
-    place, reason = found
-    file, record, offset = reader.locate(int(ids[place]))
-    raise ArtifactError(
-        f"example {ids[place]} of the training split (record {record} of {file}, at byte {offset}): {reason}; convert "
-        "the data again"
-    )
+    for start in range(0, count, _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        found = run.objective.refused(reader.gather(part, fields), run.manifest)
+        if found:
+            place, reason = found
+            file, record, offset = reader.locate(int(part[place]))
+            raise ArtifactError(
+                f"example {part[place]} of the training split (record {record} of {file}, at byte {offset}): {reason}; "
+                "convert the data again"
+            )
 
 
 def require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:

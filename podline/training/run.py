@@ -16,7 +16,7 @@ from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader
 from podline.errors import DivergenceError, PreemptedError
 from podline.input.pipeline import EvaluationInput, TrainingInput
-from podline.models.build import build_model
+from podline.models.of_recipe import model_of
 from podline.preflight import Preflight
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
@@ -27,7 +27,7 @@ from podline.training.agreement import Agreement
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import CheckpointFolder, Clock
 from podline.training.divergence import StopOnDivergence
-from podline.training.findings import Findings, JudgeStretches, judge_probe
+from podline.training.findings import Findings, JudgeStretches, judge_probe, judge_stages
 from podline.training.further import Finished
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
@@ -40,7 +40,7 @@ from podline.training.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.training.objective import IMAGE, Classification, Objective
+from podline.training.objective import IMAGE, Objective
 from podline.training.optimizers import build_optimizer
 from podline.training.phases import PhasedSteps, let_train
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION, Phase, Plan
@@ -53,8 +53,9 @@ from podline.training.tensorboard import EventFile
 from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
-# Images that are looked at at each evaluation for what goes on in the model.
-_PROBED = 64
+# Images that a model is looked at with: so many, and so many pixels, as all that their layers put out may be in memory
+# at once.
+_FEW, _FEW_PIXELS = 64, 2**19
 
 
 def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
@@ -65,15 +66,7 @@ def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
 def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> keras.Model:
     """The recipe's model with the weights that training begins with; ``strategy`` is from :func:`prepared`."""
     with strategy.scope():
-        return _build(recipe, manifest)
-
-
-def _build(recipe: Recipe, manifest: Manifest) -> keras.Model:
-    split = manifest.split(TRAINING_SPLIT)
-    height, width, channels = manifest.image_shape
-    return build_model(
-        recipe.model, (height, width, channels), len(manifest.class_names), split.mean, split.std, recipe.seed
-    )
+        return model_of(recipe, manifest)
 
 
 def initial_state(
@@ -87,8 +80,14 @@ def initial_state(
     for batch_size in recipe.batch_sizes:
         devices.require_divisible(batch_size, strategy)
     with strategy.scope():
-        model = _build(recipe, manifest)
+        model = model_of(recipe, manifest)
         return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay, steps_before)
+
+
+def few(reader: SplitReader, manifest: Manifest) -> int:
+    """How many images of a split are enough to see what goes on in a model."""
+    height, width, _ = manifest.image_shape
+    return min(len(reader), _FEW, max(_FEW_PIXELS // (height * width), 2))
 
 
 class Between(NamedTuple):
@@ -204,13 +203,14 @@ class Run:
 
         def judge(line: EvaluationLine) -> None:
             judge_probe(findings, line.step, probe.figures())
+            judge_stages(findings, line, plan.schedule.warmup)
 
         evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (judge, plateau.decide, annealing.decide))
         before = [line for line in lines if isinstance(line, StepsLine)]
         hooks = [
             StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(self, failure)),
             clock,
-            WriteMetrics(write, plan, recipe.summary_steps, clock, plateau.factor),
+            WriteMetrics(write, plan, recipe.summary_steps, clock, self.objective, plateau.factor),
             JudgeStretches(findings, before),
             evaluate,
             SaveCheckpoints(
@@ -249,7 +249,7 @@ class Run:
     def _probe(self) -> Probe:
         """A look into the model that is evaluated, at images from all over the test split."""
         test = self.splits[EVALUATION_SPLIT]
-        ids = np.linspace(0, len(test), min(_PROBED, len(test)), endpoint=False).astype(np.int64)
+        ids = np.linspace(0, len(test), few(test, self.manifest), endpoint=False).astype(np.int64)
         images = test.gather(ids, (IMAGE,))[IMAGE]
         return Probe(self.strategy, self.state.evaluated, images, self.recipe.model.data_format)
 
@@ -263,7 +263,7 @@ class Run:
     def on_cpu(self, model: keras.Model) -> keras.Model:
         """A copy of the run's model, or of its average, as it is, which nothing else uses."""
         with tf.device("CPU:0"):
-            copy = _build(self.recipe, self.manifest)
+            copy = model_of(self.recipe, self.manifest)
             copy.set_weights(model.get_weights())
         return copy
 
@@ -274,7 +274,7 @@ class Run:
             self.manifest,
             self.objective.fields,
             order=self.plan.order,
-            augmentation=self.recipe.augmentation,
+            augmentation=self.recipe.image_augmentation,
             later=self.recipe.changing.augmentation,
         )
 
@@ -311,13 +311,14 @@ class Run:
 
     def _news(self, step: int, part: Part, factor: float) -> None:
         examples = part.steps * self.plan.phase(step - 1).batch_size
+        name, share = self.objective.headline(part.sums(self.objective.measured), examples)
         self.reporter.progress(
             step,
             self.plan.total_steps,
             "steps",
             {
                 "loss": float(np.mean(part.series["loss"])),
-                "accuracy": float(np.sum(part.series["correct"])) / examples,
+                name: share,
                 "examples/s": examples / part.seconds,
                 "learning_rate": self.plan.schedule.at(step - 1) * factor,
                 "waiting": part.waiting / part.seconds,
@@ -341,7 +342,7 @@ class Scoring:
             ids=held_out,
         )
         self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
-        self._objective = Classification()
+        self._objective = run.objective.evaluated
         self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective)
 
     def rehearse(self) -> float:
@@ -377,14 +378,15 @@ class Scoring:
         if not np.isfinite(score.loss):
             cause = explain_evaluation(run, self._objective, self._batches, self._reader)
             raise DivergenceError(f"the loss of the {self._split} split is {score.loss} after step {step}\n{cause}")
-        run.reporter.log(f"step {step}: {self._split} loss {score.loss:.4f}, accuracy {score.accuracy:.2%}")
+        name, share = self._objective.headline(score.sums, score.examples)
+        run.reporter.log(f"step {step}: {self._split} loss {score.loss:.4f}, {name} {share:.2%}")
         return EvaluationLine(
             step=step,
             epoch=run.plan.epoch(step),
             split=self._split,
             examples=self._batches.count,
             loss=score.loss,
-            accuracy=score.accuracy,
             seconds=time.monotonic() - started,
             time=time.time(),
+            **self._objective.figures(score.sums, score.examples),
         )

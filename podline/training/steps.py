@@ -154,6 +154,7 @@ class TrainingSteps:
     def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         """One step of one replica: its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
+        batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
             outputs = model(batch[IMAGE], training=True)
             terms = self._objective.terms(batch, outputs)
@@ -179,10 +180,17 @@ def _python_clock() -> tf.Tensor:
 
 
 class Score(NamedTuple):
-    """Mean cross-entropy in nats, and the share of the examples whose first guess is right."""
+    """An evaluation's answer.
+
+    Attributes:
+        loss: mean over the examples, without the model's penalties.
+        sums: of each of the objective's measures, over the examples.
+        examples: how many.
+    """
 
     loss: float
-    accuracy: float
+    sums: dict[str, float]
+    examples: int
 
 
 class ScoringSteps:
@@ -196,21 +204,21 @@ class ScoringSteps:
         """Goes over all batches.
 
         Args:
-            batches: from ``strategy.distribute_datasets_from_function``: each replica's part of each batch, of
-                ``image``, ``label`` and ``mask`` (float32, 1 for an example and 0 for padding).
+            batches: from ``strategy.distribute_datasets_from_function``: each replica's part of each batch, of the
+                objective's fields and ``mask`` (float32, 1 for an example and 0 for padding).
             count: how many there are.
             news: told of the number of batches done; the scoring is given up when it answers False.
 
         Returns:
             The score, or None if it was given up.
         """
-        sums = np.zeros(3)
+        sums = np.zeros(2 + len(self._objective.measured))
         for number, batch in enumerate(itertools.islice(batches, count), start=1):
             sums += [float(value) for value in self._one(batch)]
             if not news(number):
                 return None
-        loss, correct, examples = sums
-        return Score(loss / examples, correct / examples)
+        examples, loss, *measures = sums.tolist()
+        return Score(loss / examples, dict(zip(self._objective.measured, measures, strict=True)), round(examples))
 
     def _sums(self, batch: Any) -> tuple[tf.Tensor, ...]:
         values = self._strategy.run(self._step, args=(batch,))
@@ -218,6 +226,8 @@ class ScoringSteps:
 
     def _step(self, batch: Batch) -> tuple[tf.Tensor, ...]:
         mask, outputs = batch[MASK], self._model(batch[IMAGE], training=False)
+        batch = self._objective.prepared(batch)
         losses = tf.add_n(list(self._objective.terms(batch, outputs).values()))
-        correct = self._objective.measures(batch, outputs)["correct"]
-        return tf.reduce_sum(losses * mask), tf.reduce_sum(correct * mask), tf.reduce_sum(mask)
+        measures = self._objective.measures(batch, outputs)
+        summed = (losses, *(measures[name] for name in self._objective.measured))
+        return tf.reduce_sum(mask), *(tf.reduce_sum(values * mask) for values in summed)

@@ -90,6 +90,8 @@ def _text(line: FindingLine) -> Summary.Value:
 def _scalars(line: StepsLine | EvaluationLine | PlateauLine | AnnealingLine) -> list[Summary.Value]:
     group = line.split if isinstance(line, EvaluationLine) else line.kind
     figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
+    if isinstance(line, StepsLine | EvaluationLine) and line.measures:
+        figures = {name: figure for name, figure in figures.items() if name != "accuracy"} | line.measures
     if isinstance(line, StepsLine):
         figures |= {f"gradient_norm/{block}": norm for block, norm in line.gradient_norms.items()}
     return [Summary.Value(tag=f"{group}/{name}", simple_value=figure) for name, figure in figures.items()]

@@ -26,13 +26,12 @@ from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.training.mirror import fetch_run, mirrored
-from podline.training.objective import objective_of
+from podline.training.objective import IMAGE, objective_of
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
-from podline.training.run import Run, initial_state, prepared
+from podline.training.run import Run, few, initial_state, prepared
 from podline.training.state import TrainingState
 
 _SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
-_EXPORT_CHECKED_ON = 64
 
 
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
@@ -208,7 +207,7 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
     """Publishes the model and leaves word that the run is done."""
     spec, plan = run.spec, run.plan
     test = run.splits[EVALUATION_SPLIT]
-    images = test.gather(np.arange(min(len(test), _EXPORT_CHECKED_ON)), ("image",))["image"]
+    images = test.gather(np.arange(few(test, run.manifest)), (IMAGE,))[IMAGE]
     run.state.model.trainable = True
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)
     run.agreement.require_same("the weights", weights_sha256)

@@ -14,6 +14,7 @@ from podline.training.checkpoints import Arrays, Clock
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Stretch
 from podline.training.metrics_log import LogMark
+from podline.training.objective import Classification
 from podline.training.plan import Plan, plan_training
 
 MARK = LogMark(bytes=0, sha256="")
@@ -44,7 +45,7 @@ def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
 def test_a_line_of_metrics_says_what_the_stretch_was(plan):
     lines = []
     clock = RunClock(Clock(wall=100.0, training=10.0, waiting=1.0), time.monotonic())
-    hook = WriteMetrics(lines.append, plan, every=5, clock=clock)
+    hook = WriteMetrics(lines.append, plan, every=5, clock=clock, objective=Classification())
     for member in (clock, hook):
         member.after(stretch(9, 1.0, 2.0, 6.0))
     [line] = lines

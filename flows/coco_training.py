@@ -1,0 +1,32 @@
+"""COCO's people: from annotated images to a pose network and its report.
+
+    podline run coco_pose --root podline-root
+    podline run coco_pose --source coco --root podline-root
+
+Without a source, a sample of stick people is drawn. Convert → validate → train → evaluate → report, as in
+:mod:`flows.cifar_training`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from tasks.chain import from_archive_to_report, named
+from tasks.parameters import CocoParameters
+
+
+def run_name() -> str:
+    """A run's name: its recipe and the moment at which it was due."""
+    return named(CocoParameters)
+
+
+@flow(name="coco-training", flow_run_name=run_name, persist_result=True, result_serializer="json")
+def coco_training(parameters: CocoParameters) -> dict[str, Any]:
+    """From raw archive to report.
+
+    Args:
+        parameters: What to train, on which data, and where it goes.
+    """
+    return from_archive_to_report(parameters)

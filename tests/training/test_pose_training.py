@@ -1,0 +1,185 @@
+"""The whole of training with people in place of classes: what is written, what is resumed, what is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_poses import FINGERPRINT, RECIPE, drawn, publish_poses
+
+from podline.data.manifest import dataset_folder, read_manifest
+from podline.data.reader import SplitReader
+from podline.errors import ArtifactError, DivergenceError, SettingsError
+from podline.preflight import PreflightSpec
+from podline.progress import Reporter, silent
+from podline.stages import TrainResult, TrainSpec
+from podline.storage import open_store
+from podline.training import loop
+from podline.training.export import load_model
+from podline.training.metrics_log import EvaluationLine, StepsLine, read_metrics
+from podline.training.train import preflight, train
+
+STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
+
+
+@pytest.fixture(autouse=True)
+def _all_the_news(monkeypatch):
+    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
+
+
+def spec_of(root: Path, **values) -> TrainSpec:
+    """The tiny recipe; ``preflight`` and ``strategy`` are the spec's own."""
+    own = {name: values.pop(name) for name in ("preflight", "strategy") if name in values}
+    return TrainSpec(root=str(root), recipe=RECIPE.model_copy(update=values), fingerprint=FINGERPRINT, **own)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> tuple[TrainSpec, TrainResult, Path]:
+    """A run that nothing disturbed."""
+    root = tmp_path_factory.mktemp("unbroken")
+    publish_poses(root)
+    spec = spec_of(root)
+    result = train(spec, silent())
+    return spec, result, root / spec.folder
+
+
+def bare(folder: Path) -> list[dict]:
+    """The lines without what the clock says."""
+    clock = {"seconds", "time", "examples_per_second", "waiting"}
+    return [line.model_dump(exclude=clock) for line in read_metrics(folder / "metrics.jsonl")]
+
+
+def losses(folder: Path) -> list[float]:
+    lines = read_metrics(folder / "metrics.jsonl")
+    return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
+
+
+def test_every_line_has_measures_of_every_stage_in_order_and_no_accuracy(unbroken):
+    _, result, folder = unbroken
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if isinstance(line, StepsLine | EvaluationLine)]
+    assert [line.step for line in lines if isinstance(line, EvaluationLine)] == [4, 8]
+    for line in lines:
+        names = list(line.measures)
+        assert names == sorted(names)
+        assert [name for name in names if name.endswith("/loss")] == [f"{stage}/loss" for stage in STAGES]
+        assert [name for name in names if name.endswith("/change")] == ["stage2_paf/change"]
+        assert sum(line.measures[f"{stage}/loss"] for stage in STAGES) == pytest.approx(line.loss, rel=1e-5)
+        assert 0 <= line.measures["stage3_heatmap/island_recall"] <= 1
+    texts = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert not any("accuracy" in text for text in texts)
+    assert result.steps == 8
+
+
+def test_the_board_shows_the_stages(unbroken):
+    from tensorflow.core.util.event_pb2 import Event  # noqa: PLC0415 (here alone)
+
+    _, _, folder = unbroken
+    [file] = (folder / "tensorboard").glob("*tfevents*")
+    events = [Event.FromString(record.numpy()) for record in tf.data.TFRecordDataset(str(file))]
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {"train/stage1_paf/loss", "test/stage3_heatmap/island_recall", "train/loss", "test/loss"} <= tags
+    assert not any(tag.endswith("/accuracy") for tag in tags)
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(unbroken, tmp_path):
+    spec, result, folder = unbroken
+    publish_poses(tmp_path)
+
+    class Killed(BaseException):
+        pass
+
+    def dying(event: dict) -> None:
+        if event["event"] == "progress" and event["done"] >= 6:
+            raise Killed
+
+    again = spec_of(tmp_path)
+    assert again.run == spec.run
+    with pytest.raises(Killed):
+        train(again, Reporter("train", dying))
+    resumed = train(again, silent())
+    assert resumed.resumed_from == (4,)
+    assert resumed.weights_sha256 == result.weights_sha256
+    assert bare(tmp_path / again.folder) == bare(folder)
+
+
+def test_what_is_published_gives_the_maps_of_what_was_trained(unbroken):
+    spec, result, folder = unbroken
+    store = open_store(spec.root)
+    ours = load_model(store, spec.folder, result.weights_sha256)
+    images = drawn(3, 5)["image"]
+    expected = ours(images, training=False)
+    assert list(expected) == list(STAGES)
+    theirs = keras.models.load_model(folder / "model" / "model.keras", compile=False)(images, training=False)
+    for stage in STAGES:
+        np.testing.assert_allclose(theirs[stage], expected[stage], atol=1e-5)
+
+
+def test_two_replicas_train_as_one(unbroken, tmp_path):
+    _, _, folder = unbroken
+    publish_poses(tmp_path)
+    spec = spec_of(tmp_path, strategy="cpu:2")
+    train(spec, silent())
+    # Batch norm is of each replica's own half, so the two part ways; the first step's data are the same.
+    assert losses(tmp_path / spec.folder) == pytest.approx(losses(folder), rel=0.15)
+    [ours, theirs] = [
+        [line for line in bare(each) if line["kind"] == "evaluation"] for each in (tmp_path / spec.folder, folder)
+    ]
+    assert [line["examples"] for line in ours] == [line["examples"] for line in theirs]
+
+
+def test_a_preflight_does_everything_once(tmp_path):
+    publish_poses(tmp_path)
+    found = preflight(PreflightSpec.model_validate(spec_of(tmp_path).model_dump()), silent())
+    assert (found.steps, found.batch_size, found.evaluations) == (8, 4, 2)
+    assert found.checkpoint_bytes > 0
+    assert [path for path in (tmp_path / "runs").rglob("*") if path.is_file()] == []
+
+
+def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
+    publish_poses(tmp_path)
+    assert RECIPE.pose
+    larger = RECIPE.pose.model_copy(update={"side": 96})
+    with pytest.raises(SettingsError, match=r"pose.side=96 vs images of 64 pixels in coco/.*--side 96.*pose.side=64"):
+        train(spec_of(tmp_path, pose=larger), silent())
+
+
+POISONED = 11
+
+
+@pytest.fixture
+def poisoned(tmp_path: Path) -> Path:
+    """A data set with one joint that is nowhere."""
+    splits = {"train": drawn(18, 0), "test": drawn(6, 1)}
+    splits["train"]["keypoints"][POISONED, 0, 3] = np.nan, 7, 2
+    publish_poses(tmp_path, splits=splits)
+    return tmp_path
+
+
+def place_of(root: Path) -> tuple[int, str]:
+    """The poisoned example's number in the split and where it lies, by its image's id."""
+    store, folder = open_store(root), dataset_folder("coco", FINGERPRINT)
+    manifest = read_manifest(store, folder)
+    reader = SplitReader(store.path(folder), manifest, "train")
+    file, record, offset = reader.locate(POISONED)
+    return POISONED, f"record {record} of {file}, at byte {offset}"
+
+
+def test_a_joint_that_is_nowhere_is_named_before_the_first_step(poisoned):
+    example, place = place_of(poisoned)
+    with pytest.raises(ArtifactError) as caught:
+        train(spec_of(poisoned), silent())
+    assert f"example {example} of the training split ({place}): joint 3 of person 0 is at (nan, 7)" in str(caught.value)
+
+
+def test_a_loss_that_diverged_is_traced_to_the_record(poisoned):
+    example, place = place_of(poisoned)
+    with pytest.raises(DivergenceError) as caught:
+        train(spec_of(poisoned, preflight=False), silent())
+    said = str(caught.value)
+    assert f"the cause is example {example} of the training split: {place}" in said
+    assert "keypoints with 1 of" in said
+    assert "first to go wrong is the loss term stage1_paf" in said
