@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from podline import digests
-from podline.data.fingerprint import fingerprint, source_cache
+from podline.data.fingerprint import fingerprint, source_of
 from podline.data.manifest import MANIFEST, dataset_folder
-from podline.data.sources.opening import open_source
 from podline.errors import PreemptedError, SanityError
 from podline.progress import Reporter
 from podline.stages import (
@@ -156,7 +155,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     """Its only shard is the list of the source's files, without Beam, which takes seconds to import."""
     _note_run(spec, "convert")
     store = open_store(spec.root)
-    files = open_source(spec.dataset, spec.source, source_cache(store)).files
+    files = source_of(spec, store).files
     folder = dataset_folder(spec.dataset, fingerprint(spec, files))
     result = ConvertResult(
         dataset=spec.dataset,

@@ -20,6 +20,7 @@ from podline.commands import display
 from podline.data.counting import count_records
 from podline.data.sources.sample import write_sample
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
+from podline.recipes import registry
 from podline.stages import STAGES
 
 PROJECT = Path(__file__).parent.parent
@@ -141,6 +142,13 @@ def test_an_unforeseen_error_is_a_bug_and_says_so(podline, monkeypatch: pytest.M
     answer = podline("runs", "list")
     assert answer.code == 1
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+
+
+def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline) -> None:
+    side = registry.get("coco_pose").pose.side
+    for name, options, expected in (("coco_pose", (), side), ("coco_pose", ("--side", "64"), 64), ("coco", (), 368)):
+        spec = json.loads(podline("convert", name, "--source", "drawn", *options, "--show-spec").out)
+        assert (spec["dataset"], spec.get("side", 368)) == ("coco", expected)
 
 
 def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
-from podline.models.counts import ModelDescription, describe
+from podline.models.counts import ModelDescription, describe_recipe
 from podline.recipes.choices import Choices
 from podline.recipes.settings import DatasetName
 from podline.reporting.figures import count, short_count, size
 
-# What the images of a data set are, before there is a manifest that says so.
+# What the images of a data set are, before there is a manifest that says so; those with people are as the recipe says.
 _IMAGES: dict[DatasetName, tuple[tuple[int, int, int], int]] = {
     "cifar10": ((32, 32, 3), 10),
     "cifar100": ((32, 32, 3), 100),
@@ -36,11 +36,12 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
 
       podline model describe cifar10
       podline model describe cifar100 --model mobilenetv2 --set model.width=0.5
+      podline model describe coco_pose --set pose.side=368
 
     For CIFAR-100 it also gives the MicroNet challenge's score: storage and operations relative to WideResNet-28-10.
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
-    description = describe(chosen.model, *_IMAGES[chosen.dataset])
+    description = describe_recipe(chosen, *_IMAGES.get(chosen.dataset, ((0, 0, 0), 0)))
     if as_json:
         say_json(description.model_dump(mode="json"))
     else:
@@ -58,7 +59,8 @@ def _page(description: ModelDescription) -> list[str]:
     shape = " × ".join(map(str, description.image_shape))
     lines += [
         "",
-        f"{description.kind} for {shape} images and {description.classes} classes",
+        f"{description.kind} for {shape} images"
+        + (f" and {description.classes} classes" if description.classes else ""),
         f"parameters            {count(description.parameters)} ({size(description.bytes)})",
         f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
         f"multiply-adds         {short_count(description.multiply_adds)} an image",

@@ -26,7 +26,8 @@ from podline.models.network import (
     Shape,
 )
 from podline.models.networks import network_for
-from podline.recipes.settings import ModelSettings
+from podline.models.pose import pose_network
+from podline.recipes.settings import ModelSettings, Recipe
 
 BYTES_PER_PARAMETER = 4  # float32
 CIFAR100_IMAGE, CIFAR100_CLASSES = (32, 32, 3), 100
@@ -78,9 +79,9 @@ class ModelDescription(Frozen):
     """A model's layers and their sums; ``micronet`` is given for models of CIFAR-100's images and classes.
 
     Attributes:
-        kind: as in the settings.
+        kind: as in the settings; ``pose`` for a pose network.
         image_shape: (height, width, channels).
-        classes: number of logits.
+        classes: number of logits; 0 where the answers are maps.
         layers: in the order in which they are computed.
         parameters: sum over the layers.
         trainable_parameters: sum over the layers.
@@ -114,13 +115,25 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
         SettingsError: the settings fit no model, see :func:`podline.models.networks.network_for`.
     """
     network = network_for(settings, image_shape, classes)
+    is_cifar100 = image_shape == CIFAR100_IMAGE and classes == CIFAR100_CLASSES
+    return _described(settings.kind, network, classes, micronet_score(network) if is_cifar100 else None)
+
+
+def describe_recipe(recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
+    """The same of a recipe's model, be it for classes or for poses; of the latter the recipe says all itself."""
+    if recipe.pose is None:
+        return describe(recipe.model, image_shape, classes)
+    network = pose_network(recipe.pose.model, recipe.pose.side, recipe.pose.targets.stride)
+    return _described("pose", network, 0, None)
+
+
+def _described(kind: str, network: Network, classes: int, micronet: MicroNetScore | None) -> ModelDescription:
     layers = tuple(_describe_layer(layer, shape) for layer, shape in network.shaped())
     parameters = sum(layer.parameters for layer in layers)
     trainable = sum(layer.trainable_parameters for layer in layers)
-    is_cifar100 = image_shape == CIFAR100_IMAGE and classes == CIFAR100_CLASSES
     return ModelDescription(
-        kind=settings.kind,
-        image_shape=image_shape,
+        kind=kind,
+        image_shape=network.image_shape,
         classes=classes,
         layers=layers,
         parameters=parameters,
@@ -128,7 +141,7 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
         bytes=parameters * BYTES_PER_PARAMETER,
         trainable_bytes=trainable * BYTES_PER_PARAMETER,
         multiply_adds=sum(layer.multiply_adds for layer in layers),
-        micronet=micronet_score(network) if is_cifar100 else None,
+        micronet=micronet,
     )
 
 

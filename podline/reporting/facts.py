@@ -15,7 +15,7 @@ from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
 from podline.errors import ArtifactError
 from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
-from podline.models.counts import ModelDescription, describe
+from podline.models.counts import ModelDescription, describe_recipe
 from podline.recipes.settings import Recipe
 from podline.stages import Completion, ReportSpec, TrainResult, TrainSpec, completion_name
 from podline.storage import Store
@@ -110,7 +110,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
         evaluation=evaluation,
         manifest=manifest,
         recipe=recipe,
-        model=describe(recipe.model, (height, width, channels), len(manifest.class_names)),
+        model=describe_recipe(recipe, (height, width, channels), len(manifest.class_names)),
         training=TrainResult.model_validate(trained.result),
         steps=tuple(line for line in lines if isinstance(line, StepsLine)),
         evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),

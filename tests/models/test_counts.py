@@ -5,7 +5,13 @@ import sys
 
 import pytest
 
-from podline.models.counts import WIDE_RESNET_OPERATIONS, WIDE_RESNET_STORAGE, describe, micronet_score
+from podline.models.counts import (
+    WIDE_RESNET_OPERATIONS,
+    WIDE_RESNET_STORAGE,
+    describe,
+    describe_recipe,
+    micronet_score,
+)
 from podline.models.network import (
     Add,
     BatchNorm,
@@ -20,6 +26,7 @@ from podline.models.network import (
     Relu,
     Scale,
 )
+from podline.recipes import registry
 from podline.recipes.settings import ModelSettings
 
 # Millions of parameters and of multiply-adds of MobileNetV2 at 224 pixels, as its authors list them
@@ -52,6 +59,15 @@ def test_mobilenetv2_costs_what_its_authors_say(width: float) -> None:
     # The table is rounded, and it has one class more and counts the norms a little differently: 2 % covers that.
     assert description.trainable_parameters == pytest.approx(parameters * 1e6, rel=0.02)
     assert description.multiply_adds == pytest.approx(multiply_adds * 1e6, rel=0.006)
+
+
+def test_a_recipe_has_the_network_of_its_kind() -> None:
+    mnist, poses = registry.get("mnist"), registry.get("coco_pose")
+    assert describe_recipe(mnist, (28, 28, 1), 10) == describe(mnist.model, (28, 28, 1), 10)
+    found = describe_recipe(registry.override(poses, {"pose.side": 64}), (1, 1, 1), 3)
+    assert (found.kind, found.image_shape, found.classes, found.micronet) == ("pose", (64, 64, 3), 0, None)
+    assert found.layers[-1].name.endswith("_heatmap")
+    assert found.parameters == describe_recipe(poses, (1, 1, 1), 3).parameters, "a convolution's do not depend on it"
 
 
 def test_the_linear_model_by_hand() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
-from tasks.parameters import CifarParameters
+from tasks.parameters import CifarParameters, CocoParameters
+from tasks.sources import conversion_of
 
 
 def test_an_untouched_form_is_the_recipe_as_it_is_written() -> None:
@@ -48,6 +51,16 @@ def test_what_the_form_cannot_refuse_is_refused_all_the_same(given: dict[str, ob
 def test_bounds_and_names_are_those_of_the_form(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         CifarParameters.model_validate(given)
+
+
+def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Path) -> None:
+    drawn, given = CocoParameters(steps=7), CocoParameters(source="coco", assignments=("pose.side=96",))
+    assert drawn.training_recipe().dataset == drawn.drawn == "coco_sample"
+    assert given.drawn is None
+    assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"pose.side": 96})
+    conversion = conversion_of(given, str(tmp_path), workers=2)
+    assert (conversion.dataset, conversion.side, conversion.max_people) == ("coco", 96, 20)
+    assert drawn.command("/root") == "podline run coco_pose --root /root --steps 7"
 
 
 def test_the_command_does_the_same_again() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
-from podline.training.findings import Findings, JudgeStretches, LayerFigures, ProbeFigures, judge_probe
+from podline.training.findings import Findings, JudgeStretches, LayerFigures, ProbeFigures, judge_probe, judge_stages
 from podline.training.loop import Stretch
-from podline.training.metrics_log import FindingLine
+from podline.training.metrics_log import EvaluationLine, FindingLine
 
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 
@@ -116,3 +116,36 @@ def test_a_gradient_far_above_all_before_is_found_once_there_is_something_to_com
 @pytest.mark.parametrize("line", [steps_line(2, 1.0)])
 def test_lines_of_other_kinds_are_nothing_to_the_record(line):
     assert Findings([line], lambda _line: None, lambda _text: None)._open == {}
+
+
+def evaluation(step: int, **measures: float) -> EvaluationLine:
+    named = {name.replace("__", "/"): value for name, value in measures.items()}
+    return EvaluationLine(
+        step=step, epoch=1.0, split="test", examples=5, loss=1.0, seconds=1.0, time=0.0, measures=named
+    )
+
+
+def test_a_stage_that_answers_zero_is_found_once_the_warm_up_is_over():
+    record = Record()
+    for step, magnitude in ((10, 0.0), (20, 0.04), (30, 0.5)):
+        judge_stages(
+            record.findings, evaluation(step, stage1_paf__magnitude=magnitude, stage1_paf__loss=0.0), warmup=10
+        )
+    assert record.short == [(20, "collapsed_stage", "stage1_paf", False), (30, "collapsed_stage", "stage1_paf", True)]
+    [warning] = record.warnings
+    assert warning.startswith("step 20: stage1_paf has collapsed: its answers are 4.0% as strong as the targets; ")
+    assert "a longer warm-up" in warning
+
+
+def test_a_stage_that_hands_on_what_it_was_given_is_found():
+    record = Record()
+    judge_stages(record.findings, evaluation(20, stage2_paf__change=0.001, stage4_heatmap__change=0.2), warmup=0)
+    assert record.short == [(20, "copied_stage", "stage2_paf", False)]
+    assert "differ by 0.1%; " in record.warnings[0]
+    assert "pose.model.paf_stages" in record.warnings[0]
+
+
+def test_a_classifier_has_no_stages_to_be_found():
+    record = Record()
+    judge_stages(record.findings, evaluation(20), warmup=0)
+    assert record.lines == []

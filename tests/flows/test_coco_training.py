@@ -1,0 +1,60 @@
+"""The flow for people on a real server, its stages being small ones: which data it takes, and what it finds again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from coco_files import CocoFiles
+from prefect.utilities.importtools import load_script_as_module
+from small_flow_stages import FLOW_STAGES, ran
+
+from flows.coco_training import coco_training
+from podline.stages import STAGES
+from tasks import sources
+from tasks.parameters import CocoParameters
+
+PROJECT = Path(__file__).parent.parent.parent
+ALL = ["convert", "validate", "train", "evaluate", "report"]
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty store; the stages are small ones, and so is the drawn sample."""
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests"))
+    for name, stage in FLOW_STAGES.items():
+        monkeypatch.setitem(STAGES, name, stage)
+    write = sources.write_coco_sample
+    small = {"coco_sample": (lambda folder: write(folder, train=5, test=1), "annotations")}
+    monkeypatch.setattr(sources, "_SAMPLES", small)
+    return str(tmp_path / "root")
+
+
+def test_without_a_source_people_are_drawn_once(root: str) -> None:
+    parameters = CocoParameters(root=root)
+    first, second = coco_training(parameters), coco_training(parameters)
+    assert ran(root) == ALL
+    assert first["run"] == second["run"]
+    assert [name for name, stage in second["stages"].items() if stage["reused"]] == ALL
+    assert len(list(Path(root, "sources/coco_sample/train2017").iterdir())) == 6
+    assert len(list(Path(root, "datasets/coco_sample").iterdir())) == 1
+
+
+def test_a_source_is_coco_s_own(root: str, tmp_path: Path) -> None:
+    CocoFiles("train").write(tmp_path / "coco")
+    CocoFiles("val", 2, 101).write(tmp_path / "coco")
+    answer = coco_training(CocoParameters(root=root, source=str(tmp_path / "coco"), steps=1))
+    assert answer["run"].startswith("coco_pose-")
+    assert not Path(root, "sources").exists()
+    assert len(list(Path(root, "datasets/coco").iterdir())) == 1
+
+
+def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:
+    module = load_script_as_module(str(PROJECT / "flows" / "coco_training.py"))
+    assert module.coco_training.name == "coco-training"
+    fields = module.coco_training.parameters.model_dump()["definitions"]["CocoParameters"]["properties"]
+    assert [field["position"] for field in fields.values()] == list(range(len(CocoParameters.model_fields)))
+    assert all(field["description"] for field in fields.values())
+    assert not any("anyOf" in field for field in fields.values())
