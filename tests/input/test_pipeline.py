@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from small_dataset import drawn, publish_dataset
+from small_poses import POSE, publish_poses
 
 from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder
@@ -13,6 +14,8 @@ from podline.data.reader import SplitReader
 from podline.errors import SettingsError
 from podline.input.augmentation import augment
 from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.input.pose_augmentation import augment_poses
+from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import AugmentationSettings
 
 FIELDS = ("image", "label")
@@ -126,6 +129,25 @@ def test_evaluation_has_every_example_once_and_masks_the_padding(folder, manifes
     for name in FIELDS:
         values = np.concatenate([batch[name] for batch in batches])
         assert np.array_equal(values[mask == 1], expected[name])
+
+
+def test_people_are_augmented_with_their_image_by_epoch_and_id(tmp_path):
+    manifest = publish_poses(tmp_path)
+    reader = SplitReader(tmp_path / "datasets" / "coco" / manifest.fingerprint, manifest, "train")
+    fields, order = ("image", "keypoints", "ignored"), TrainingOrder(len(reader), 4, seed=3)
+    made = TrainingInput(reader, manifest, fields, order=order, augmentation=POSE.augmentation)
+    epoch, ids, stored = made.read(9)
+    assert epoch > 0
+    fill = np.rint(manifest.split("train").mean).astype(np.uint8)
+    [batch] = arrays(made.dataset(9, 10))
+    assert list(batch) == list(fields)
+    for place, number in enumerate(ids):
+        alone = {name: values[place : place + 1] for name, values in stored.items()}
+        expected = augment_poses(alone, [number], POSE.augmentation, 3, epoch, fill)
+        assert all(np.array_equal(batch[name][place], expected[name][0]) for name in fields)
+    assert (batch["keypoints"] != stored["keypoints"]).any()
+    still = TrainingInput(reader, manifest, fields, order=order, augmentation=PoseAugmentationSettings())
+    assert same([still.batch(9)], [stored])
 
 
 def test_evaluation_of_a_part_takes_those_examples_and_no_other(folder, manifest):

@@ -64,8 +64,8 @@ def test_mobilenetv2_costs_what_its_authors_say(width: float) -> None:
 def test_a_recipe_has_the_network_of_its_kind() -> None:
     mnist, poses = registry.get("mnist"), registry.get("coco_pose")
     assert describe_recipe(mnist, (28, 28, 1), 10) == describe(mnist.model, (28, 28, 1), 10)
-    found = describe_recipe(registry.override(poses, {"pose.side": 64}), (1, 1, 1), 3)
-    assert (found.kind, found.image_shape, found.classes, found.micronet) == ("pose", (64, 64, 3), 0, None)
+    found = describe_recipe(registry.override(poses, {"pose.side": 128}), (1, 1, 1), 3)
+    assert (found.kind, found.image_shape, found.classes, found.micronet) == ("pose", (128, 128, 3), 0, None)
     assert found.layers[-1].name.endswith("_heatmap")
     assert found.parameters == describe_recipe(poses, (1, 1, 1), 3).parameters, "a convolution's do not depend on it"
 
