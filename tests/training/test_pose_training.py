@@ -13,7 +13,7 @@ from small_poses import FINGERPRINT, RECIPE, drawn, publish_poses
 
 from podline import notebook
 from podline.data.manifest import dataset_folder, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import open_split
 from podline.errors import ArtifactError, DivergenceError, SettingsError
 from podline.preflight import PreflightSpec
 from podline.progress import Reporter, silent
@@ -177,7 +177,7 @@ def place_of(root: Path) -> tuple[int, str]:
     """The poisoned example's number in the split and where it lies, by its image's id."""
     store, folder = open_store(root), dataset_folder("coco", FINGERPRINT)
     manifest = read_manifest(store, folder)
-    reader = SplitReader(store.path(folder), manifest, "train")
+    reader = open_split(store, folder, manifest, "train")
     file, record, offset = reader.locate(POISONED)
     return POISONED, f"record {record} of {file}, at byte {offset}"
 
