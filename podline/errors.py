@@ -81,6 +81,10 @@ class TpuSetupError(PermanentError):
     exit_code = 10
 
 
+class OrphanedError(PermanentError):
+    """A flow run whose worker is gone: it was ended, and a retry, by another worker, goes on from what is saved."""
+
+
 class TransientError(PodlineError):
     """Trying again, after a delay, may well help.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from podline.errors import PodlineError, SettingsError, TpuSetupError
@@ -19,12 +20,16 @@ from podline.tpu.clock import Clock, SystemClock
 from podline.tpu.gate import admitted
 from podline.tpu.settings import TpuSettings
 from podline.tpu.story import Event as Happening
+from podline.tpu.story import Story
 from podline.tpu.story_file import KeptStory
 from podline.tpu.watch import Course, Verdict, Watch, watching
 
 # Between two looks at the clock, in real time; the API is asked as often as the settings say.
 _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+Turn = Callable[[Story, Ending], contextlib.AbstractContextManager[object]]
+"""Waits until it is the stage's turn to use the TPU, and keeps it; what takes the turn away asks for the ending."""
 
 
 class Runner(Protocol):
@@ -35,6 +40,10 @@ class Runner(Protocol):
         ...
 
 
+def _nobody_else(_story: Story, _ending: Ending) -> contextlib.AbstractContextManager[object]:
+    return contextlib.nullcontext()
+
+
 def perform(
     spec: Spec,
     listener: Listener,
@@ -43,6 +52,7 @@ def perform(
     attempt: int = 1,
     clock: Clock | None = None,
     on_node: Runner | None = None,
+    turn: Turn = _nobody_else,
 ) -> Any:
     """A stage's result; see :func:`podline.supervisor.run_stage`.
 
@@ -53,6 +63,7 @@ def perform(
         attempt: 1 is the first; those that follow share its budgets of repairs.
         clock: asked and slept on by all that is about the TPU; the machine's own unless given.
         on_node: does the work of a stage that the settings place on the node.
+        turn: entered before anything is done to the TPU: others may want it who cannot be seen from this machine.
 
     Raises:
         TpuSetupError: a stage is to be placed on the node, and there is nobody who could.
@@ -67,7 +78,7 @@ def perform(
             "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
             "deployment, or drop the setting"
         )
-    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner)
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner, turn)
 
 
 def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
@@ -105,12 +116,21 @@ def _here(spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> 
 
 
 def _on_tpu(
-    tpu: TpuSettings, spec: Any, listener: Listener, machine: Settings, attempt: int, clock: Clock, runner: Runner
+    tpu: TpuSettings,
+    spec: Any,
+    listener: Listener,
+    machine: Settings,
+    attempt: int,
+    clock: Clock,
+    runner: Runner,
+    turn: Turn,
 ) -> Any:
     # Google's client takes half a second to import, for those alone who have a TPU.
     from podline.tpu.client import CloudTpu  # noqa: PLC0415
 
-    reporter, ending, ear = Reporter(stage_of(spec).name, listener), Ending(), _Ear(listener, clock)
+    ending = Ending()
+    clock = _Alarm(clock, ending)
+    reporter, ear = Reporter(stage_of(spec).name, listener), _Ear(listener, clock)
     story = KeptStory(open_store(spec.root), spec.folder, reporter.log)
     if attempt == 1:
         story.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
@@ -122,6 +142,7 @@ def _on_tpu(
 
     with contextlib.ExitStack() as stack:
         try:
+            stack.enter_context(turn(story, ending))
             api = stack.enter_context(CloudTpu(tpu.api, clock))
             stack.enter_context(admitted(tpu, api, clock, story))
         except PodlineError as error:
@@ -130,6 +151,20 @@ def _on_tpu(
         ear.hears()
         with watching(Watch(tpu, api, clock, reporter.log), ear.silent_for, act, _LOOK_SECONDS):
             return runner(spec, ear, machine, ending)
+
+
+class _Alarm:
+    """A clock whose sleepers are woken, by the error, when an ending is asked for: so the gate's waits end as well."""
+
+    def __init__(self, clock: Clock, ending: Ending) -> None:
+        self.now = clock.now
+        self._clock, self._ending = clock, ending
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds, at most; raises what was asked for meanwhile."""
+        self._clock.sleep(seconds)
+        if self._ending.error is not None:
+            raise self._ending.error
 
 
 class _Ear:

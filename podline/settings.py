@@ -220,6 +220,16 @@ def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
     return {**quieter, **os.environ, **({STAGE_MARK: mark} if mark else {})}
 
 
+def of_prefect_worker() -> bool:
+    """Whether a Prefect worker started this process, for one flow run."""
+    return "PREFECT__FLOW_RUN_ID" in os.environ
+
+
+def has_prefect_server() -> bool:
+    """Whether this process's environment names a Prefect server."""
+    return bool(os.environ.get("PREFECT_API_URL"))
+
+
 def use_embedded_prefect(home: Path, api_url: str) -> None:
     """Makes this process's environment that of an embedded Prefect run; to be called before Prefect is imported.
 
@@ -240,6 +250,8 @@ def use_embedded_prefect(home: Path, api_url: str) -> None:
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
             "PREFECT_SERVER_UI_ENABLED": "false",
+            # In memory, its default, a lease is forgotten with the server, and what is on it stays taken for ever.
+            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
             # Types of blocks are needed to save blocks, and an embedded run saves none; registering them costs 3 s.
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
             # Its log is on the run, in the database; the terminal shows the stages' progress instead.

@@ -181,6 +181,8 @@ class _Child:
                         pace = event["seconds"]
                     else:
                         yield event
+                        # However long who hears of it takes, it is not the child that is silent.
+                        heard = time.monotonic()
                 if ended and not block:
                     return
                 if block == b"":  # closed, but not gone yet: nothing more to hear

@@ -110,7 +110,7 @@ def run_flow(
 
 
 def _make_limit() -> None:
-    from tasks.tpu_use import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
+    from tasks.tpu_lease import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
 
     make_limit()
 

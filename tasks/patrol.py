@@ -40,7 +40,7 @@ from podline.tpu.patrol import TABLE, Case, Deed, Finding, forbidden, node_case,
 from podline.tpu.recovery import Recovery
 from podline.tpu.settings import TpuSettings
 from podline.tpu.story import Story
-from tasks import tpu_use
+from tasks import tpu_lease, tpu_use
 from tasks.node_run import end_run, living_runs
 from tasks.tpu_holder import holders
 
@@ -166,11 +166,11 @@ class _Round:
 
     def _lease(self) -> Iterator[Finding]:
         try:
-            limit = self._client.read_global_concurrency_limit_by_name(tpu_use.LIMIT)
+            limit = self._client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT)
         except ObjectNotFound as error:
             raise TpuSetupError(
-                f"the Prefect server has no concurrency limit {tpu_use.LIMIT!r}; make it: "
-                f"prefect global-concurrency-limit create {tpu_use.LIMIT} --limit 1"
+                f"the Prefect server has no concurrency limit {tpu_lease.LIMIT!r}; make it: "
+                f"prefect global-concurrency-limit create {tpu_lease.LIMIT} --limit 1"
             ) from error
         if not limit.active_slots:
             return
@@ -186,7 +186,7 @@ class _Round:
 
     def _give_back(self) -> str:
         nobody = GlobalConcurrencyLimitUpdate(active_slots=0)
-        self._client.update_global_concurrency_limit(tpu_use.LIMIT, nobody)
+        self._client.update_global_concurrency_limit(tpu_lease.LIMIT, nobody)
         return "given back"
 
     def _requests(self) -> Iterator[Finding]:
@@ -244,7 +244,7 @@ class _Round:
         try:
             if deed not in {Deed.STOP, Deed.DELETE}:
                 return do()
-            with concurrency(tpu_use.LIMIT, occupy=1, strict=True, timeout_seconds=_TURN_SECONDS):
+            with concurrency(tpu_lease.LIMIT, occupy=1, strict=True, timeout_seconds=_TURN_SECONDS):
                 return do()
         except TimeoutError:
             return "not done: a run has begun to use it"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import threading
 import time
 from collections.abc import Callable
 from uuid import UUID
@@ -14,11 +16,12 @@ from podline.progress import Event, Listener, to_logger
 from tasks.listening import terminal
 
 _ARTIFACT_SECONDS = 3.0
+_LAST_SECONDS = 5.0
 
 
 def everyone(stage: str) -> Listener:
     """All who listen to a stage's task run: the terminal, the log, the artifact. To be called inside the run."""
-    listeners = (terminal(), to_logger(get_run_logger()), ProgressArtifact(stage))
+    listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressArtifact(stage))
 
     def tell(event: Event) -> None:
         for listener in listeners:
@@ -27,27 +30,69 @@ def everyone(stage: str) -> Listener:
     return tell
 
 
+def _whatever_the_console_does(listener: Listener) -> Listener:
+    """A listener that ends no stage.
+
+    Prefect's console is rich's, which raises SystemExit when the worker that reads what it prints is gone.
+    """
+
+    def tell(event: Event) -> None:
+        with contextlib.suppress(SystemExit):
+            listener(event)
+
+    return tell
+
+
 class ProgressArtifact:
-    """Shows a stage's progress on its run, at most every few seconds."""
+    """Shows a stage's progress on its run, at most every few seconds.
+
+    It is written in a thread of its own: a server that is away keeps its clients waiting for a minute and more, and the
+    stage has to be watched meanwhile. What has become old by then is not written.
+    """
 
     def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._stage, self._clock = stage, clock
         self._artifact: UUID | None = None
-        self._written = float("-inf")
+        self._wanted_at = float("-inf")
+        self._wanted: tuple[float, str] | None = None
+        self._lock = threading.Lock()
+        self._writer: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
         """Moves the artifact on."""
         if event["event"] != "progress" or not event["total"]:
             return
         share = min(100.0, 100.0 * event["done"] / event["total"])
-        if share < 100.0 and self._clock() - self._written < _ARTIFACT_SECONDS:
+        if share < 100.0 and self._clock() - self._wanted_at < _ARTIFACT_SECONDS:
             return
-        self._written = self._clock()
-        # A server that is away for a moment must not cost the stage its work.
-        with contextlib.suppress(Exception):
-            self._write(share, f"{self._stage}: {event['done']:,} of {event['total']:,} {event['unit']}")
+        self._wanted_at = self._clock()
+        writer = self._want(share, f"{self._stage}: {event['done']:,} of {event['total']:,} {event['unit']}")
+        if share == 100.0:
+            writer.join(_LAST_SECONDS)
 
-    def _write(self, share: float, description: str) -> None:
+    def _want(self, share: float, description: str) -> threading.Thread:
+        """Has the newest written by the thread that is at it, or by a new one."""
+        with self._lock:
+            self._wanted = share, description
+            if self._writer is None:
+                # The run that the artifact belongs to is known by this thread's context.
+                work = contextvars.copy_context().run
+                self._writer = threading.Thread(target=work, args=(self._write,), name="progress", daemon=True)
+                self._writer.start()
+            return self._writer
+
+    def _write(self) -> None:
+        while True:
+            with self._lock:
+                wanted, self._wanted = self._wanted, None
+                if wanted is None:
+                    self._writer = None
+                    return
+            # A server that is away must not cost the stage its work.
+            with contextlib.suppress(Exception):
+                self._publish(*wanted)
+
+    def _publish(self, share: float, description: str) -> None:
         if self._artifact is None:
             self._artifact = create_progress_artifact(share, f"{self._stage}-progress", description)  # type: ignore[assignment]
         else:

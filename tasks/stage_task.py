@@ -83,15 +83,15 @@ class StageTask(Generic[S, R]):
 def run_in_child(spec: Spec) -> dict[str, Any]:
     """The body of every stage's task; returns the result as JSON."""
     machine, listener = settings.load(), everyone(stage_of(spec).name)
-    if tpu_of(spec, machine) is None:
+    tpu = tpu_of(spec, machine)
+    if tpu is None:
         return perform(spec, listener, machine).model_dump(mode="json")
-    with tpu_use.lease():
-        try:
-            attempt = task_run.run_count or 1
-            done = perform(spec, listener, machine, attempt=attempt, clock=tpu_use.CLOCK, on_node=run_on_node)
-            return done.model_dump(mode="json")
-        finally:
-            tpu_use.publish_story(spec)
+    attempt, clock, turn = task_run.run_count or 1, tpu_use.CLOCK, tpu_use.turn(tpu)
+    try:
+        done = perform(spec, listener, machine, attempt=attempt, clock=clock, on_node=run_on_node, turn=turn)
+        return done.model_dump(mode="json")
+    finally:
+        tpu_use.publish_story(spec)
 
 
 def cache_key(stage: str, spec: Spec, found: Result | None) -> str:

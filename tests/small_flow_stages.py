@@ -91,7 +91,9 @@ STEPS = 12
 def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     """Its weights are the steps that were taken, in order; every fourth is a checkpoint, and so is the last at SIGTERM.
 
-    A file ``at-6`` in the root has it do once, at step 6, what the file says: ``hang``, ``die``, or raise an error.
+    A file ``at-6`` in the root has it do once, at step 6, what the file says: ``hang``, ``die``, or raise an error
+    (``InvalidArgumentError: what it says``). As long as there is a file ``hold``, it gets no further than to step 6.
+    When it worked is written into ``at-work``: process and second, by a clock that all processes share.
     """
     _note_run(spec, "train")
     store, checkpoint = open_store(spec.root), f"{spec.folder}/checkpoint"
@@ -100,9 +102,16 @@ def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     reporter.pace(0.3)
     while len(steps) < STEPS:
+        if len(steps) == 6 and not asked and Path(spec.root, "hold").exists():
+            _note_life(spec)
+            reporter.progress(len(steps), STEPS, "steps")
+            time.sleep(0.1)
+            continue
         _act_at(spec, len(steps))
         steps.append(len(steps))
+        _note_life(spec)
         time.sleep(0.3)
+        _note_life(spec)
         if asked or len(steps) % 4 == 0:
             store.publish_json(checkpoint, steps, replace=True)
         if asked:
@@ -123,7 +132,23 @@ def _act_at(spec: TrainSpec, step: int) -> None:
         signal.pause()
     if act == "die":
         os.kill(os.getpid(), signal.SIGKILL)
-    raise type(act, (Exception,), {})("Received a label value of 10 which is outside the valid range of [0, 10)")
+    kind, _, message = act.partition(": ")
+    raise type(kind, (Exception,), {})(message)
+
+
+def _note_life(spec: TrainSpec) -> None:
+    with Path(spec.root, "at-work").open("a") as file:
+        file.write(f"{os.getpid()} {time.monotonic()}\n")
+
+
+def lives(root: Path) -> list[tuple[float, float]]:
+    """When each process that trained was at work, from and to."""
+    file, seen = root / "at-work", {}
+    for line in file.read_text().splitlines() if file.exists() else []:
+        process, second = line.split()
+        first, _last = seen.get(process, (float(second), 0.0))
+        seen[process] = (first, float(second))
+    return sorted(seen.values())
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
@@ -206,4 +231,5 @@ FLOW_STAGES = {
     stage.name: replace(stage, run_at=f"small_flow_stages:{stage.name}")
     for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)
 }
+STEPPING_STAGES = {**FLOW_STAGES, "train": replace(FLOW_STAGES["train"], run_at="small_flow_stages:train_in_steps")}
 SEARCH_STAGE = replace(LR_FIND, run_at="small_flow_stages:find_learning_rate")

@@ -143,6 +143,18 @@ def test_silence_is_a_hang(tmp_path: Path) -> None:
     assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
 
 
+def test_a_listener_that_takes_its_time_is_no_silence_of_the_child(tmp_path: Path) -> None:
+    slow: list[Event] = []
+
+    def listen(event: Event) -> None:
+        if event["event"] == "progress" and event["unit"] == "words" and not slow:
+            slow.append(event)
+            time.sleep(3.5)
+
+    assert act(tmp_path, "chat", listen, number=3, hang_floor=3.0).number == 3
+    assert slow
+
+
 def test_a_hang_against_its_own_pace_is_found_sooner_and_says_where_each_thread_was(tmp_path: Path) -> None:
     events: list[Event] = []
     with pytest.raises(errors.HangError, match=r"for 6 s .*due after 0\.01 s; .*setting hang_floor") as caught:

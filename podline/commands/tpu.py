@@ -20,6 +20,7 @@ from podline.tpu.story import Story
 
 # By name, since the library does not import what is above it.
 _PATROL = ("tasks.patrol", "patrolled_by_hand")
+_WHOSE_TURN = ("tasks.tpu_lease", "whose_turn")
 
 _options = in_order(
     click.option("--node", help="The node's name.  [default: the setting tpu.node]"),
@@ -55,9 +56,10 @@ def explain(settings_file: Any) -> None:
 @_options
 @json_option
 def status(as_json: bool, **options: Any) -> None:
-    """A TPU at a glance: node, health, symptoms, lock, reservation, cool-down, and what the gate would do.
+    """A TPU at a glance: node, health, symptoms, lock, reservation, cool-down, lease, and what the gate would do.
 
-    It takes nothing and changes nothing.
+    It takes nothing and changes nothing. Who has the lease is asked of the Prefect server that PREFECT_API_URL names,
+    if it names one.
 
       podline tpu status
       podline tpu status --node night --json
@@ -71,6 +73,9 @@ def status(as_json: bool, **options: Any) -> None:
     chosen, clock = _chosen(**options), SystemClock()
     with CloudTpu(chosen.api, clock) as api:
         shown = look(chosen, api, clock)
+    if settings_module.has_prefect_server():
+        module, name = _WHOSE_TURN
+        shown = shown.model_copy(update={"lease": getattr(importlib.import_module(module), name)()})
     if shown.problem:
         raise from_json({"type": shown.problem_type, "message": shown.problem})
     if as_json:

@@ -69,6 +69,7 @@ class Limits(Frozen):
         patience: how long a node is waited for before the first repair. TensorFlow's own number.
         symptom_age: a younger symptom keeps a HEALTHY node waiting. TensorFlow's own number for memory.
         cool_down: between two users of one machine's TPU.
+        turn: how long a flow run waits for others that use the TPU.
         restart: stop and start.
         recreate: delete and create.
         preemptions: new nodes for preempted ones, counted apart from ``recreate``.
@@ -86,6 +87,7 @@ class Limits(Frozen):
     patience: float = Field(default=1200.0, gt=0)
     symptom_age: float = Field(default=90.0, ge=0)
     cool_down: float = Field(default=60.0, ge=0)
+    turn: float = Field(default=86_400.0, gt=0)
     restart: Step = Step(attempts=2, pause=10.0, patience=600.0)
     recreate: Step = Step(attempts=2, pause=60.0, patience=1200.0)
     preemptions: int = Field(default=5, ge=0)

@@ -1,4 +1,4 @@
-"""A TPU at a glance: node, health, symptoms, lock, reservation, cool-down, and what the gate would do."""
+"""A TPU at a glance: node, health, symptoms, lock, reservation, cool-down, lease, and what the gate would do."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Status(Frozen):
         problem: why the node could not be asked for; empty if it could.
         problem_type: the error's class, a name of :mod:`podline.errors`; empty as well if it could.
         lock: None where Podline does not run on the TPU VM.
+        lease: who has it among the flow runs of a Prefect server; empty if none was asked.
         decision: what the gate would do now, and why; empty if the node could not be asked for.
     """
 
@@ -38,6 +39,7 @@ class Status(Frozen):
     lock: LockView | None = None
     reservation: ReservationView
     end_announced: str = ""
+    lease: str = ""
     decision: str = ""
 
     def __str__(self) -> str:
@@ -49,6 +51,8 @@ class Status(Frozen):
         if self.lock is not None:
             lines += [("lock", str(self.lock)), ("announced", self.end_announced or "nothing")]
         lines += [("reservation", str(self.reservation))]
+        if self.lease:
+            lines += [("lease", self.lease)]
         if self.decision:
             lines += [("the gate would", self.decision)]
         return "\n".join(f"{name:<14}  {value}" for name, value in lines)

@@ -5,7 +5,8 @@ A story is all that a run has to keep from one attempt to the next: how many rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -16,10 +17,12 @@ from podline.tpu.clock import in_words
 class Event(StrEnum):
     """What an entry tells of.
 
-    ``REPLACE`` is a new node for one that was taken away, ``LEAVE`` the end of a use, ``HANG`` the end of one that hung
-    although the node said that it was healthy. ``BEGIN`` is the first attempt of a stage; budgets count from there.
+    ``EARLIER`` stands for entries that were left out, of stages and attempts long ago. ``REPLACE`` is a new node
+    for one that was taken away, ``LEAVE`` the end of a use, ``HANG`` the end of one that hung although the node
+    said that it was healthy. ``BEGIN`` is the first attempt of a stage; budgets count from there.
     """
 
+    EARLIER = "earlier"
     BEGIN = "begin"
     WAIT = "wait"
     RESTART = "restart"
@@ -30,6 +33,13 @@ class Event(StrEnum):
     GIVE_UP = "give up"
     LEAVE = "leave"
     HANG = "hang"
+
+
+REPAIRS = (Event.RESTART, Event.RECREATE, Event.REPLACE)
+
+MOST = 120
+"""A story is told in about so many entries."""
+_AND_OTHERS = " (and other waits)"
 
 
 class Entry(Frozen):
@@ -69,7 +79,7 @@ class Story:
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
         """Adds an entry, and logs it."""
-        self._entries.append(Entry(at=at, event=event, what=what, took=took, worked=worked))
+        self._add(Entry(at=at, event=event, what=what, took=took, worked=worked))
         self._log(f"{event}: {what}" + (f" ({in_words(took)})" if took else ""))
 
     def say(self, line: str) -> None:
@@ -82,14 +92,18 @@ class Story:
         if last is not None and last.event is Event.WAIT and last.what == what:
             self._entries[-1] = last.model_copy(update={"took": last.took + seconds})
         else:
-            self._entries.append(Entry(at=at, event=Event.WAIT, what=what, took=seconds))
+            self._add(Entry(at=at, event=Event.WAIT, what=what, took=seconds))
             self._log(f"waiting: {what}")
+
+    def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        if len(self._entries) > MOST:
+            self._entries = shortened(self._entries)
 
     @property
     def hung(self) -> bool:
         """Whether the last use hung, and no repair has worked since."""
-        repairs = (Event.RESTART, Event.RECREATE, Event.REPLACE)
-        telling = [entry.event for entry in self._entries if entry.worked and entry.event in (Event.HANG, *repairs)]
+        telling = [entry.event for entry in self._entries if entry.worked and entry.event in (Event.HANG, *REPAIRS)]
         return bool(telling) and telling[-1] is Event.HANG
 
     def tried(self) -> Tried:
@@ -114,3 +128,41 @@ class Story:
             }
             for entry in sorted(self._entries, key=lambda entry: entry.at)
         ]
+
+
+def shortened(entries: Sequence[Entry]) -> list[Entry]:
+    """The same story in fewer entries; what the next decision depends on is all in it.
+
+    Waits that follow one another become one. If that is not enough, what lies before the stage that is at work, and
+    before the last use that hung, is told in one entry; a stage's own entries are bounded by its budgets.
+    """
+    told = [_together(list(group)) for group in _groups(entries)]
+    if len(told) <= MOST // 2:
+        return told
+    begins = [place for place, entry in enumerate(told) if entry.event is Event.BEGIN]
+    hangs = [place for place, entry in enumerate(told) if entry.event is Event.HANG]
+    first = min([*begins[-1:], *hangs[-1:]], default=0)
+    return [*_summary(told[:first]), *told[first:]]
+
+
+def _groups(entries: Sequence[Entry]) -> Iterator[Iterator[Entry]]:
+    """The entries one by one, but waits that follow one another together."""
+    numbered = enumerate(entries)
+    for _key, group in itertools.groupby(numbered, lambda pair: "" if pair[1].event is Event.WAIT else str(pair[0])):
+        yield (entry for _place, entry in group)
+
+
+def _together(group: list[Entry]) -> Entry:
+    if len(group) == 1:
+        return group[0]
+    longest = max(group, key=lambda entry: entry.took)
+    what = longest.what.partition(_AND_OTHERS)[0] + _AND_OTHERS
+    return group[0].model_copy(update={"what": what, "took": sum(entry.took for entry in group)})
+
+
+def _summary(entries: Sequence[Entry]) -> list[Entry]:
+    if len(entries) < 2:
+        return list(entries)
+    before = int(entries[0].what.partition(" ")[0]) - 1 if entries[0].event is Event.EARLIER else 0
+    what = f"{before + len(entries)} entries of earlier attempts are left out here"
+    return [Entry(at=entries[0].at, event=Event.EARLIER, what=what)]

@@ -1,9 +1,10 @@
 """Which failures of TensorFlow on a TPU pass by themselves and which stay, told by their messages.
 
-The messages are those known from the field and from the sources: TensorFlow's and XLA's issue trackers, the error
-codes in XLA's documentation, libtpu's initialisation (``xla/stream_executor/tpu/tpu_initializer_helper.cc``), and what
-TensorFlow 2.21 raises on a CPU. First match wins, so what is sure comes before what is vague: "Unable to initialize
-backend 'tpu': ABORTED: The TPU is already in use" is a TPU in use.
+The messages are those known from the field and from the sources: the issue trackers of TensorFlow, XLA, JAX,
+PyTorch/XLA and of those who train with them (the tests name the threads), the error codes in XLA's documentation,
+libtpu's initialisation (``xla/stream_executor/tpu/tpu_initializer_helper.cc``), and what TensorFlow 2.21 raises on a
+CPU. First match wins, so what is sure comes before what is vague: "Unable to initialize backend 'tpu': ABORTED: The TPU
+is already in use" is a TPU in use.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     # Those that stay.
     Known(
-        r"ran out of memory in memory space|exceeded hbm capacity|that was not possible\. there are|"
+        r"ran out of memory in memory space|exceeded hbm capacity|attempting to (reserve|allocate) .{0,80}not possible|"
         r"hbm_out_of_memory|allocation .{0,80}exceeds .{0,40}hbm",
         SettingsError,
         "the step does not fit into the TPU's memory; make batch_size smaller, or the model",
@@ -59,7 +60,8 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"unsupported operations when trying to compile|opkernel for xla_|unsupported (data )?type for tpu|"
-        r"not supported on tpu|op type not registered|could not find registered transfer manager",
+        r"not supported on tpu|op type not registered|could not find registered transfer manager|"
+        r"tpu compile permanent error",
         SettingsError,
         "the model does something that a TPU cannot do",
     ),
@@ -84,6 +86,11 @@ KNOWN: tuple[Known, ...] = (
         "the libtpu of this machine does not go with its TensorFlow",
     ),
     Known(
+        r"invalid \S*slice_builder\S* specified|expected \d+ worker addresses",
+        TpuSetupError,
+        "this machine's environment (TPU_PROCESS_ADDRESSES and the like) describes another slice than it is part of",
+    ),
+    Known(
         r"received a label value of|label.{0,40}out of range|indices\[.{0,40}is not in \[0,",
         ArtifactError,
         "an example has a label that the model has no class for",
@@ -97,14 +104,15 @@ KNOWN: tuple[Known, ...] = (
     ),
     # Those that pass.
     Known(
-        r"preempt|unexpected peer|incarnation|session \S+ is not found|shutting down|shut ?down barrier|sigterm",
+        r"preempt|unexpected peer|incarnation|session \S+ is not found|shutting down|shut ?down barrier|sigterm|"
+        r"set to error in coordination service|lame workers found",
         TpuGoneError,
         "the TPU's machine is going away, or came back as another one",
     ),
     Known(
         r"socket closed|failed to connect to (all addresses|remote)|connection (reset|refused|timed out)|broken pipe|"
         r"unable to (establish connection|find destination)|deadline ?exceeded|rpc failed|"
-        r"name resolution|transport (is )?clos|keepalive",
+        r"name resolution|transport (is )?clos|keepalive|barrier timed out|heartbeat timeout",
         TpuUnhealthyError,
         "the connection to the TPU was lost",
     ),

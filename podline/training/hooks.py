@@ -198,7 +198,7 @@ class SaveCheckpoints(Hook):
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
         self._accepted, self._agreed = accepted, agreed
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
-        self._saved = time.monotonic()
+        self._saved, self._saved_step = time.monotonic(), -1
         self.rehearsed = Cost(0.0, 0)
 
     def next_stop(self, step: int) -> int:
@@ -214,10 +214,22 @@ class SaveCheckpoints(Hook):
         late = bool(self._agreed(time.monotonic() - self._saved >= self._every_seconds))
         needed = self._accepted() == stretch.step
         if stretch.last or late or needed or stretch.step % self._every_steps == 0:
-            arrays = self._snapshot()
-            _require_finite(arrays, stretch.step)
-            self._folder.save(stretch.step, arrays, self._mark(), self._clock.read(), self._accepted())
-            self._saved = time.monotonic()
+            self._save(stretch.step)
+
+    def leaving(self, stretch: Stretch) -> None:
+        """Saves, unless this step is saved.
+
+        Raises:
+            DivergenceError: as for :meth:`after`.
+        """
+        if self._saved_step != stretch.step:
+            self._save(stretch.step)
+
+    def _save(self, step: int) -> None:
+        arrays = self._snapshot()
+        _require_finite(arrays, step)
+        self._folder.save(step, arrays, self._mark(), self._clock.read(), self._accepted())
+        self._saved, self._saved_step = time.monotonic(), step
 
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
         """Writes all that there is to where checkpoints go, and reads it back."""

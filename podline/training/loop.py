@@ -89,6 +89,12 @@ class Hook(ABC):
     def after(self, stretch: Stretch) -> None:
         """Called at every stop, whichever hook wanted it."""
 
+    def leaving(self, stretch: Stretch) -> None:  # noqa: B027 (most have nothing to do then)
+        """Called, after :meth:`after` of the same stretch, when the loop was asked to end and ends there.
+
+        The question may come at any time: while the hooks are at work, or between them and the next step.
+        """
+
     @abstractmethod
     def rehearse(self, stretch: Stretch) -> None:
         """Does once what it is there for, before the first step, and leaves no trace; ``stretch`` is a step's."""
@@ -136,9 +142,10 @@ def run_loop(
         agreed: one number for all the processes that train together, from what each of them says.
 
     Raises:
-        PreemptedError: it was; the hooks have seen the stretch up to there.
+        PreemptedError: it was; the hooks have seen the stretch up to there, and know that the loop ends.
     """
     step, told, pace = start, 0.0, PART_SECONDS
+    stretch: Stretch | None = None
     while step < total:
         stop = min(total, *(hook.next_stop(step) for hook in hooks))
         parts: list[Part] = []
@@ -155,6 +162,9 @@ def run_loop(
             for hook in hooks:
                 hook.after(stretch)
         if asked_to_stop():
+            if stretch is not None:
+                for hook in hooks:
+                    hook.leaving(stretch)
             raise PreemptedError(
                 f"asked to end (SIGTERM) at step {step} of {total}; the same command goes on from there"
             )

@@ -138,6 +138,103 @@ FIELD: list[tuple[str, str, type[errors.PodlineError]]] = [
     ("FailedPreconditionError", "The TPU system has not been initialized.", errors.TpuUnhealthyError),
     ("AbortedError", "Session 5d4a1b0c2f is not found.", errors.TpuGoneError),
     ("AbortedError", "The worker was preempted", errors.TpuGoneError),
+    # From threads of the field, named here.
+    (  # marin-community/marin#2618
+        "FailedPreconditionError",
+        (
+            "Failed to initialize TPU system with error: FAILED_PRECONDITION: open(/dev/vfio/0): Device or resource "
+            "busy: Device or resource busy; Couldn't open iommu group /dev/vfio/0"
+        ),
+        errors.TpuInUseError,
+    ),
+    (  # AI-Hypercomputer/tpu-recipes#151
+        "ResourceExhaustedError",
+        (
+            "Error loading program 'jit__multi_slice': Attempting to reserve 6.14G at the bottom of memory. That was "
+            "not possible."
+        ),
+        errors.SettingsError,
+    ),
+    (  # pytorch/xla#1735
+        "ResourceExhaustedError",
+        (
+            "From /job:tpu_worker/replica:0/task:0:\nAttempting to reserve 3.95G at the bottom of memory. That was not "
+            "possible. There are 1.92G free, 0B reserved, and 1.92G reservable.; \nHBM capacity 8.00G:"
+        ),
+        errors.SettingsError,
+    ),
+    (  # leondgarse/keras_cv_attention_models#8
+        "InvalidArgumentError",
+        (
+            "9 root error(s) found.\n  (0) Invalid argument: {{function_node __inference_train_function}} Compilation "
+            "failure: Detected unsupported operations when trying to compile graph cluster_train[] on XLA_TPU_JIT: "
+            "ExtractImagePatches (No registered 'ExtractImagePatches' OpKernel for XLA_TPU_JIT devices"
+        ),
+        errors.SettingsError,
+    ),
+    ("InternalError", "XLA:TPU compile permanent error.", errors.SettingsError),  # erfanzar/EasyDeL#166, its beginning
+    (  # google-deepmind/alphafold3#656
+        "RuntimeError",
+        (
+            "Unable to initialize backend 'tpu': INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared "
+            "object file: No such file or directory"
+        ),
+        errors.TpuSetupError,
+    ),
+    (  # Lightning-AI/pytorch-lightning#20244
+        "RuntimeError",
+        (
+            "Bad StatusOr access: UNKNOWN: TPU initialization failed: Invalid --2a886c8_slice_builder_worker_addresses "
+            "specified. Expected 4 worker addresses, got 1."
+        ),
+        errors.TpuSetupError,
+    ),
+    (  # marin-community/levanter#1127; there a process that has just ended is the cause, and it passes
+        "UnknownError",
+        (
+            "TPU initialization failed: open(/dev/accel3): Operation not permitted: Operation not permitted; Couldn't "
+            "open device: /dev/accel3; [/dev/accel3]"
+        ),
+        errors.TpuUnhealthyError,
+    ),
+    (  # tensorflow/tensorflow#57760
+        "UnavailableError",
+        (
+            "Graph execution error:\n\nSocket closed\nAdditional GRPC error information from remote target "
+            "/job:ps/replica:0/task:0/device:CPU:0:"
+        ),
+        errors.TpuUnhealthyError,
+    ),
+    (  # AI-Hypercomputer/gpu-recipes#2
+        "DeadlineExceededError",
+        (
+            "Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0. This usually happens because a task "
+            "triggered the barrier too early or too slowly."
+        ),
+        errors.TpuUnhealthyError,
+    ),
+    (  # EleutherAI/architecture-objective#26
+        "UnavailableError",
+        (
+            "/job:jax_worker/replica:0/task:37 has been set to ERROR in coordination service: UNAVAILABLE: Task "
+            "/job:jax_worker/replica:0/task:37 heartbeat timeout. This indicates that the remote task has failed, got "
+            "preempted, or crashed unexpectedly."
+        ),
+        errors.TpuGoneError,
+    ),
+    (  # tensorflow/tensorflow#38190
+        "AbortedError",
+        (
+            "This may be due to a preemption in a connected worker or parameter server. Error: Session "
+            "ef9fc537f782c0ae is not found."
+        ),
+        errors.TpuGoneError,
+    ),
+    (  # megagonlabs/t5-japanese#1
+        "AbortedError",
+        "lame workers found: HeartbeatManager(/job:worker/replica:0/task:0/device:CPU:0)",
+        errors.TpuGoneError,
+    ),
     # By their class alone.
     ("UnavailableError", "words that nobody has seen", errors.TpuUnhealthyError),
     ("InternalError", "words that nobody has seen", errors.UnexplainedError),

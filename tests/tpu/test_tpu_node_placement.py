@@ -33,7 +33,7 @@ from podline import errors
 from podline.data.sources.sample import write_sample
 from podline.stages import STAGES
 from podline.tpu.clock import SystemClock
-from tasks import tpu_use
+from tasks import tpu_lease
 from tasks.listening import heard_by
 from tasks.node_run import DEPLOYMENT
 from tasks.parameters import CifarParameters
@@ -56,7 +56,7 @@ def deployed(tmp_path: Path) -> None:
     """The pool, the limit and the deployment, made as a person makes them."""
     with get_client(sync_client=True) as client, contextlib.suppress(ObjectAlreadyExists):
         client.create_work_pool(WorkPoolCreate(name="tpu", type="process"))
-    tpu_use.make_limit()
+    tpu_lease.make_limit()
     environment = {**os.environ, "PREFECT_API_URL": PREFECT_API_URL.value() or "", "PYTHONPATH": str(PROJECT)}
     environment["PREFECT_HOME"] = str(PREFECT_HOME.value())
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--name", "tpu-stage"]

@@ -32,7 +32,7 @@ from flows.tpu_patrol import tpu_patrol
 from podline import cli, errors
 from podline.tpu.clock import TurnedClock
 from podline.tpu.patrol import Case, Finding
-from tasks import patrol, tpu_use
+from tasks import patrol, tpu_lease, tpu_use
 from tasks.node_run import DEPLOYMENT
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -53,12 +53,12 @@ class Ground:
 
     def take_lease(self) -> None:
         """As a run does whose server then forgets whose it was."""
-        self.client.update_global_concurrency_limit(tpu_use.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=1))
+        self.client.update_global_concurrency_limit(tpu_lease.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=1))
 
     @property
     def lease_taken(self) -> bool:
         """Whether somebody has the limit's only slot."""
-        return bool(self.client.read_global_concurrency_limit_by_name(tpu_use.LIMIT).active_slots)
+        return bool(self.client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT).active_slots)
 
     def running(self, beat_ago: float | None = None) -> FlowRun:
         """A run that is said to be running, perhaps with a heartbeat some seconds ago."""
@@ -97,7 +97,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes grounds: ``with ground(script, mode) as it``."""
     clock = TurnedClock(1_800_000_000.0)
     monkeypatch.setattr(tpu_use, "CLOCK", clock)
-    tpu_use.make_limit()
+    tpu_lease.make_limit()
 
     @contextlib.contextmanager
     def grounds(script: Script | None = None, mode: str = "repair", placement: str = "node") -> Iterator[Ground]:
@@ -115,7 +115,7 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             Variable.set("tpu_patrol", "{}", overwrite=True)
             it = Ground(client, cloud, clock)
             yield it
-            client.update_global_concurrency_limit(tpu_use.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
+            client.update_global_concurrency_limit(tpu_lease.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
 
     return grounds
 
@@ -144,7 +144,7 @@ def test_a_node_in_use_is_not_stopped_and_its_idleness_begins_with_the_end_of_th
         found = it.round()
         assert (found["lease tpu"].case, found["node night"].case) == (Case.HELD, Case.USED)
         it.client.update_flow_run_labels(run.id, {"podline.lease": "had it"})
-        it.client.update_global_concurrency_limit(tpu_use.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
+        it.client.update_global_concurrency_limit(tpu_lease.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
         assert it.round()["node night"].case is Case.RESTING
         assert it.cloud.calls == []
 

@@ -40,7 +40,10 @@ def test_everything_at_a_glance_and_nothing_touched(tmp_path: Path) -> None:
 def test_who_uses_it_and_the_cool_down_afterwards(tmp_path: Path) -> None:
     with bench(tmp_path) as it:
         with it.admitted():
-            shown = str(status(it.settings, it.api, it.clock))
+            seen = status(it.settings, it.api, it.clock)
+            assert "\nlease" not in str(seen), "no Prefect server was asked"
+            shown = str(seen.model_copy(update={"lease": "flow run the night of the 5th"}))
+            assert "\nlease           flow run the night of the 5th\n" in shown
             assert "reservation     process" in shown
             assert "the gate would  wait: another run on this machine has it" in shown
         it.clock.turn(15)

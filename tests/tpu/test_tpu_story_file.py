@@ -9,7 +9,7 @@ import pytest
 from podline.errors import ArtifactError
 from podline.reporting import tables
 from podline.storage import open_store
-from podline.tpu.story import Event, Tried
+from podline.tpu.story import MOST, Event, Story, Tried
 from podline.tpu.story_file import FILE, KeptStory, read_story
 
 
@@ -33,3 +33,36 @@ def test_a_damaged_story_is_named(tmp_path: Path) -> None:
     store.publish_json(f"runs/a/{FILE}", [{"at": "never"}])
     with pytest.raises(ArtifactError, match=r"tpu\.json tells no story of a TPU"):
         read_story(store, "runs/a")
+
+
+def test_a_long_story_is_told_in_fewer_entries_and_nothing_that_counts_is_lost(tmp_path: Path) -> None:
+    story = KeptStory(open_store(str(tmp_path)), "runs/a", lambda _line: None)
+    for night in range(100):
+        at = 86_400.0 * night
+        story.tell(at, Event.BEGIN, "train")
+        for minute in range(10):
+            story.waited(at + 60 * minute, f"for {('this', 'that')[minute % 2]}", 60.0)
+        story.tell(at + 601, Event.RESTART, "ill")
+        story.tell(at + 700, Event.GO, "well", 700.0)
+        story.tell(at + 900, Event.HANG if night == 99 else Event.LEAVE, "the end")
+    kept = read_story(open_store(str(tmp_path)), "runs/a")
+    assert kept == story.entries
+    assert len(kept) <= MOST
+    assert [entry.event for entry in kept[:2]] == ["earlier", "begin"]
+    left_out = int(kept[0].what.split()[0])
+    begins = sum(entry.event is Event.BEGIN for entry in kept)
+    assert left_out >= 4 * (100 - begins), "a night is at least a wait, a restart, a go and a leave"
+    assert "0 s" not in [row["took"] for row in story.rows()]
+    assert story.tried() == Tried(restarts=1)
+    assert story.hung
+
+
+def test_waits_that_follow_one_another_become_one_that_took_as_long() -> None:
+    story = Story()
+    story.tell(0.0, Event.BEGIN, "train")
+    for minute in range(MOST):
+        story.waited(60.0 * minute, f"for {minute % 2}", 60.0 + minute % 2)
+    waits = [entry for entry in story.entries if entry.event is Event.WAIT]
+    assert len(story.entries) < MOST
+    assert sum(entry.took for entry in waits) == 60.5 * MOST
+    assert waits[0].what == "for 1 (and other waits)"

@@ -106,6 +106,27 @@ def test_a_request_to_end_during_the_last_hooks_still_ends_it():
         run(Device(), 5, [Asking()], asked=asked.is_set)
 
 
+@pytest.mark.parametrize("when", ["while the hooks are at work", "after the hooks"])
+def test_hooks_know_of_a_request_to_end_whenever_it_comes(when: str):
+    asked, left = threading.Event(), []
+
+    class Leaving(Recorder):
+        def after(self, stretch: Stretch) -> None:
+            super().after(stretch)
+            asked.set()
+
+        def leaving(self, stretch: Stretch) -> None:
+            left.append(stretch)
+
+    # How often it was asked, after the hooks were at work; the last time is that at the top of the next stretch.
+    answers = iter([True] if when == "while the hooks are at work" else [False, True, True])
+    leaving = Leaving(4)
+    with pytest.raises(PreemptedError, match="at step 4 of 20"):
+        run(Device(), 20, [leaving], asked=lambda: asked.is_set() and next(answers))
+    assert left == leaving.seen
+    assert (left[0].step, left[0].last) == (4, False)
+
+
 def test_sigterm_is_a_request_while_the_body_runs_and_what_it_was_afterwards():
     before = signal.getsignal(signal.SIGTERM)
     with stop_on_sigterm() as asked:

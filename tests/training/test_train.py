@@ -230,6 +230,22 @@ def test_sigterm_saves_and_the_next_start_goes_on_from_that_very_step(unbroken, 
     assert kinds == ["started", "preempted", "restored", "finished"]
 
 
+def test_sigterm_while_the_hooks_are_at_work_saves_as_well(unbroken, root):
+    _, expected, _folder = unbroken
+    spec = spec_of(root, checkpoint_steps=1000)
+
+    def act(event: dict) -> None:
+        if event["event"] == "log" and ": test loss" in event["message"]:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(PreemptedError, match="of 30") as caught:
+        train(spec, listening(act))
+    result = train(spec, silent())
+    assert 0 < result.resumed_from[0] < 30
+    assert f"at step {result.resumed_from[0]} of 30" in str(caught.value)
+    assert result.weights_sha256 == expected.weights_sha256
+
+
 def test_an_evaluation_that_sigterm_broke_off_is_made_up_for(unbroken, root, monkeypatch):
     _, expected, folder = unbroken
     spec = spec_of(root).model_copy(update={"preflight": False})  # whose evaluation would be the first

@@ -1,0 +1,254 @@
+"""Whose turn it is to use the TPU, among all flow runs of a Prefect server: a slot of the limit ``tpu``, on a lease.
+
+The lease is renewed as long as this process lives, and so ends by itself when it does not. That is what Prefect's own
+``concurrency`` does; but it stops renewing for good after three failures, fails a task whose work is done if the server
+is away when the slot is given back, and waits without a word. Here a server may be away: the renewals go on until it is
+back. A slot that was lost meanwhile is taken again, and if another run has it by then, this one leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+from prefect.client.schemas.objects import ConcurrencyLeaseHolder, StateType
+from prefect.client.schemas.responses import ConcurrencyLimitWithLeaseResponse
+from prefect.exceptions import ObjectNotFound
+from prefect.runtime import task_run
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+from podline.errors import OrphanedError, PodlineError, TpuInUseError, TpuSetupError
+from podline.settings import of_prefect_worker
+from podline.supervisor import Ending
+from podline.tpu.clock import Clock, in_words
+from podline.tpu.story import Event, Story
+from tasks.tpu_holder import holders, known_as_holder
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+LIMIT = "tpu"
+LEASE_SECONDS = 120.0
+"""The TPU is free so long after its user's process has died, at the latest. Prefect's servers allow no less than 60."""
+_RENEWALS = 6  # in the time of a lease
+_ASK_SECONDS = 5.0
+_WATCH_SECONDS = 0.5
+# The worker, in a process that a worker started; whoever loses its parent gets another one.
+_PARENT = os.getppid()
+_OUR_TURN = "waits for its turn: another flow run has the TPU"
+_LOST = "the Prefect server was away for longer than the lease, and another flow run has the TPU now"
+_NO_SERVER = "waits for its turn: the Prefect server does not answer"
+
+
+@contextlib.contextmanager
+def lease(story: Story, ending: Ending, clock: Clock, patience: float) -> Iterator[None]:
+    """The body is the only user of the limit ``tpu``; to be called in a task run.
+
+    Args:
+        story: is told what was waited for, and how long.
+        ending: is asked for when another run got the TPU while the server was away, and when this process is orphaned.
+        clock: the story's.
+        patience: seconds to wait for the turn.
+
+    Raises:
+        TpuSetupError: the server has no such limit, or one for several users at a time.
+        TpuInUseError: the turn did not come.
+        OrphanedError: the worker went while this waited.
+    """
+    with get_client(sync_client=True) as client:
+        slot = _Slot(client, _holder())
+        _warn_of_memory(client, story.say)
+        try:
+            _wait_for(slot, story, clock, patience)
+        except PodlineError as error:
+            story.tell(clock.now(), Event.GIVE_UP, str(error))
+            raise
+        over = threading.Event()
+        keeper = threading.Thread(target=_keep, args=(slot, story.say, ending, over), name="tpu-lease", daemon=True)
+        keeper.start()
+        try:
+            with known_as_holder():
+                yield
+        finally:
+            over.set()
+            keeper.join()
+            slot.give_back(story.say)
+
+
+def make_limit() -> None:
+    """Has the server know the limit."""
+    with get_client(sync_client=True) as client:
+        client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
+
+
+def whose_turn() -> str:
+    """Who has the lease, in words; for people."""
+    running = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
+    try:
+        with get_client(sync_client=True) as client:
+            limit = client.read_global_concurrency_limit_by_name(LIMIT)
+            having = holders(client.read_flow_runs(flow_run_filter=FlowRunFilter(state=running)))
+    except ObjectNotFound:
+        return f"the Prefect server has no concurrency limit {LIMIT!r}"
+    except (httpx.HTTPError, RuntimeError) as error:
+        return f"not known: the Prefect server does not answer ({error})"
+    if not limit.active_slots:
+        return "free"
+    return f"flow run {having[0].name}" if having else "taken, and no flow run that lives has it"
+
+
+@dataclass
+class _Slot:
+    """The limit's only slot; ``lease`` while this run has it."""
+
+    client: SyncPrefectClient
+    holder: ConcurrencyLeaseHolder | None
+    lease: UUID | None = None
+
+    def take(self) -> bool:
+        """Takes it, if it is free.
+
+        Raises:
+            TpuSetupError: there is none, or more than one.
+            httpx.HTTPError: the server does not answer, or refuses.
+        """
+        try:
+            response = self.client.increment_concurrency_slots_with_lease(
+                names=[LIMIT], slots=1, mode="concurrency", lease_duration=LEASE_SECONDS, holder=self.holder
+            )
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code == httpx.codes.LOCKED:
+                return False
+            raise
+        given = ConcurrencyLimitWithLeaseResponse.model_validate(response.json())
+        if not given.limits:
+            raise TpuSetupError(
+                f"the Prefect server has no concurrency limit {LIMIT!r}; make it: "
+                f"prefect global-concurrency-limit create {LIMIT} --limit 1"
+            )
+        self.lease = given.lease_id
+        if (users := given.limits[0].limit) != 1:
+            self.give_back(lambda _line: None)
+            raise TpuSetupError(
+                f"the concurrency limit {LIMIT!r} lets {users} runs use the TPU at a time, and a TPU has one user: "
+                f"prefect global-concurrency-limit update {LIMIT} --limit 1"
+            )
+        return True
+
+    def keep(self) -> bool:
+        """Renews the lease, or takes another one if it has run out; whether this run has the slot.
+
+        Raises:
+            httpx.HTTPError: the server does not answer.
+        """
+        if self.lease is None:
+            return self.take()
+        try:
+            self.client.renew_concurrency_lease(self.lease, LEASE_SECONDS)
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.GONE:
+                raise
+            self.lease = None
+            return self.take()
+        return True
+
+    def give_back(self, say: Callable[[str], None]) -> None:
+        """Gives it back; a server that is away is no reason to fail, since the lease ends by itself."""
+        if self.lease is None:
+            return
+        try:
+            self.client.release_concurrency_slots_with_lease(self.lease)
+        except httpx.HTTPError as error:
+            say(f"the lease on the TPU could not be given back, and ends within {LEASE_SECONDS:g} s ({error})")
+
+
+def _wait_for(slot: _Slot, story: Story, clock: Clock, patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            if slot.take():
+                return
+            why = _OUR_TURN
+        except httpx.HTTPError as error:
+            if not _is_away(error):
+                raise
+            why = _NO_SERVER
+        if _is_orphan():
+            raise _orphaned()
+        if time.monotonic() >= deadline:
+            raise TpuInUseError(f"{why}, for {in_words(patience)} now")
+        story.waited(clock.now(), why, _ASK_SECONDS)
+        time.sleep(_ASK_SECONDS)
+
+
+def _keep(slot: _Slot, say: Callable[[str], None], ending: Ending, over: threading.Event) -> None:
+    """Keeps the slot, and looks after the parent, until it is over."""
+    next_renewal = 0.0
+    # In this thread alone: a renewal that fails is tried again here, and must not keep the end of the use waiting.
+    with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+        while not over.wait(_WATCH_SECONDS):
+            if _is_orphan():
+                ending.ask(_orphaned(), at_once=False)
+                return
+            if time.monotonic() < next_renewal:
+                continue
+            next_renewal = time.monotonic() + LEASE_SECONDS / _RENEWALS
+            try:
+                if not slot.keep():
+                    ending.ask(TpuInUseError(_LOST), at_once=False)
+                    return
+            except (httpx.HTTPError, TpuSetupError) as error:
+                next_renewal = time.monotonic() + _ASK_SECONDS
+                say(f"the lease on the TPU is not renewed, which is tried again in {_ASK_SECONDS:g} s: {error}")
+
+
+def _is_away(error: httpx.HTTPError) -> bool:
+    return not isinstance(error, httpx.HTTPStatusError) or error.response.is_server_error
+
+
+def _is_orphan() -> bool:
+    """Whether the worker that started this process is gone; nothing is printed from then on."""
+    gone = of_prefect_worker() and os.getppid() != _PARENT
+    if gone:
+        _say_no_more()
+    return gone
+
+
+def _orphaned() -> OrphanedError:
+    return OrphanedError(
+        f"the Prefect worker that started this run (process {_PARENT}) is gone, so nobody could cancel it any more; "
+        "what it had is saved, and a retry goes on from there"
+    )
+
+
+def _say_no_more() -> None:
+    """Nobody reads what this process prints any more, and Prefect's console ends a process that prints to nobody."""
+    nobody = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nobody, stream)
+    os.close(nobody)
+
+
+def _holder() -> ConcurrencyLeaseHolder | None:
+    return ConcurrencyLeaseHolder(type="task_run", id=UUID(str(task_run.id))) if task_run.id else None
+
+
+def _warn_of_memory(client: SyncPrefectClient, say: Callable[[str], None]) -> None:
+    """A server that forgets its leases when it ends never takes back what was on them (PrefectHQ/prefect#20090)."""
+    with contextlib.suppress(httpx.HTTPError):
+        storage = client.request("GET", "/admin/settings").json()["server"]["concurrency"]["lease_storage"]
+        if storage.endswith(".memory"):
+            say(
+                "this Prefect server keeps leases in memory: if it is restarted while a run has the TPU, the limit "
+                "stays taken; start it with PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="
+                "prefect.server.concurrency.lease_storage.filesystem"
+            )
