@@ -26,6 +26,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, get_current_settings
 from prefect.states import Crashed
@@ -61,12 +62,13 @@ def patrolled() -> list[Finding]:
     """One round, as a flow run: a table artifact, and a run that fails if something could not be looked at or done.
 
     Raises:
-        SettingsError: the settings name no TPU.
         PodlineError: the first that went wrong; all else was done.
     """
     tpu = settings.load().tpu
     if tpu is None:
-        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
+        # The deployment comes with its schedule, also to those who have no TPU.
+        get_run_logger().info("the settings name no TPU; nothing to patrol")
+        return []
     with get_client(sync_client=True) as client, CloudTpu(tpu.api, tpu_use.CLOCK) as api:
         round_ = _Round(tpu, client, api)
         findings = list(round_.findings())
@@ -82,8 +84,11 @@ def patrolled_by_hand() -> list[Finding]:
     """One round from the command line.
 
     Raises:
-        SettingsError: no Prefect server is named, so that Prefect would start one, and find nothing on it.
+        SettingsError: the settings name no TPU, or nothing names a Prefect server, so that Prefect would start one and
+            find nothing on it.
     """
+    if settings.load().tpu is None:
+        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
     if not PREFECT_API_URL.value():
         raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
     return getattr(importlib.import_module(_FLOW[0]), _FLOW[1])()

@@ -261,3 +261,11 @@ def test_a_round_by_hand_asks_which_server(ground: Any, capsys: pytest.CaptureFi
         cli.main(["tpu", "patrol"])
     assert ended.value.code == 2
     assert "set PREFECT_API_URL" in capsys.readouterr().err
+
+
+def test_without_a_tpu_the_schedule_finds_nothing_and_a_hand_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tpu_patrol() == []
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["tpu", "patrol"])
+    assert ended.value.code == 2
+    assert "which TPU?" in capsys.readouterr().err
