@@ -40,6 +40,10 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "To look before and after": {
         "show": Entry("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),
+        "predict": Entry(
+            "podline.commands.predict:predict", "Any pictures: skeletons drawn on them, or classes named."
+        ),
+        "score": Entry("podline.commands.score:score", "COCO keypoint results, anybody's, judged by pycocotools."),
         "lr-find": Entry("podline.commands.lr_find:lr_find", "Which learning rate to train a recipe with."),
     },
     "What there is": {

@@ -1,4 +1,4 @@
-"""The input tools and the learning-rate finder as calls for a notebook; each works in the notebook's own process.
+"""Input tools, learning-rate finder and predictions as calls for a notebook; each works in the notebook's own process.
 
     >>> from podline import notebook
     >>> notebook.benchmark_input("cifar10", "podline-root")
@@ -12,10 +12,13 @@ they are.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from podline.catalogue import dataset_for, training_of
 from podline.errors import SettingsError
+from podline.prediction import PREDICT
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
@@ -32,7 +35,11 @@ from podline.tool_stages import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from matplotlib.figure import Figure
+
+    from podline.evaluation.predicting import Predicted
 
 
 def benchmark_input(
@@ -136,6 +143,31 @@ def show(
     # It imports TensorFlow, which takes seconds, and so does its own module.
     figure, _ = importlib.import_module("podline.evaluation.sheet").drawn(spec, reporter)
     return figure
+
+
+def predict(
+    run: str, root: str, pictures: Sequence[str | Path | npt.NDArray[np.uint8]], *, threshold: float | None = None
+) -> list[Predicted]:
+    """What a finished run's model says of any pictures; see ``podline predict``. Nothing is written.
+
+    Args:
+        run: the run.
+        root: the store.
+        pictures: JPEG or PNG files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
+        threshold: people with a lower score are left out; by default the one that the run's evaluation chose.
+
+    Returns:
+        One for each picture; a notebook shows it, with skeletons if the run is a pose network's. ``prediction`` has
+        the people as COCO results, or the classes with their probabilities.
+
+    Raises:
+        SourceError: a file is no picture.
+        StoreError: there is no such finished run.
+    """
+    # It imports TensorFlow.
+    predicting = importlib.import_module("podline.evaluation.predicting")
+    predictor = predicting.Predictor(open_store(root), run, silent(PREDICT.name), threshold)
+    return list(predictor(predicting.named(pictures)))
 
 
 def _recipe(recipe: str | Recipe) -> Recipe:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -29,6 +29,8 @@ from podline.strategies import WORKERS, StrategyName
 TRAINING_VERSION = 2
 # In a run's folder: the TrainSpec that it was trained with.
 SPEC = "spec.json"
+# The split that runs are judged on.
+JUDGED = "test"
 
 
 class Spec(Frozen):
@@ -174,11 +176,17 @@ class RunSpec(Spec):
     run: str
     dataset: DatasetName
     fingerprint: str
+    split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="what it is judged on")
 
     @property
     def folder(self) -> str:
         """The run's folder in the store."""
         return f"runs/{self.run}"
+
+    @property
+    def verdict_folder(self) -> str:
+        """Where evaluation and report go: the run's folder, or one within it for another split than the test split."""
+        return self.folder if self.split == JUDGED else f"{self.folder}/on-{self.split}"
 
     @property
     def dataset_folder(self) -> str:
@@ -190,7 +198,7 @@ class EvaluateSpec(RunSpec):
     """A trained model judged on a split, every example once."""
 
     weights_sha256: str
-    split: str = "test"
+    split: str = JUDGED
     batch_size: int = Field(default=500, ge=1)
     strategy: StrategyName = "auto"
 
@@ -206,12 +214,18 @@ class Metric(Frozen):
 
 
 class EvaluateResult(Result):
-    """The figures; ``evaluation.json`` in the run's folder has the confusion matrix and the rest."""
+    """The figures; ``evaluation.json`` beside them has the tables and the rest.
+
+    Attributes:
+        measure: which of the metrics says how good the model is: ``top1`` of a classifier, ``ap`` of a pose network.
+        untrained: the same of the network before training.
+    """
 
     run: str
     examples: int
     metrics: dict[str, Metric]
-    untrained_top1: float
+    measure: Literal["top1", "ap"] = "top1"
+    untrained: float
     evaluation_sha256: str
 
 
@@ -353,6 +367,11 @@ def find_in_folder(spec: Any, reporter: Reporter) -> Any | None:
     return find_completed(open_store(spec.root), spec.folder, spec, reporter)
 
 
+def find_verdict(spec: RunSpec, reporter: Reporter) -> Any | None:
+    """How an evaluation or a report is found: by the completion record beside it."""
+    return find_completed(open_store(spec.root), spec.verdict_folder, spec, reporter)
+
+
 def part_of_work(spec: Spec) -> str:
     """What tells this process's work from that of the others that do the same together, as the end of a name.
 
@@ -372,8 +391,10 @@ CONVERT = Stage(
 )
 VALIDATE = Stage("validate", ValidateSpec, ValidateResult, "podline.data.validation:validate")
 TRAIN = Stage("train", TrainSpec, TrainResult, "podline.training.train:train")
-EVALUATE = Stage("evaluate", EvaluateSpec, EvaluateResult, "podline.evaluation.evaluate:evaluate")
-REPORT = Stage("report", ReportSpec, ReportResult, "podline.reporting.report:report")
+EVALUATE = Stage(
+    "evaluate", EvaluateSpec, EvaluateResult, "podline.evaluation.evaluate:evaluate", "podline.stages:find_verdict"
+)
+REPORT = Stage("report", ReportSpec, ReportResult, "podline.reporting.report:report", "podline.stages:find_verdict")
 STAGES: dict[str, Stage[Any, Any]] = {stage.name: stage for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)}
 
 

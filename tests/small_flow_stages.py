@@ -161,7 +161,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         run=spec.run,
         examples=20,
         metrics={"top1": Metric(value=0.5, low=0.4, high=0.6)},
-        untrained_top1=0.1,
+        untrained=0.1,
         evaluation_sha256=digests.of_bytes(figures),
     )
     _leave(spec, result, {"evaluation.json": figures})

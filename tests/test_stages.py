@@ -61,7 +61,7 @@ class Heard:
 def _done(store: Store) -> tuple[stages.EvaluateSpec, stages.EvaluateResult]:
     spec = _evaluate(store)
     result = stages.EvaluateResult(
-        run="r", examples=5, metrics={"top1": stages.Metric(value=0.5, low=0.1, high=0.9)}, untrained_top1=0.1,
+        run="r", examples=5, metrics={"top1": stages.Metric(value=0.5, low=0.1, high=0.9)}, untrained=0.1,
         evaluation_sha256="e", seconds=2.0,
     )  # fmt: skip
     store.publish_bytes("runs/r/evaluation.json", b"{}")

@@ -9,10 +9,12 @@ from typing import Any
 
 import click
 
-from podline.catalogue import dataset_for
+from podline.catalogue import dataset_for, manifest_of
+from podline.ceiling import CEILING, CeilingSpec
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
+from podline.errors import SettingsError
 from podline.recipes.choices import Choices
 from podline.storage import open_store
 from podline.tool_stages import INPUT_SPEED, InputSpeedSpec
@@ -115,3 +117,45 @@ def benchmark_input(recipe: str, seconds: float, fingerprint: str | None, as_jso
         say_json(speed.model_dump(mode="json"))
     else:
         say(speed.lines())
+
+
+@benchmark.command("ceiling")
+@click.argument("recipe", metavar="RECIPE")
+@click.option(
+    "--truth", type=click.Path(path_type=Path), help="COCO annotations in place of the recipe's converted data set."
+)
+@in_order(recipe_options, fingerprint_option, store_options)
+@json_option
+def benchmark_ceiling(recipe: str, truth: Path | None, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+    """The best that a pose recipe's decoder could do: targets drawn from the truth, decoded again, by size.
+
+    Everybody with at least 5 labelled joints and 32×32 pixels of area at the network's input counts. What is missing
+    from 1 is lost in the maps and in the decoder, not by training; the table says to what. No images are needed.
+
+      podline benchmark ceiling coco_pose --root podline-root
+      podline benchmark ceiling coco_pose --truth annotations/person_keypoints_val2017.json --set pose.side=368
+    """
+    settings = load_settings(options)
+    with display.shown() as listener:
+        request = Request(recipe, open_store(settings.root), settings, listener)
+        chosen = Choices(**options).apply(request.recipe)
+        if chosen.pose is None:
+            raise SettingsError(f"recipe {recipe} is for classes; the ceiling is that of a pose recipe's decoder")
+        if truth is None:
+            dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(CEILING))
+            splits = manifest_of(request.store, dataset).splits
+            truths = [request.store.local(f"{dataset.folder}/{split.truth.file}") for split in splits if split.truth]
+        else:
+            truths = [truth]
+        spec = CeilingSpec(
+            root=request.store.uri,
+            truths=tuple(map(str, truths)),
+            side=chosen.pose.side,
+            targets=chosen.pose.targets,
+            decoding=chosen.pose.decoding,
+        )
+        found = perform(spec, listener, settings)
+    if as_json:
+        say_json(found.model_dump(mode="json"))
+    else:
+        say(found.lines())

@@ -5,8 +5,16 @@ from __future__ import annotations
 from functools import singledispatch
 
 from podline.preflight import Preflight
-from podline.reporting.figures import count, duration, metric_text, percent, rate, size
-from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, TrainResult, ValidateResult
+from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text, percent, rate, size
+from podline.stages import (
+    ConvertResult,
+    EvaluateResult,
+    Metric,
+    ReportResult,
+    Result,
+    TrainResult,
+    ValidateResult,
+)
 from podline.storage import Store
 
 
@@ -56,8 +64,9 @@ def _(result: Preflight, _store: Store) -> list[str]:
 
 @_lines.register
 def _(result: EvaluateResult, _store: Store) -> list[str]:
-    figures = [f"{name.replace('_', ' ')} {metric_text(name, metric)}" for name, metric in result.metrics.items()]
-    return [f"{result.run}: {count(result.examples)} examples, untrained {percent(result.untrained_top1)}", *figures]
+    figures = [f"{METRIC_NAMES[name]} {metric_text(name, metric)}" for name, metric in result.metrics.items()]
+    untrained = metric_text(result.measure, Metric(value=result.untrained, low=result.untrained, high=result.untrained))
+    return [f"{result.run}: {count(result.examples)} examples, untrained {untrained}", *figures]
 
 
 @_lines.register

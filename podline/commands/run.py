@@ -20,7 +20,7 @@ from podline.commands.options import (
     store_options,
     strategy_option,
 )
-from podline.reporting.figures import metric_text
+from podline.reporting.figures import METRIC_NAMES, metric_text
 from podline.stages import Metric
 from podline.storage import open_store
 
@@ -69,10 +69,11 @@ def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
 
 
 def _page(answer: dict[str, Any]) -> list[str]:
-    accuracy = Metric.model_validate(answer["metrics"]["top1"])
+    measure = answer["measure"]
+    figure = Metric.model_validate(answer["metrics"][measure])
     reused = [name for name, stage in answer["stages"].items() if stage["reused"]]
     return [
-        f"accuracy  {metric_text('top1', accuracy)}",
+        f"{METRIC_NAMES[measure]:10}{metric_text(measure, figure)}",
         f"run       {answer['run']}",
         f"re-used   {', '.join(reused) or 'nothing'}",
         f"report    {answer['report']}",

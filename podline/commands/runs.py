@@ -9,7 +9,7 @@ import click
 from podline.catalogue import Run, run_of, runs
 from podline.commands import pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
-from podline.reporting.figures import duration, metric_text, moment
+from podline.reporting.figures import METRIC_NAMES, duration, metric_text, moment
 from podline.stages import Metric
 from podline.storage import Store, open_store
 
@@ -37,7 +37,7 @@ def list_runs(as_json: bool, **options: Any) -> None:
         say([f"{store.uri} has no runs; make one with `podline run` or `podline train`"])
     else:
         width = max(len(run.name) for run in found)
-        say([f"{run.name:{width}}  {_accuracy(run):22} {_state(run):24} {moment(run.touched)}" for run in found])
+        say([f"{run.name:{width}}  {_figure(run):30} {_state(run):24} {moment(run.touched)}" for run in found])
 
 
 @runs_group.command("show")
@@ -69,9 +69,12 @@ def _metrics(run: Run) -> dict[str, Metric]:
     return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()} if record else {}
 
 
-def _accuracy(run: Run) -> str:
-    accuracy = _metrics(run).get("top1")
-    return metric_text("top1", accuracy) if accuracy else "not evaluated"
+def _figure(run: Run) -> str:
+    record = run.stages.get("evaluate")
+    if record is None:
+        return "not evaluated"
+    measure = record.result.get("measure", "top1")
+    return f"{METRIC_NAMES[measure]} {metric_text(measure, _metrics(run)[measure])}"
 
 
 def _state(run: Run) -> str:

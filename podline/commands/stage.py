@@ -46,6 +46,13 @@ _show_spec_option = click.option("--show-spec", is_flag=True, help="Print the sp
 fingerprint_option = click.option(
     "--fingerprint", help="Which data set, by the start of its fingerprint.  [default: the newest]"
 )
+split_option = click.option(
+    "--split",
+    type=click.Choice(["test", "train"]),
+    default=stages.JUDGED,
+    show_default=True,
+    help="What it is judged on; of train, the answer goes into a folder of its own.",
+)
 
 
 class Request(NamedTuple):
@@ -209,22 +216,24 @@ def train(request: Request, fingerprint: str | None, preflight: bool, **changes:
     return spec.model_copy(update={"preflight": preflight})
 
 
-@_stage_command(stages.EVALUATE, recipe_options, strategy_option, fingerprint_option)
-def evaluate(request: Request, fingerprint: str | None, **changes: Any) -> stages.EvaluateSpec:
+@_stage_command(stages.EVALUATE, recipe_options, strategy_option, fingerprint_option, split_option)
+def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> stages.EvaluateSpec:
     """A trained model is judged on the test split, every example once, with 95 % intervals.
 
-    The untrained model is judged as well; a result that cannot be told from guessing ends with exit code 7. Give the
-    recipe and the options that `podline train` was given.
+    The untrained model is judged as well; a classifier that cannot be told from guessing ends with exit code 7, a pose
+    network with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'. Give
+    the recipe and the options that `podline train` was given.
 
       podline evaluate cifar10 --root podline-root
+      podline evaluate coco_pose --split train --root podline-root
 
     Next: `podline report` with the same.
     """
-    return _evaluate_spec(request, fingerprint, Choices(**changes))
+    return _evaluate_spec(request, fingerprint, split, Choices(**changes))
 
 
-@_stage_command(stages.REPORT, recipe_options, fingerprint_option)
-def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.ReportSpec:
+@_stage_command(stages.REPORT, recipe_options, fingerprint_option, split_option)
+def report(request: Request, fingerprint: str | None, split: str, **changes: Any) -> stages.ReportSpec:
     """One HTML page about a run, which needs no other file: curves, mistakes, data, model, time; beside it Markdown.
 
     Give the recipe and the options that `podline train` was given.
@@ -236,7 +245,7 @@ def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.
       podline report --compare cifar10-0123456789ab cifar10-ba9876543210 --root podline-root
     """
     choices = Choices(**changes)
-    spec = _evaluate_spec(request, fingerprint, choices)
+    spec = _evaluate_spec(request, fingerprint, split, choices)
     evaluated = stages.EVALUATE.find(spec, request.reporter(stages.EVALUATE))
     if evaluated is None:
         raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {request.name}` first")
@@ -245,6 +254,7 @@ def report(request: Request, fingerprint: str | None, **changes: Any) -> stages.
         run=spec.run,
         dataset=spec.dataset,
         fingerprint=spec.fingerprint,
+        split=split,
         evaluation_sha256=evaluated.evaluation_sha256,
         command=f"podline train {request.name} --root {shlex.quote(spec.root)}{choices.as_options()}",
     )
@@ -261,7 +271,7 @@ def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> 
     )
 
 
-def _evaluate_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.EvaluateSpec:
+def _evaluate_spec(request: Request, fingerprint: str | None, split: str, choices: Choices) -> stages.EvaluateSpec:
     spec = _train_spec(request, fingerprint, choices)
     trained = stages.TRAIN.find(spec, request.reporter(stages.TRAIN))
     if trained is None:
@@ -272,6 +282,7 @@ def _evaluate_spec(request: Request, fingerprint: str | None, choices: Choices) 
         dataset=spec.recipe.dataset,
         fingerprint=spec.fingerprint,
         weights_sha256=trained.weights_sha256,
+        split=split,
         batch_size=spec.recipe.evaluation_batch_size,
         strategy=spec.strategy,
     )

@@ -7,59 +7,33 @@ lost, and to what.
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import Params
 
+from podline.ceiling import LARGEST, CeilingRow, CeilingSpec, DecodingCeiling
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.keypoints import COCO_PLACES, JOINTS, from_coco
-from podline.evaluation.coco_results import Results, Truth, people_to_results
+from podline.errors import SourceError
+from podline.evaluation.coco_results import Results, Truth, people_to_results, read_truth
 from podline.evaluation.oks import MATCH, evaluate_results
 from podline.evaluation.pose_decoding import decode_people
-from podline.frozen import Frozen
 from podline.input.pose_targets import pose_targets
+from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
 
-ROOTS = (32, 48, 64, 96, 128, 192, 100_000)
+ROOTS = (32, 48, 64, 96, 128, 192, LARGEST)
 """Borders of the table's rows: roots of areas at the network's input, in pixels; smaller people are left out."""
 
 MIN_JOINTS = 5
 """People with fewer labelled joints, of COCO's, are left out."""
 
 _BATCH = 16
-
-
-class CeilingRow(Frozen):
-    """People of one size.
-
-    Attributes:
-        low: the least root of their area at the network's input, in pixels.
-        high: the largest.
-        people: how many.
-        ap: average precision with all other people ignored, -1 where there is nobody.
-        oks: mean over people of the best OKS that any person found has with them, 0…1. What is missing from 1:
-        merged: joints that lie within two cells of another person's same joint: their peaks bend or become one.
-        detached: other joints that were put together with nobody or with somebody else.
-        inexact: other joints that are where they should be, but not quite.
-    """
-
-    low: float
-    high: float
-    people: int
-    ap: float
-    oks: float
-    merged: float
-    detached: float
-    inexact: float
-
-
-class DecodingCeiling(Frozen):
-    """The decoder's ceiling over all people with at least 5 joints and 32 × 32 pixels, and by size."""
-
-    total: CeilingRow
-    by_size: tuple[CeilingRow, ...]
 
 
 class _Losses(NamedTuple):
@@ -80,8 +54,29 @@ class _Scene(NamedTuple):
     poses: npt.NDArray[np.float32]
 
 
+def ceiling(spec: CeilingSpec, reporter: Reporter) -> DecodingCeiling:
+    """The decoder's ceiling over the people of some annotation files; the stage.
+
+    Raises:
+        SourceError: a file cannot be read, is not what it should be, or two of them share ids.
+    """
+    started = time.monotonic()
+    found = decoding_ceiling(_together(spec.truths), spec.side, spec.targets, spec.decoding, reporter)
+    return found.model_copy(update={"seconds": time.monotonic() - started})
+
+
+def _together(files: Sequence[str]) -> Truth:
+    truths = [read_truth(Path(file)) for file in files]
+    for kind in ("images", "annotations"):
+        ids = [entry["id"] for truth in truths for entry in truth[kind]]
+        if len(set(ids)) < len(ids):
+            raise SourceError(f"{' and '.join(files)}: {kind} share ids; give one of them at a time")
+    together = {kind: [entry for truth in truths for entry in truth[kind]] for kind in ("images", "annotations")}
+    return truths[0] | together
+
+
 def decoding_ceiling(
-    truth: Truth, side: int, targets: PoseTargetSettings, decoding: DecodingSettings
+    truth: Truth, side: int, targets: PoseTargetSettings, decoding: DecodingSettings, reporter: Reporter | None = None
 ) -> DecodingCeiling:
     """Draws the targets of every image with labelled people, decodes them and holds the result against truth.
 
@@ -90,11 +85,12 @@ def decoding_ceiling(
         side: of the network's input, in pixels.
         targets: how the maps are drawn.
         decoding: how they are decoded.
+        reporter: told of progress.
 
     Raises:
         SourceError: truth is not what it should be.
     """
-    scenes = _scenes(truth, side)
+    scenes, reporter = _scenes(truth, side), reporter or silent()
     results: Results = []
     losses: dict[int, _Losses] = {}
     for first in range(0, len(scenes), _BATCH):
@@ -104,6 +100,7 @@ def decoding_ceiling(
         for scene, people in zip(batch, found, strict=True):
             results += people_to_results(people, scene.image_id, scene.letterbox)
             losses |= _losses(scene, people.poses, 2 * targets.stride)
+        reporter.progress(first + len(batch), len(scenes), "images")
     return DecodingCeiling(
         total=_row(truth, results, losses, ROOTS[0], ROOTS[-1]),
         by_size=tuple(_row(truth, results, losses, low, high) for low, high in itertools.pairwise(ROOTS)),

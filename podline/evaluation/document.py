@@ -9,6 +9,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from podline.errors import ArtifactError
+from podline.evaluation.pose_document import PoseEvaluation
 from podline.frozen import Frozen
 from podline.stages import Metric
 from podline.storage import Store
@@ -120,15 +121,27 @@ class Evaluation(Frozen):
     mistakes: tuple[Mistake, ...]
 
 
-def read_evaluation(store: Store, run_folder: str) -> Evaluation:
-    """The evaluation of a run's folder.
+def chosen_threshold(store: Store, folder: str) -> float | None:
+    """The score from which on a pose network's results are people, as the evaluation in a run's folder chose it.
+
+    None where there is no evaluation, or where it found nobody to choose by.
+    """
+    evaluation = read_evaluation(store, folder) if store.exists(f"{folder}/{EVALUATION}") else None
+    chosen = evaluation.threshold if isinstance(evaluation, PoseEvaluation) else None
+    return chosen.judged.score if chosen else None
+
+
+def read_evaluation(store: Store, folder: str) -> Evaluation | PoseEvaluation:
+    """The evaluation in a run's folder, of whichever kind the run is.
 
     Raises:
         StoreError: there is none, or it cannot be read.
         ArtifactError: it is not an evaluation.
     """
-    name = f"{run_folder}/{EVALUATION}"
+    name = f"{folder}/{EVALUATION}"
+    document = store.read_json(name)
+    kind = PoseEvaluation if isinstance(document, dict) and document.get("task") == "pose" else Evaluation
     try:
-        return Evaluation.model_validate(store.read_json(name))
+        return kind.model_validate(document)
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

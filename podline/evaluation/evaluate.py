@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,14 @@ from podline.data.reader import open_split
 from podline.errors import ArtifactError, SanityError, SettingsError
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.document import EVALUATION, Evaluation
+from podline.evaluation.forward import News, answers_of
 from podline.evaluation.intervals import guessing_interval
-from podline.input.pipeline import MASK, EvaluationInput
+from podline.evaluation.pose_document import PoseEvaluation
+from podline.evaluation.poses import judge_poses, pose_answers, settings_of
+from podline.input.pipeline import EvaluationInput
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.stages import SPEC, EvaluateResult, EvaluateSpec, TrainSpec, complete, manifest_sha256
+from podline.stages import SPEC, EvaluateResult, EvaluateSpec, Metric, TrainSpec, complete, manifest_sha256
 from podline.storage import Store, open_store
 from podline.training import devices
 from podline.training.export import load_model
@@ -33,14 +35,14 @@ from podline.training.run import initial_model, prepared
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
 # matrices that all larger batches share. In pairs, a logit has the same bits whatever the batch size (seen on CPUs).
 _SMALLEST_BATCH = 2
-_NEWS_SECONDS = 1.0
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     """Judges a run's model, and the weights that its training began with, and writes ``runs/<run>/evaluation.json``.
 
-    Every figure is the same for any ``batch_size``; see :class:`podline.evaluation.document.Evaluation` for what there
-    is.
+    Every figure is the same for any ``batch_size``; see :class:`podline.evaluation.document.Evaluation` and
+    :class:`podline.evaluation.pose_document.PoseEvaluation` for what there is. A pose network that cannot be told from
+    guessing is warned of, in the document as well: few images are soon too few to find anybody in others.
 
     Args:
         spec: the run, the identity of its weights, the split.
@@ -50,7 +52,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         StoreError: there is no such data set or run.
         SettingsError: the run was trained on another data set.
         ArtifactError: the weights or the data are not what they were.
-        SanityError: the model cannot be told from guessing; ``evaluation.json`` is written and says so as well.
+        SanityError: a classifier cannot be told from guessing; ``evaluation.json`` is written and says so as well.
         WorkerLostError: of several processes that evaluate together not all came.
     """
     started = time.monotonic()
@@ -61,41 +63,96 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     # First of all, as in training: it sets the seeds that its weights are drawn from.
     strategy = prepared(recipe, spec.strategy)
     agreement = devices.agreement(strategy)
-    document = _evaluation(spec, recipe, strategy, store, manifest, reporter)
+    before = initial_model(recipe, manifest, strategy)
+    with strategy.scope():
+        after = load_model(store, spec.folder, spec.weights_sha256)
+    judge = _judged_poses if recipe.pose else _judged_classes
+    judgement = judge(spec, recipe, (before, after), strategy, store, manifest, reporter)
     with contextlib.nullcontext(store) if agreement.chief else store.private("worker") as mine:
-        result = _published(spec, mine, document, time.monotonic() - started)
+        result = _published(spec, mine, judgement, time.monotonic() - started)
     # Nobody is done before the chief is.
     agreement.meet()
+    if judgement.warning:
+        reporter.warn(judgement.warning)
     return result
 
 
-def _published(spec: EvaluateSpec, store: Store, document: Evaluation, seconds: float) -> EvaluateResult:
-    name = f"{spec.folder}/{EVALUATION}"
-    store.publish_json(name, document.model_dump(mode="json"), replace=True)
-    _require_better_than_guessing(document)
+class _Judgement(NamedTuple):
+    """What an evaluation leaves.
+
+    Attributes:
+        document: all figures; ``evaluation.json``.
+        files: what else is written beside it, by name.
+        measure: the metric that counts.
+        examples: how many were judged.
+        metrics: of the trained model.
+        untrained: the metric that counts of the untrained one.
+        warning: what a person should look at; empty if all is well.
+    """
+
+    document: Evaluation | PoseEvaluation
+    files: dict[str, bytes]
+    measure: Literal["top1", "ap"]
+    examples: int
+    metrics: dict[str, Metric]
+    untrained: float
+    warning: str = ""
+
+
+def _published(spec: EvaluateSpec, store: Store, judgement: _Judgement, seconds: float) -> EvaluateResult:
+    folder = spec.verdict_folder
+    for name, data in judgement.files.items():
+        store.publish_bytes(f"{folder}/{name}", data, replace=True)
+    name = f"{folder}/{EVALUATION}"
+    store.publish_json(name, judgement.document.model_dump(mode="json"), replace=True)
+    if isinstance(judgement.document, Evaluation):
+        _require_better_than_guessing(judgement.document)
     result = EvaluateResult(
         seconds=seconds,
         run=spec.run,
-        examples=document.trained.examples,
-        metrics=document.trained.metrics,
-        untrained_top1=document.untrained.metrics["top1"].value,
+        examples=judgement.examples,
+        metrics=judgement.metrics,
+        measure=judgement.measure,
+        untrained=judgement.untrained,
         evaluation_sha256=store.sha256(name),
     )
-    complete(store, spec.folder, spec, result, [name])
+    complete(store, folder, spec, result, [name, *(f"{folder}/{file}" for file in judgement.files)])
     return result
 
 
-def _evaluation(
+def _judged_poses(
     spec: EvaluateSpec,
     recipe: Recipe,
+    models: tuple[Any, Any],
     strategy: tf.distribute.Strategy,
     store: Store,
     manifest: Manifest,
     reporter: Reporter,
-) -> Evaluation:
-    before = logits_of(initial_model(recipe, manifest, strategy), strategy)
-    with strategy.scope():
-        after = logits_of(load_model(store, spec.folder, spec.weights_sha256), strategy)
+) -> _Judgement:
+    before, after = (pose_answers(model, strategy, settings_of(recipe)) for model in models)
+    found = judge_poses(spec, recipe, (before, after), store, manifest, reporter)
+    document = found.document
+    return _Judgement(
+        document=document,
+        files=found.files(),
+        measure="ap",
+        examples=document.trained.images,
+        metrics=document.trained.metrics,
+        untrained=document.untrained.metrics["ap"].value,
+        warning="" if document.better_than_guessing else document.verdict(),
+    )
+
+
+def _judged_classes(
+    spec: EvaluateSpec,
+    recipe: Recipe,
+    models: tuple[Any, Any],
+    strategy: tf.distribute.Strategy,
+    store: Store,
+    manifest: Manifest,
+    reporter: Reporter,
+) -> _Judgement:
+    before, after = (logits_of(model, strategy) for model in models)
     batch_size = max(_SMALLEST_BATCH * strategy.num_replicas_in_sync, spec.batch_size)
     fields = objective_of(recipe).fields
     judged = EvaluationInput(
@@ -108,13 +165,13 @@ def _evaluation(
         batch_size=batch_size,
         ids=plan_training(recipe, manifest).order.ids[: judged.count],
     )
-    news = _News(reporter, 2 * judged.count + seen.count)
+    news = News(reporter, 2 * judged.count + seen.count)
     untrained, trained, remembered = (
         tally(model, batches, len(manifest.class_names), news.done)
         for model, batches in ((before, judged), (after, judged), (after, seen))
     )
     figures, guessing = trained.figures(), guessing_interval(manifest.split(spec.split).class_counts)
-    return Evaluation(
+    document = Evaluation(
         run=spec.run,
         dataset=spec.dataset,
         fingerprint=spec.fingerprint,
@@ -130,6 +187,14 @@ def _evaluation(
         confusion=trained.confusion(),
         calibration=trained.calibration(),
         mistakes=trained.mistakes(),
+    )
+    return _Judgement(
+        document=document,
+        files={},
+        measure="top1",
+        examples=figures.examples,
+        metrics=figures.metrics,
+        untrained=document.untrained.metrics["top1"].value,
     )
 
 
@@ -158,20 +223,8 @@ def logits_of(model: Any, strategy: tf.distribute.Strategy) -> Logits:
         model: takes uint8 images (n, height, width, channels).
         strategy: what it was built under; each replica answers its part of a batch.
     """
-
-    def answer(part: dict[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        return model(part["image"], training=False), part["label"], part[MASK]
-
-    answers = tf.function(lambda batch: strategy.run(answer, args=(batch,)), autograph=False)
-
-    def over(batches: EvaluationInput) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
-        parts = strategy.distribute_datasets_from_function(batches.dataset)
-        for batch in itertools.islice(parts, batches.batches(strategy.num_replicas_in_sync)):
-            logits, labels, mask = (np.asarray(strategy.gather(value, axis=0)) for value in answers(batch))
-            count = int(np.sum(mask))
-            yield logits[:count], labels[:count]
-
-    return over
+    answers = answers_of(model, strategy)
+    return lambda batches: ((logits, fields["label"]) for logits, fields in answers(batches))
 
 
 def tally(logits: Logits, batches: EvaluationInput, classes: int, news: Callable[[int], None]) -> ClassificationTally:
@@ -182,21 +235,6 @@ def tally(logits: Logits, batches: EvaluationInput, classes: int, news: Callable
             judged.add(answers, labels)
             news(len(labels))
     return judged
-
-
-class _News:
-    """Progress in examples, told once a second at most, and at the end."""
-
-    def __init__(self, reporter: Reporter, total: int) -> None:
-        self._reporter, self._total = reporter, total
-        self._done, self._told = 0, 0.0
-
-    def done(self, examples: int) -> None:
-        """So many more."""
-        self._done += examples
-        if time.monotonic() - self._told > _NEWS_SECONDS or self._done == self._total:
-            self._reporter.progress(self._done, self._total, "examples")
-            self._told = time.monotonic()
 
 
 def _require_better_than_guessing(document: Evaluation) -> None:

@@ -108,6 +108,32 @@ class OksEvaluation(Frozen):
     score_threshold: float | None
 
 
+class ThresholdFigures(Frozen):
+    """What is left of results when those with a lower score are left out, at OKS 0.5.
+
+    Attributes:
+        score: the threshold.
+        kept: results with at least this score.
+        right: how many of them are people of the truth, each counted once.
+        people: in truth, see :class:`OksEvaluation`.
+    """
+
+    score: float
+    kept: int
+    right: int
+    people: int
+
+    @property
+    def precision(self) -> float:
+        """The share of the results kept that is right; 0 where none is kept."""
+        return self.right / self.kept if self.kept else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share of the people that is found; 0 where there is nobody."""
+        return self.right / self.people if self.people else 0.0
+
+
 def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
     """The evaluation of COCO results.
 
@@ -118,22 +144,36 @@ def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
     Raises:
         SourceError: one of them is not what it should be, or a result belongs to an image that is not in truth.
     """
+    return tables(judged(truth, results))
+
+
+def judged(truth: Truth, results: Results) -> COCOeval:
+    """Results held against truth by pycocotools, with the table's sizes after its own three.
+
+    No size's figures depend on another's, so its ten figures are what they would be without.
+
+    Raises:
+        SourceError: see :func:`evaluate_results`.
+    """
     check_truth(truth, "truth")
     check_results(results, "results")
-    known = {image["id"] for image in truth["images"]}
-    strange = sorted({result["image_id"] for result in results} - known)
+    strange = sorted({result["image_id"] for result in results} - {image["id"] for image in truth["images"]})
     if strange:
         raise SourceError(
             f"results: {len(strange)} images are not in truth, the first is image_id={strange[0]}; "
             "give the annotations that the results were made for"
         )
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools talks
-        evaluation = _evaluated(truth, results)
+        return _evaluated(truth, results)
+
+
+def tables(evaluation: COCOeval) -> OksEvaluation:
+    """All figures of what :func:`judged` gave."""
     matches = _Matches(evaluation)
     return OksEvaluation(
-        images=len(known),
+        images=len(evaluation.cocoGt.imgs),
         people=len(matches.people),
-        results=len(results),
+        results=len(evaluation.cocoDt.anns),
         figures=OksFigures(**dict(zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True))),
         joints=_joint_table(matches),
         sizes=_size_table(evaluation, matches),
@@ -141,8 +181,14 @@ def evaluate_results(truth: Truth, results: Results) -> OksEvaluation:
     )
 
 
+def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
+    """What :func:`judged` gave, without the results that have a lower score."""
+    matches = _Matches(evaluation)
+    kept = [right for found, right in matches.scores if found >= score]
+    return ThresholdFigures(score=score, kept=len(kept), right=sum(kept), people=len(matches.people))
+
+
 def _evaluated(truth: Truth, results: Results) -> COCOeval:
-    """The evaluation by pycocotools, with the table's sizes after its own; no size's figures depend on another's."""
     annotations = [dict(annotation) for annotation in truth["annotations"]]
     wanted = _coco(truth, annotations)
     copies: Any = [dict(result) for result in results]

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 from matplotlib.figure import Figure
 
@@ -22,58 +18,22 @@ from podline.errors import StoreError
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.document import Guess
 from podline.evaluation.evaluate import logits_of, tally
+from podline.evaluation.pose_sheet import pose_blocks
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.progress import Reporter
 from podline.recipes.settings import AugmentationSettings
 from podline.reporting.figures import count, percent
+from podline.reporting.picture_sheet import LARGE, Block, Picture, Row, Sheet, sheet
 from podline.stages import TRAIN, completion_name, manifest_sha256
 from podline.storage import Store, explained, open_store
 from podline.tool_stages import ShowResult, ShowSpec
 from podline.training.export import load_model
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
 
-Image = npt.NDArray[np.uint8]
-
 # What a picture needs.
 _FIELDS = ("image", "label")
-_INK, _MUTED, _RIGHT, _WRONG = "#1c1c1c", "#6b6b6b", "#1a7f37", "#c0392b"
-# Inches. A picture of 28 or 32 pixels is enlarged about fivefold at this resolution.
-_SIDE, _GAP, _MARGIN, _LABEL, _LINE, _DPI = 1.1, 0.14, 0.3, 1.15, 0.17, 144
-# Points, and how many characters of that size stand above a picture.
-_FONT, _CHARACTERS = 8.5, 17
+_RIGHT, _WRONG = "#1a7f37", "#c0392b"
 _MISTAKE_ROWS = 2
-
-
-class Picture(NamedTuple):
-    """An image, uint8 (height, width, channels), the lines above it, and their colour."""
-
-    image: Image
-    caption: str = ""
-    colour: str = _INK
-
-
-class Row(NamedTuple):
-    """Pictures side by side, and what stands to their left."""
-
-    label: str
-    pictures: list[Picture]
-
-
-class Block(NamedTuple):
-    """Rows below a heading and a line of explanation."""
-
-    heading: str
-    about: str
-    rows: list[Row]
-
-
-class Sheet(Figure):
-    """A figure that a notebook shows as a picture, whether or not matplotlib has been told of the notebook."""
-
-    def _repr_png_(self) -> bytes:
-        buffer = io.BytesIO()
-        self.savefig(buffer, format="png")
-        return buffer.getvalue()
 
 
 def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
@@ -97,75 +57,17 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
 
 
 def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, ClassificationTally | None]:
-    """The sheet, and what the run makes of the test split if there is a run; ``spec.out`` is left alone."""
+    """The sheet, and what the run makes of the test split if it names classes; ``spec.out`` is left alone."""
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
+    if spec.recipe.pose:
+        return sheet(pose_blocks(spec, store, manifest, reporter), LARGE), None
     judged = _judged(spec, store, manifest, reporter) if spec.run else None
     blocks = [_fed(spec, store, manifest)]
     if judged:
         blocks.append(_made_of_it(spec, store, manifest, judged))
     return sheet(blocks), judged
-
-
-def sheet(blocks: Sequence[Block]) -> Sheet:
-    """Blocks below each other, as a figure."""
-    columns = max(len(row.pictures) for block in blocks for row in block.rows)
-    width = 2 * _MARGIN + _LABEL + columns * (_SIDE + _GAP)
-    height = 2 * _MARGIN + sum(_height(block) for block in blocks)
-    # A class may be called anything, "$x$" included.
-    with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": _INK}):
-        figure = Sheet(figsize=(width, height), dpi=_DPI, facecolor="white")
-        top = height - _MARGIN
-        for block in blocks:
-            _draw(figure, block, top)
-            top -= _height(block)
-    return figure
-
-
-def _height(block: Block) -> float:
-    return 0.75 + sum(_row_height(row) for row in block.rows)
-
-
-def _row_height(row: Row) -> float:
-    return _SIDE + _GAP + _LINE * _caption_lines(row)
-
-
-def _caption_lines(row: Row) -> int:
-    return max(len(picture.caption.splitlines()) for picture in row.pictures)
-
-
-def _draw(figure: Figure, block: Block, top: float) -> None:
-    width, height = figure.get_size_inches()
-
-    def write(x: float, y: float, text: str, **style: Any) -> None:
-        figure.text(x / width, y / height, text, **style)
-
-    write(_MARGIN, top - 0.2, block.heading, fontsize=13, fontweight="bold")
-    write(_MARGIN, top - 0.42, block.about, color=_MUTED)
-    y = top - 0.6
-    for row in block.rows:
-        bottom = y - _LINE * _caption_lines(row) - _SIDE
-        write(_MARGIN, bottom + _SIDE / 2, row.label, color=_MUTED, va="center")
-        for number, picture in enumerate(row.pictures):
-            left = _MARGIN + _LABEL + number * (_SIDE + _GAP)
-            axes = figure.add_axes((left / width, bottom / height, _SIDE / width, _SIDE / height))
-            grey = picture.image.shape[-1] == 1
-            shown = picture.image[..., 0] if grey else picture.image
-            axes.imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-            axes.set_xticks([])
-            axes.set_yticks([])
-            for spine in axes.spines.values():
-                spine.set(color="#c8c8c8", linewidth=0.6)
-            if picture.caption:
-                style = {"color": picture.colour, "fontsize": _font_size(picture)}
-                write(left, bottom + _SIDE + 0.07, picture.caption, **style)
-        y -= _row_height(row)
-
-
-def _font_size(picture: Picture) -> float:
-    """So small that a long name does not run into the picture beside it."""
-    return _FONT * min(1.0, _CHARACTERS / max(map(len, picture.caption.splitlines())))
 
 
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:

@@ -32,7 +32,7 @@ def verdict(evaluation: Evaluation) -> str:
     with chart("verdict", f"Accuracy with 95 % intervals. {alt}.", height=1.45) as drawing:
         (axes,) = drawing.axes()
         for place, (_, metric, colour) in enumerate(rows):
-            _interval(axes, metric, place, colour)
+            interval(axes, metric, place, colour)
             left = metric.high > 0.8
             axes.annotate(
                 figures.percent(metric.value),
@@ -60,7 +60,7 @@ def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], reje
         axes.plot([line.step for line in steps], [line.loss for line in steps], color=ACCENT, label="training")
         _evaluations(axes, evaluations, [line.loss for line in evaluations], rejected)
         axes.set_ylim(bottom=0)
-        _steps_axis(axes)
+        steps_axis(axes)
     return drawing.svg
 
 
@@ -75,7 +75,7 @@ def accuracy(
         _evaluations(axes, evaluations, [line.accuracy for line in evaluations], rejected)
         _percent_axis(axes, "y")
         axes.set_ylim(0, 1.02)
-        _steps_axis(axes)
+        steps_axis(axes)
     return drawing.svg
 
 
@@ -86,7 +86,7 @@ def learning_rate(steps: Sequence[StepsLine]) -> str:
         (axes,) = drawing.axes()
         axes.plot([line.step for line in steps], [line.learning_rate for line in steps], color=ACCENT)
         axes.set_ylim(bottom=0)
-        _steps_axis(axes)
+        steps_axis(axes)
     return drawing.svg
 
 
@@ -105,7 +105,7 @@ def throughput(steps: Sequence[StepsLine]) -> str:
         waiting.set_ylim(0, max(0.1, 1.1 * max((line.waiting for line in steps), default=0)))
         _percent_axis(waiting, "y", most=3)
         waiting.set_ylabel("waiting")
-        _steps_axis(waiting)
+        steps_axis(waiting)
     return drawing.svg
 
 
@@ -147,7 +147,7 @@ def per_class(classes: Sequence[ClassFigures], overall: float) -> str:
         (axes,) = drawing.axes()
         axes.axvline(overall, color=MUTED, **_DASHED)
         for place, figures in enumerate(ranked):
-            _interval(axes, figures.accuracy, place, ACCENT)
+            interval(axes, figures.accuracy, place, ACCENT)
         axes.set_yticks(range(len(ranked)), [figures.name for figures in ranked])
         axes.tick_params(axis="y", length=0, labelcolor=INK)
         axes.set_ylim(-0.6, len(ranked) - 0.4)
@@ -197,7 +197,8 @@ _THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 _PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.0f} %")
 
 
-def _steps_axis(axes: Axes) -> None:
+def steps_axis(axes: Axes) -> None:
+    """The axis below curves over training steps."""
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(_THOUSANDS)
     axes.set_xlabel("step")
@@ -222,7 +223,7 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
         axes.legend(loc="best")
 
 
-def _interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
+def interval(axes: Axes, metric: Metric, place: float, colour: str) -> None:
     """A dot with its interval as a bar through it."""
     axes.plot([metric.low, metric.high], [place, place], color=colour, linewidth=2.2, alpha=0.55)
     axes.plot([metric.value], [place], color=colour, marker="o", markersize=5.5)

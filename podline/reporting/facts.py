@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,10 @@ from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
 from podline.errors import ArtifactError
 from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
+from podline.evaluation.pose_document import PoseEvaluation
 from podline.models.counts import ModelDescription, describe_recipe
 from podline.recipes.settings import Recipe
+from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
 from podline.stages import Completion, ReportSpec, TrainResult, TrainSpec, completion_name
 from podline.storage import Store
 from podline.tpu.story import Entry
@@ -49,12 +52,11 @@ _PACKAGES = (
 
 
 @dataclass(frozen=True)
-class Facts:
-    """A run and the data it used.
+class RunFacts:
+    """A run, of whichever kind, and the data it used.
 
     Attributes:
         spec: what the report was asked for.
-        evaluation: the figures.
         manifest: the data set.
         recipe: what was trained.
         model: what the model is made of and costs.
@@ -67,11 +69,9 @@ class Facts:
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
         versions: (name, version) of the machine that writes the report.
-        mistakes: images of ``evaluation.mistakes``, uint8 (n, height, width, channels).
     """
 
     spec: ReportSpec
-    evaluation: Evaluation
     manifest: Manifest
     recipe: Recipe
     model: ModelDescription
@@ -84,7 +84,6 @@ class Facts:
     tpu: tuple[Entry, ...]
     stages: tuple[tuple[str, float], ...]
     versions: tuple[tuple[str, str], ...]
-    mistakes: npt.NDArray[np.uint8]
 
     @property
     def rejected(self) -> frozenset[int]:
@@ -92,7 +91,37 @@ class Facts:
         return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
 
 
-def gather(store: Store, spec: ReportSpec) -> Facts:
+@dataclass(frozen=True)
+class Facts(RunFacts):
+    """A classifier's run.
+
+    Attributes:
+        evaluation: the figures.
+        mistakes: images of ``evaluation.mistakes``, uint8 (n, height, width, channels).
+    """
+
+    evaluation: Evaluation
+    mistakes: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class PoseFacts(RunFacts):
+    """A pose network's run.
+
+    Attributes:
+        evaluation: the figures.
+        pictures: the best, the median and the worst images of the split that was judged, by that name.
+        seen: likewise, of images that were trained on.
+        maps: what the network answers for one image; None where there is nobody to find.
+    """
+
+    evaluation: PoseEvaluation
+    pictures: dict[str, list[JudgedPicture]]
+    seen: dict[str, list[JudgedPicture]]
+    maps: MapsOfImage | None
+
+
+def gather(store: Store, spec: ReportSpec) -> Facts | PoseFacts:
     """Reads everything that the report on a run needs.
 
     Raises:
@@ -101,32 +130,44 @@ def gather(store: Store, spec: ReportSpec) -> Facts:
     """
     evaluation = _evaluation(store, spec)
     manifest = read_manifest(store, spec.dataset_folder)
+    shared = _shared(store, spec, manifest)
+    if isinstance(evaluation, Evaluation):
+        return Facts(**shared, evaluation=evaluation, mistakes=_mistakes(store, spec, manifest, evaluation))
+    return PoseFacts(
+        **shared,
+        evaluation=evaluation,
+        pictures=judged_pictures(store, spec, manifest, evaluation, seen=False),
+        seen=judged_pictures(store, spec, manifest, evaluation, seen=True),
+        maps=maps_of_image(store, spec, manifest, evaluation),
+    )
+
+
+def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any]:
+    """What :class:`RunFacts` holds, by name."""
     trained = _completion(store, spec.folder, "train")
     recipe = _recipe(store, spec.folder)
     lines = read_metrics(store.local(f"{spec.folder}/{METRICS}"))
     height, width, channels = manifest.image_shape
-    return Facts(
-        spec=spec,
-        evaluation=evaluation,
-        manifest=manifest,
-        recipe=recipe,
-        model=describe_recipe(recipe, (height, width, channels), len(manifest.class_names)),
-        training=TrainResult.model_validate(trained.result),
-        steps=tuple(line for line in lines if isinstance(line, StepsLine)),
-        evaluations=tuple(line for line in lines if isinstance(line, EvaluationLine)),
-        findings=tuple(line for line in lines if isinstance(line, FindingLine)),
-        decisions=tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
-        events=tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
-        tpu=read_story(store, spec.folder),
-        stages=tuple(_stage_seconds(store, spec)),
-        versions=tuple(_versions()),
-        mistakes=_mistakes(store, spec, manifest, evaluation),
-    )
+    return {
+        "spec": spec,
+        "manifest": manifest,
+        "recipe": recipe,
+        "model": describe_recipe(recipe, (height, width, channels), len(manifest.class_names)),
+        "training": TrainResult.model_validate(trained.result),
+        "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
+        "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),
+        "findings": tuple(line for line in lines if isinstance(line, FindingLine)),
+        "decisions": tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
+        "events": tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
+        "tpu": read_story(store, spec.folder),
+        "stages": tuple(_stage_seconds(store, spec)),
+        "versions": tuple(_versions()),
+    }
 
 
-def _evaluation(store: Store, spec: ReportSpec) -> Evaluation:
-    name = f"{spec.folder}/{EVALUATION}"
-    evaluation = read_evaluation(store, spec.folder)
+def _evaluation(store: Store, spec: ReportSpec) -> Evaluation | PoseEvaluation:
+    name = f"{spec.verdict_folder}/{EVALUATION}"
+    evaluation = read_evaluation(store, spec.verdict_folder)
     found = store.sha256(name)
     if found != spec.evaluation_sha256:
         raise ArtifactError(
@@ -154,7 +195,11 @@ def _recipe(store: Store, run_folder: str) -> Recipe:
 
 def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:
     """What each stage took when it did its work, which may have been on an earlier day."""
-    places = [(spec.dataset_folder, ("convert", "validate")), (spec.folder, ("train", "evaluate"))]
+    places = [
+        (spec.dataset_folder, ("convert", "validate")),
+        (spec.folder, ("train",)),
+        (spec.verdict_folder, ("evaluate",)),
+    ]
     for folder, stages in places:
         for stage in stages:
             if store.exists(completion_name(folder, stage)):

@@ -18,6 +18,16 @@ METRIC_NAMES = {
     "top5": "top-5 accuracy",
     "loss": "loss",
     "calibration_error": "calibration error",
+    "ap": "AP",
+    "ap50": "AP50",
+    "ap75": "AP75",
+    "ap_medium": "AP, medium people",
+    "ap_large": "AP, large people",
+    "ar": "AR",
+    "ar50": "AR50",
+    "ar75": "AR75",
+    "ar_medium": "AR, medium people",
+    "ar_large": "AR, large people",
 }
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from podline.evaluation.document import Evaluation
 from podline.reporting import charts, figures, pictures, tables
-from podline.reporting.facts import Facts
+from podline.reporting.facts import Facts, RunFacts
 
-_TEMPLATES = jinja2.Environment(
+TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("podline", "reporting"),
     autoescape=jinja2.select_autoescape(("html",)),
     undefined=jinja2.StrictUndefined,
@@ -22,8 +24,12 @@ _TEMPLATES = jinja2.Environment(
 
 def html(facts: Facts) -> str:
     """The page: one self-contained HTML document."""
-    template = _TEMPLATES.get_template("page.html")
-    page = template.render(_content(facts), charts=_charts(facts), pictures=_pictures(facts))
+    template = TEMPLATES.get_template("page.html")
+    return unbroken(template.render(_content(facts), charts=_charts(facts), pictures=_pictures(facts)))
+
+
+def unbroken(page: str) -> str:
+    """A page on which a figure and its unit are never on two lines."""
     # A figure and its unit stay on one line, and so do the ends of an interval.
     page = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", page)
     return re.sub(r"(\[[\d.]+,) ([\d.]+\])", "\\1\N{NO-BREAK SPACE}\\2", page)
@@ -31,33 +37,17 @@ def html(facts: Facts) -> str:
 
 def markdown(facts: Facts) -> str:
     """The same in Markdown, with the same figures; without charts and pictures."""
-    return _TEMPLATES.get_template("page.md").render(_content(facts))
+    return TEMPLATES.get_template("page.md").render(_content(facts))
 
 
-def _content(facts: Facts) -> dict[str, Any]:
-    """What both templates show."""
-    evaluation, manifest = facts.evaluation, facts.manifest
-    top1 = evaluation.trained.metrics["top1"]
+def run_content(facts: RunFacts) -> dict[str, Any]:
+    """What is shown of a run of any kind: data, recipe, training and what happened."""
+    manifest = facts.manifest
     return {
-        "run": evaluation.run,
+        "run": facts.spec.run,
         "recipe_name": facts.recipe.name,
-        "dataset": evaluation.dataset,
-        "split": evaluation.split,
-        "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
+        "dataset": manifest.dataset,
         "finished": figures.moment(facts.events[-1].time) if facts.events else "",
-        "accuracy": figures.percent(top1.value),
-        "interval": figures.interval(top1),
-        "sentences": _sentences(facts),
-        "better_than_guessing": evaluation.better_than_guessing,
-        "tiles": _tiles(facts),
-        "many_classes": len(evaluation.class_names) > charts.MANY_CLASSES,
-        "metrics": tables.metrics(evaluation),
-        "per_class": tables.per_class(evaluation),
-        "weakest": tables.weakest(evaluation),
-        "confusion": tables.confusion(evaluation),
-        "confusions": tables.confusions(evaluation),
-        "calibration": tables.calibration(evaluation),
-        "mistakes": tables.mistakes(evaluation),
         "data": tables.dataset(manifest),
         "splits": tables.splits(manifest),
         "class_counts": tables.class_counts(manifest),
@@ -75,6 +65,29 @@ def _content(facts: Facts) -> dict[str, Any]:
         "tpu": tables.tpu(facts.tpu),
         "versions": tables.versions(facts.versions),
         "command": facts.spec.command,
+    }
+
+
+def _content(facts: Facts) -> dict[str, Any]:
+    """What both templates show."""
+    evaluation = facts.evaluation
+    top1 = evaluation.trained.metrics["top1"]
+    return run_content(facts) | {
+        "split": evaluation.split,
+        "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
+        "accuracy": figures.percent(top1.value),
+        "interval": figures.interval(top1),
+        "sentences": _sentences(facts),
+        "better_than_guessing": evaluation.better_than_guessing,
+        "tiles": [*_metric_tiles(evaluation), *training_tiles(facts)],
+        "many_classes": len(evaluation.class_names) > charts.MANY_CLASSES,
+        "metrics": tables.metrics(evaluation),
+        "per_class": tables.per_class(evaluation),
+        "weakest": tables.weakest(evaluation),
+        "confusion": tables.confusion(evaluation),
+        "confusions": tables.confusions(evaluation),
+        "calibration": tables.calibration(evaluation),
+        "mistakes": tables.mistakes(evaluation),
     }
 
 
@@ -99,23 +112,27 @@ def _sentences(facts: Facts) -> list[str]:
     return [against, judged, memory]
 
 
-def _tiles(facts: Facts) -> list[tuple[str, str]]:
+def _metric_tiles(evaluation: Evaluation) -> list[tuple[str, str]]:
     """(name, figure) for what is looked at first, after the accuracy."""
-    scored, training = facts.evaluation.trained, facts.training
-    shown = [
+    scored = evaluation.trained
+    return [
         (words, figures.metric_text(name, scored.metrics[name]))
         for name, words in figures.METRIC_NAMES.items()
         if name != "top1" and name in scored.metrics
     ]
+
+
+def training_tiles(facts: RunFacts) -> list[tuple[str, str]]:
+    """(name, figure) for what training cost."""
+    training = facts.training
     return [
-        *shown,
         ("parameters", figures.short_count(training.parameters)),
         ("training", figures.duration(training.seconds)),
         ("examples a second", figures.rate(training.examples_per_second)),
     ]
 
 
-def _throughput(facts: Facts) -> str:
+def _throughput(facts: RunFacts) -> str:
     training = facts.training
     sizes = ", then ".join(figures.count(size) for size in facts.recipe.batch_sizes)
     speed, waiting = figures.rate(training.examples_per_second), figures.percent(training.waiting_for_input)
@@ -129,19 +146,30 @@ def _throughput(facts: Facts) -> str:
 def _charts(facts: Facts) -> dict[str, Markup]:
     evaluation = facts.evaluation
     top1 = evaluation.trained.metrics["top1"].value
-    drawn = {
+    drawn = run_charts(facts) | {
         "verdict": charts.verdict(evaluation),
-        "loss": charts.loss(facts.steps, facts.evaluations, facts.rejected),
         "accuracy": charts.accuracy(facts.steps, facts.evaluations, facts.rejected),
-        "learning_rate": charts.learning_rate(facts.steps),
-        "throughput": charts.throughput(facts.steps),
         "confusion": charts.confusion(evaluation),
         "per_class": charts.per_class(evaluation.per_class, top1),
         "calibration": charts.calibration(
             evaluation.calibration, evaluation.trained.metrics["calibration_error"].value
         ),
+    }
+    return marked(drawn)
+
+
+def run_charts(facts: RunFacts) -> dict[str, str]:
+    """The charts that a run of any kind has."""
+    return {
+        "loss": charts.loss(facts.steps, facts.evaluations, facts.rejected),
+        "learning_rate": charts.learning_rate(facts.steps),
+        "throughput": charts.throughput(facts.steps),
         "stages": charts.stages(facts.stages),
     }
+
+
+def marked(drawn: Mapping[str, str]) -> dict[str, Markup]:
+    """Charts as parts of a page, which nothing escapes."""
     return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 (our own drawing; its alt text is escaped)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from podline.progress import Reporter
-from podline.reporting import page
-from podline.reporting.facts import gather
+from podline.reporting import page, pose_page
+from podline.reporting.facts import Facts, PoseFacts, gather
 from podline.stages import ReportResult, ReportSpec, complete
 from podline.storage import open_store
 
@@ -29,14 +29,20 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     store = open_store(spec.root)
     reporter.progress(0, 2, "files")
     facts = gather(store, spec)
-    names = {HTML: page.html, MARKDOWN: page.markdown}
-    for done, (file, render) in enumerate(names.items(), start=1):
-        store.publish_bytes(f"{spec.folder}/{file}", render(facts).encode(), replace=True)
-        reporter.progress(done, len(names), "files")
+    html, markdown = _rendered(facts)
+    for done, (file, text) in enumerate({HTML: html, MARKDOWN: markdown}.items(), start=1):
+        store.publish_bytes(f"{spec.verdict_folder}/{file}", text.encode(), replace=True)
+        reporter.progress(done, 2, "files")
     result = ReportResult(
         seconds=time.perf_counter() - started,
-        html=f"{spec.folder}/{HTML}",
-        markdown=f"{spec.folder}/{MARKDOWN}",
+        html=f"{spec.verdict_folder}/{HTML}",
+        markdown=f"{spec.verdict_folder}/{MARKDOWN}",
     )
-    complete(store, spec.folder, spec, result, (result.html, result.markdown))
+    complete(store, spec.verdict_folder, spec, result, (result.html, result.markdown))
     return result
+
+
+def _rendered(facts: Facts | PoseFacts) -> tuple[str, str]:
+    if isinstance(facts, PoseFacts):
+        return pose_page.html(facts), pose_page.markdown(facts)
+    return page.html(facts), page.markdown(facts)

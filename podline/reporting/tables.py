@@ -243,7 +243,7 @@ def model(description: ModelDescription) -> Table:
     pairs = [
         ("kind", description.kind),
         ("input", f"{height} × {width} × {channels}, uint8"),
-        ("output", f"{description.classes} logits"),
+        ("output", f"{description.classes} logits" if description.classes else "heatmaps and fields of each stage"),
         ("parameters", figures.count(description.parameters)),
         ("of which trainable", figures.count(description.trainable_parameters)),
         ("bytes of all parameters", figures.count(description.bytes)),

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from coco_people import CATEGORIES, annotation
 
+from podline.ceiling import CeilingSpec, DecodingCeiling
 from podline.data.keypoints import COCO_JOINTS
+from podline.errors import SourceError
 from podline.evaluation.coco_results import read_truth
 from podline.evaluation.decoding_ceiling import ROOTS, decoding_ceiling
+from podline.evaluation.decoding_ceiling import ceiling as ceiling_stage
+from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
 
 STANDING = np.array(
@@ -85,3 +91,36 @@ def test_real_people(real_data):
         )
     assert made.total.people > 0
     assert made.total.ap >= 0.90
+
+
+def annotations(path, first=1, people=2):
+    truth = {
+        "images": [{"id": first, "width": 368, "height": 300}],
+        "annotations": [annotation(first + n, first, standing((150 * n, 20))) for n in range(people)],
+        "categories": CATEGORIES,
+    }
+    path.write_text(json.dumps(truth))
+    return str(path)
+
+
+def spec(*truths):
+    return CeilingSpec(root=".", truths=truths, side=368, targets=PoseTargetSettings(), decoding=DecodingSettings())
+
+
+def test_several_files_are_one_truth(tmp_path):
+    told = []
+    files = annotations(tmp_path / "a.json"), annotations(tmp_path / "b.json", first=10)
+    found = ceiling_stage(spec(*files), Reporter("ceiling", lambda event: told.append((event["done"], event["total"]))))
+    assert found.total.people == 4
+    assert found.total.ap == pytest.approx(1)
+    assert told == [(2, 2)]
+    lines = found.lines()
+    assert lines[-6].split()[:2] == ["all", "4"]
+    assert "–" in lines[1]
+    assert DecodingCeiling.model_validate_json(found.model_dump_json()) == found
+
+
+def test_files_that_share_ids_are_refused(tmp_path):
+    files = annotations(tmp_path / "a.json"), annotations(tmp_path / "b.json", first=2)
+    with pytest.raises(SourceError, match=r"a\.json and .*b\.json: annotations share ids"):
+        ceiling_stage(spec(*files), silent())

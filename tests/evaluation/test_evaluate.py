@@ -107,7 +107,7 @@ def test_the_batch_size_makes_no_difference_not_even_in_the_last_bit(spec, docum
 def test_its_result_is_found_again_until_the_document_is_damaged(spec, document):
     result = evaluate(spec, silent())
     assert find_in_folder(spec, silent()) == result.model_copy(update={"reused": True})
-    assert result.untrained_top1 == document.untrained.metrics["top1"].value
+    assert result.untrained == document.untrained.metrics["top1"].value
     path = open_store(spec.root).local(f"{spec.folder}/evaluation.json")
     path.write_text(path.read_text().replace("0.", "1.", 1))
     assert find_in_folder(spec, silent()) is None

@@ -324,7 +324,7 @@ def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> Report
         run=train.run,
         examples=evaluation.trained.examples,
         metrics=evaluation.trained.metrics,
-        untrained_top1=evaluation.untrained.metrics["top1"].value,
+        untrained=evaluation.untrained.metrics["top1"].value,
         evaluation_sha256=checksum,
     )
     complete(store, train.folder, spec, result, [name])

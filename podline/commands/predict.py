@@ -1,0 +1,59 @@
+"""``podline predict``: a run's model on any pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline.commands import display, pages
+from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.prediction import PREDICT, PredictSpec
+from podline.running import perform
+from podline.storage import open_store
+
+
+@click.command(PREDICT.name, cls=pages.Command)
+@click.argument("run", metavar="RUN")
+@click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    help="People with a lower score are left out.  [default: what the run's evaluation chose on training images]",
+)
+@store_options
+@json_option
+def predict(
+    run: str, images: tuple[Path, ...], out: Path | None, threshold: float | None, as_json: bool, **options: Any
+) -> None:
+    """What a finished run's model says of any pictures: JPEG or PNG, of any size, grey or in colour.
+
+    A pose network's people are drawn on each picture, the person's left in blue, the right in orange, and written to
+    predictions.json as COCO results in the picture's own pixels. A classifier names each picture's classes with their
+    probabilities.
+
+      podline predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
+      podline predict cifar10-0123456789ab cat.jpg --json
+
+    `podline runs list` shows the runs.
+    """
+    settings = load_settings(options)
+    store = open_store(settings.root)
+    target = out or store.beside / "predictions" / run
+    spec = PredictSpec(
+        root=store.uri,
+        run=run,
+        images=tuple(str(image.expanduser().absolute()) for image in images),
+        out=str(target.expanduser().absolute()),
+        threshold=threshold,
+    )
+    with display.shown() as listener:
+        result = perform(spec, listener, settings)
+    if as_json:
+        say_json(result.model_dump(mode="json"))
+    else:
+        say([*(prediction.line() for prediction in result.pictures), result.json_file])

@@ -1,0 +1,65 @@
+"""A model over a split: batch by batch its answers, and beside them what the records say; padding is cut off."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.input.pipeline import MASK, EvaluationInput
+from podline.progress import Reporter
+
+IMAGE = "image"
+_NEWS_SECONDS = 1.0
+
+Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]]]
+"""From an input to its batches: the answers, as NumPy arrays (n, …), and the records' other fields."""
+
+
+def answers_of(
+    model: Any, strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
+) -> Answers:
+    """A model as a function of an input.
+
+    Args:
+        model: takes uint8 images (n, height, width, channels).
+        strategy: what it was built under; each replica answers its part of a batch.
+        part: what of the model's answer is wanted: a tensor (n, …), or a tuple or dictionary of such.
+    """
+
+    def answer(batch: dict[str, tf.Tensor]) -> Any:
+        return part(model(batch[IMAGE], training=False)), {name: batch[name] for name in batch if name != IMAGE}
+
+    answers = tf.function(lambda batch: strategy.run(answer, args=(batch,)), autograph=False)
+
+    def over(batches: EvaluationInput) -> Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]]:
+        parts = strategy.distribute_datasets_from_function(batches.dataset)
+        for batch in itertools.islice(parts, batches.batches(strategy.num_replicas_in_sync)):
+            found, fields = tf.nest.map_structure(
+                lambda value: np.asarray(strategy.gather(value, axis=0)), answers(batch), expand_composites=False
+            )
+            examples = slice(int(np.sum(fields.pop(MASK))))
+            yield tf.nest.map_structure(operator.itemgetter(examples), (found, fields))
+
+    return over
+
+
+class News:
+    """Progress in examples, told once a second at most, and at the end."""
+
+    def __init__(self, reporter: Reporter, total: int) -> None:
+        self._reporter, self._total = reporter, total
+        self._done, self._told = 0, 0.0
+
+    def done(self, examples: int) -> None:
+        """So many more."""
+        self._done += examples
+        if time.monotonic() - self._told > _NEWS_SECONDS or self._done == self._total:
+            self._reporter.progress(self._done, self._total, "examples")
+            self._told = time.monotonic()

@@ -1,0 +1,143 @@
+"""Images that a pose network was judged on, with the people who were found and those who are there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.coco_letterbox import LetterBox
+from podline.data.coco_truth import read_truth
+from podline.data.manifest import Manifest
+from podline.data.reader import SplitReader, open_split
+from podline.errors import ArtifactError
+from podline.evaluation.pose_document import MAPS, SEEN, PoseEvaluation, people_name
+from podline.evaluation.pose_images import ImageFigures, Ranked
+from podline.reporting.pose_maps import PoseMaps, maps_from_bytes
+from podline.reporting.skeletons import Image, poses_of
+from podline.stages import ReportSpec
+from podline.storage import Store
+
+TRAINING_SPLIT = "train"
+Poses = npt.NDArray[np.float32]
+
+
+class JudgedPicture(NamedTuple):
+    """An image without the black around it, and its people in its pixels.
+
+    Attributes:
+        figures: how it went.
+        image: uint8 (height, width, 3), as large as the network saw it.
+        found: of the network, those from the score threshold on, the surest first: (n, 18, 3).
+        wanted: of the truth: (n, 18, 3).
+    """
+
+    figures: ImageFigures
+    image: Image
+    found: Poses
+    wanted: Poses
+
+
+class MapsOfImage(NamedTuple):
+    """An image, uint8 (side, side, 3), and what the network answers for it."""
+
+    image_id: int
+    image: Image
+    maps: PoseMaps
+
+
+def judged_pictures(
+    store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation, *, seen: bool
+) -> dict[str, list[JudgedPicture]]:
+    """The best, the median and the worst images, by that name.
+
+    Args:
+        store: the store.
+        spec: the run.
+        manifest: of its data set.
+        evaluation: of the run.
+        seen: of the images that it was trained on, in place of the split that was judged.
+
+    Raises:
+        StoreError: a file is not there.
+        ArtifactError: one is not what it was.
+    """
+    folder, split = spec.dataset_folder, TRAINING_SPLIT if seen else evaluation.split
+    ranked = evaluation.seen_pictures if seen else evaluation.pictures
+    reader, truth = open_split(store, folder, manifest, split), read_truth(store, folder, manifest, split)
+    name = f"{spec.verdict_folder}/{people_name(SEEN if seen else split)}"
+    threshold = evaluation.threshold.judged.score if evaluation.threshold else 0.0
+    try:
+        people = _by_image([person for person in store.read_json(name) if person["score"] >= threshold])
+    except (TypeError, KeyError) as error:
+        raise ArtifactError(f"{store.where(name)} holds no people ({error}); evaluate the run again") from error
+    wanted = _by_image([person for person in truth["annotations"] if not person["iscrowd"]])
+    records = _records(reader)
+    return {
+        kind: [
+            _picture(reader, records[image], figures, people.get(image, []), wanted.get(image, []))
+            for figures in getattr(ranked, kind)
+            for image in (figures.image_id,)
+        ]
+        for kind in Ranked.model_fields
+    }
+
+
+def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation) -> MapsOfImage | None:
+    """The network's answers that the evaluation kept, with their image.
+
+    Raises:
+        StoreError: a file is not there.
+        ArtifactError: one is not what it was.
+    """
+    if evaluation.maps_of is None:
+        return None
+    reader = open_split(store, spec.dataset_folder, manifest, evaluation.split)
+    record = _records(reader)[evaluation.maps_of]
+    name = f"{spec.verdict_folder}/{MAPS}"
+    try:
+        maps = maps_from_bytes(store.read_bytes(name))
+    except (ValueError, KeyError, OSError) as error:
+        raise ArtifactError(f"{store.where(name)} holds no maps ({error}); evaluate the run again") from error
+    return MapsOfImage(evaluation.maps_of, reader.gather(np.array([record]), ["image"])["image"][0], maps)
+
+
+def _records(reader: SplitReader) -> dict[int, int]:
+    """Where each image is in its split, by COCO's id."""
+    ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0]
+    return {image_id: place for place, image_id in enumerate(ids.tolist())}
+
+
+def _by_image(people: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for person in people:
+        found.setdefault(person["image_id"], []).append(person)
+    return found
+
+
+def _picture(
+    reader: SplitReader,
+    record: int,
+    figures: ImageFigures,
+    people: list[dict[str, Any]],
+    wanted: list[dict[str, Any]],
+) -> JudgedPicture:
+    fields = reader.gather(np.array([record]), ["image", "size"])
+    square, (width, height) = fields["image"][0], fields["size"][0].tolist()
+    letterbox = LetterBox(width, height, square.shape[0])
+    (left, top), (columns, rows) = letterbox.offset, letterbox.size
+    return JudgedPicture(
+        figures,
+        np.ascontiguousarray(square[top : top + rows, left : left + columns]),
+        _inside(people, letterbox),
+        _inside(wanted, letterbox),
+    )
+
+
+def _inside(people: list[dict[str, Any]], letterbox: LetterBox) -> Poses:
+    """People of the whole image as poses in the scaled one."""
+    poses = poses_of(people)
+    moved = letterbox.joints_to_network(poses[..., :2]) - letterbox.offset
+    poses[..., :2] = np.where(poses[..., 2:] > 0, moved, 0)
+    return poses

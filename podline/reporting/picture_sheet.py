@@ -1,0 +1,113 @@
+"""Pictures in rows below headings, as one figure of matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+Image = npt.NDArray[np.uint8]
+
+INK, MUTED = "#1c1c1c", "#6b6b6b"
+# Inches. A picture of 28 or 32 pixels is enlarged about fivefold at this resolution.
+SMALL, LARGE = 1.1, 2.3
+_GAP, _MARGIN, _LABEL, _LINE, _DPI = 0.14, 0.3, 1.15, 0.17, 144
+# Points, and how many characters of that size stand above a picture of an inch.
+_FONT, _CHARACTERS = 8.5, 15.4
+
+
+class Picture(NamedTuple):
+    """An image, uint8 (height, width, channels), the lines above it, and their colour."""
+
+    image: Image
+    caption: str = ""
+    colour: str = INK
+
+
+class Row(NamedTuple):
+    """Pictures side by side, and what stands to their left."""
+
+    label: str
+    pictures: list[Picture]
+
+
+class Block(NamedTuple):
+    """Rows below a heading and a line of explanation."""
+
+    heading: str
+    about: str
+    rows: list[Row]
+
+
+class Sheet(Figure):
+    """A figure that a notebook shows as a picture, whether or not matplotlib has been told of the notebook."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
+def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
+    """Blocks below each other, as a figure; pictures have this side, in inches."""
+    columns = max(len(row.pictures) for block in blocks for row in block.rows)
+    width = 2 * _MARGIN + _LABEL + columns * (side + _GAP)
+    height = 2 * _MARGIN + sum(_height(block, side) for block in blocks)
+    # A class may be called anything, "$x$" included.
+    with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": INK}):
+        figure = Sheet(figsize=(width, height), dpi=_DPI, facecolor="white")
+        top = height - _MARGIN
+        for block in blocks:
+            _draw(figure, block, top, side)
+            top -= _height(block, side)
+    return figure
+
+
+def _height(block: Block, side: float) -> float:
+    return 0.75 + sum(_row_height(row, side) for row in block.rows)
+
+
+def _row_height(row: Row, side: float) -> float:
+    return side + _GAP + _LINE * _caption_lines(row)
+
+
+def _caption_lines(row: Row) -> int:
+    return max(len(picture.caption.splitlines()) for picture in row.pictures)
+
+
+def _draw(figure: Figure, block: Block, top: float, side: float) -> None:
+    width, height = figure.get_size_inches()
+
+    def write(x: float, y: float, text: str, **style: Any) -> None:
+        figure.text(x / width, y / height, text, **style)
+
+    write(_MARGIN, top - 0.2, block.heading, fontsize=13, fontweight="bold")
+    write(_MARGIN, top - 0.42, block.about, color=MUTED)
+    y = top - 0.6
+    for row in block.rows:
+        bottom = y - _LINE * _caption_lines(row) - side
+        write(_MARGIN, bottom + side / 2, row.label, color=MUTED, va="center")
+        for number, picture in enumerate(row.pictures):
+            left = _MARGIN + _LABEL + number * (side + _GAP)
+            axes = figure.add_axes((left / width, bottom / height, side / width, side / height))
+            grey = picture.image.shape[-1] == 1
+            shown = picture.image[..., 0] if grey else picture.image
+            axes.imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            for spine in axes.spines.values():
+                spine.set(color="#c8c8c8", linewidth=0.6)
+            if picture.caption:
+                style = {"color": picture.colour, "fontsize": _font_size(picture, side)}
+                write(left, bottom + side + 0.07, picture.caption, **style)
+        y -= _row_height(row, side)
+
+
+def _font_size(picture: Picture, side: float) -> float:
+    """So small that a long name does not run into the picture beside it."""
+    return _FONT * min(1.0, _CHARACTERS * side / max(map(len, picture.caption.splitlines())))

@@ -1,0 +1,135 @@
+"""The page about a pose network, and its Markdown twin; see :mod:`podline.reporting.page`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from podline.evaluation.pose_document import PoseEvaluation
+from podline.reporting import figures, pictures, pose_charts, pose_tables
+from podline.reporting.facts import PoseFacts
+from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
+from podline.reporting.page import TEMPLATES, marked, run_charts, run_content, training_tiles, unbroken
+from podline.reporting.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
+from podline.reporting.skeletons import CENTER, LEFT, RIGHT, with_skeletons
+
+# Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.
+_LONGER_SIDE = 560
+_KINDS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
+
+
+def html(facts: PoseFacts) -> str:
+    """The page: one self-contained HTML document."""
+    template = TEMPLATES.get_template("pose_page.html")
+    page = template.render(
+        _content(facts),
+        charts=marked(run_charts(facts) | pose_charts.charts(facts)),
+        pictures=_pictures(facts.pictures),
+        seen=_pictures(facts.seen),
+        maps=_maps(facts.maps) if facts.maps else None,
+        stage_charts=pose_charts.MEASURES,
+        colours={name: _css(colour) for name, colour in (("left", LEFT), ("right", RIGHT), ("center", CENTER))},
+    )
+    return unbroken(page)
+
+
+def markdown(facts: PoseFacts) -> str:
+    """The same in Markdown, with the same figures; without charts and pictures."""
+    return TEMPLATES.get_template("pose_page.md").render(_content(facts))
+
+
+def _content(facts: PoseFacts) -> dict[str, Any]:
+    """What both templates show."""
+    evaluation, manifest = facts.evaluation, facts.manifest
+    ap = evaluation.trained.metrics["ap"]
+    return run_content(facts) | {
+        "split": evaluation.split,
+        "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
+        "ap": f"{ap.value:.3f}",
+        "interval": f"[{ap.low:.3f}, {ap.high:.3f}]",
+        "verdict": evaluation.verdict(),
+        "better_than_guessing": evaluation.better_than_guessing,
+        "threshold": _threshold(evaluation),
+        "tiles": [*_tiles(evaluation), *training_tiles(facts)],
+        "metrics": pose_tables.metrics(evaluation),
+        "joints": pose_tables.joints(evaluation.joints),
+        "sizes": pose_tables.sizes(evaluation.sizes),
+        "counted": pose_tables.counted(manifest),
+        "last_measures": pose_tables.last_measures(facts.steps),
+        "examples": pose_tables.examples(evaluation.pictures),
+    }
+
+
+def _tiles(evaluation: PoseEvaluation) -> list[tuple[str, str]]:
+    """(name, figure) for what is looked at first, after the AP."""
+    scored = evaluation.trained.metrics
+    names = ("ap50", "ap75", "ar")
+    return [
+        *((figures.METRIC_NAMES[name], f"{scored[name].value:.3f}") for name in names if name in scored),
+        ("images", figures.count(evaluation.trained.images)),
+        ("people", figures.count(evaluation.trained.people)),
+    ]
+
+
+def _threshold(evaluation: PoseEvaluation) -> str:
+    """What became of the score threshold, in words."""
+    chosen = evaluation.threshold
+    if chosen is None:
+        return "No score threshold could be chosen: nobody was found on images that the network was trained on."
+    judged = chosen.judged
+    return (
+        f"People are drawn and counted from a score of {judged.score:.3f} on. This threshold has the best F1 measure "
+        f"on {figures.count(chosen.images)} images of the {chosen.chosen_on} split; what is judged had no part in "
+        f"choosing it. With it, on the {evaluation.split} split {figures.count(judged.right)} of "
+        f"{figures.count(judged.people)} people are found at OKS 0.5 (recall {figures.percent(judged.recall)}), and "
+        f"{figures.count(judged.kept - judged.right)} of {figures.count(judged.kept)} results are nobody (precision "
+        f"{figures.percent(judged.precision)}). AP itself needs no threshold."
+    )
+
+
+def _pictures(judged: Mapping[str, list[JudgedPicture]]) -> list[dict[str, Any]]:
+    """Groups of pictures, each image twice: as found and as it is."""
+    return [
+        {"kind": kind, "name": name, "pairs": [_pair(picture) for picture in judged[kind]]}
+        for kind, name in _KINDS.items()
+        if judged[kind]
+    ]
+
+
+def _pair(picture: JudgedPicture) -> dict[str, str]:
+    scale, of = _LONGER_SIDE / max(picture.image.shape[:2]), picture.figures
+    alarms = f", {figures.count(of.false_alarms)} false alarms" if of.false_alarms else ""
+    return {
+        "found": pictures.photo_uri(with_skeletons(picture.image, picture.found, scale)),
+        "wanted": pictures.photo_uri(with_skeletons(picture.image, picture.wanted, scale)),
+        "image": str(of.image_id),
+        "about": f"{of.found} of {of.people} found{alarms}, quality {of.quality:.2f}",
+    }
+
+
+def _maps(of_image: MapsOfImage) -> dict[str, Any]:
+    """The answers for one image beside what they should be, and each of them by itself."""
+    image, maps = of_image.image, of_image.maps
+    rows = [
+        ("Heatmaps", heatmap_picture(image, maps.heatmaps), heatmap_picture(image, maps.wanted_heatmaps)),
+        ("Part affinity fields", paf_picture(image, maps.pafs), paf_picture(image, maps.wanted_pafs)),
+    ]
+    panels = {
+        "Each joint’s heatmap": heatmap_panels(image, maps.heatmaps),
+        "The strength of each limb’s field": paf_panels(image, maps.pafs),
+    }
+    return {
+        "image": str(of_image.image_id),
+        "rows": [
+            {"name": name, "answered": pictures.photo_uri(answered), "wanted": pictures.photo_uri(wanted)}
+            for name, answered, wanted in rows
+        ],
+        "panels": {
+            title: [{"name": name, "uri": pictures.photo_uri(panel)} for name, panel in named]
+            for title, named in panels.items()
+        },
+    }
+
+
+def _css(colour: tuple[int, int, int]) -> str:
+    return "#" + bytes(colour).hex()

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from pose_oracle import POSES, RECIPE, nothing, perfect
+from small_coco import publish_people
+
+from podline.data.coco_truth import read_truth
+from podline.data.manifest import dataset_folder
+from podline.data.reader import open_split
+from podline.errors import ArtifactError, DivergenceError
+from podline.evaluation.forward import News
+from podline.evaluation.oks import evaluate_results
+from podline.evaluation.poses import FIELDS, find_people, judge_poses, pose_answers
+from podline.input.pipeline import EvaluationInput
+from podline.models.pose_build import build_pose_model
+from podline.progress import Reporter, silent
+from podline.stages import EvaluateSpec
+from podline.storage import open_store
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    root = tmp_path_factory.mktemp("root")
+    manifest = publish_people(root)
+    return open_store(root), manifest
+
+
+def evaluate_spec(dataset, **changes):
+    store, manifest = dataset
+    given = {"split": "test", "batch_size": 3} | changes
+    return EvaluateSpec(
+        root=store.uri, run="r", dataset=manifest.dataset, fingerprint=manifest.fingerprint, weights_sha256="0" * 64,
+        **given,
+    )  # fmt: skip
+
+
+def judged(dataset, before, after, reporter=None, **changes):
+    store, manifest = dataset
+    spec = evaluate_spec(dataset, **changes)
+    return judge_poses(spec, RECIPE, (before, after), store, manifest, reporter or silent())
+
+
+def folder_of(manifest):
+    return dataset_folder(manifest.dataset, manifest.fingerprint)
+
+
+def truth(dataset, split="test"):
+    store, manifest = dataset
+    return read_truth(store, folder_of(manifest), manifest, split)
+
+
+@pytest.fixture(scope="module")
+def verdict(dataset):
+    return judged(dataset, nothing, perfect)
+
+
+def test_every_image_of_the_split_is_judged_by_the_sources_annotations(dataset, verdict):
+    document, wanted = verdict.document, truth(dataset)
+    counted = [person for person in wanted["annotations"] if person["num_keypoints"] and not person["iscrowd"]]
+    assert document.trained.images == len(wanted["images"]) == dataset[1].split("test").records
+    assert document.trained.people == len(counted) > 3
+    figures = evaluate_results(wanted, verdict.people).figures
+    assert document.trained.metrics["ap"].value == figures.ap > 0.6
+    assert document.trained.metrics["ar"].value == figures.ar
+    assert document.trained.results == len(verdict.people)
+    assert sum(size.people for size in document.sizes) == len(counted)
+    assert sum(joint.labelled for joint in document.joints) == sum(person["num_keypoints"] for person in counted)
+
+
+def test_people_are_results_of_coco_in_the_images_own_pixels(dataset, verdict):
+    sizes = {image["id"]: (image["width"], image["height"]) for image in truth(dataset)["images"]}
+    assert verdict.people
+    for person in verdict.people:
+        x, y, score = np.reshape(person["keypoints"], (-1, 3)).T
+        width, height = sizes[person["image_id"]]
+        assert width > POSES.side
+        assert ((x[score > 0] > -20) & (x[score > 0] < width + 20)).all()
+        assert ((y[score > 0] > -20) & (y[score > 0] < height + 20)).all()
+    assert max(max(person["keypoints"][0::3]) for person in verdict.people) > POSES.side
+    assert json.loads(json.dumps(verdict.people)) == verdict.people
+
+
+def test_better_than_an_untrained_network_and_than_guessing(verdict):
+    document = verdict.document
+    assert document.untrained.metrics["ap"].value == 0
+    assert 0 <= document.guessing.value < 0.2
+    assert document.better_than_guessing
+    assert document.learned
+    assert document.verdict().startswith("The result is better than guessing: AP 0.")
+
+
+def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict):
+    threshold, seen = verdict.document.threshold, truth(dataset, "train")
+    known = {image["id"] for image in truth(dataset)["images"]}
+    assert threshold.chosen_on == "train"
+    assert threshold.images == len(seen["images"]) == verdict.document.seen.images
+    assert not known & {person["image_id"] for person in verdict.seen_people}
+    assert threshold.seen.score == evaluate_results(seen, verdict.seen_people).score_threshold
+    assert threshold.judged.score == threshold.seen.score
+    assert threshold.judged.people == verdict.document.trained.people
+
+
+def test_pictures_and_maps(dataset, verdict):
+    document = verdict.document
+    best, worst = document.pictures.best, document.pictures.worst
+    assert min(image.quality for image in best) >= max(image.quality for image in worst)
+    assert document.maps_of == document.pictures.median[0].image_id
+    for answered, wanted in zip(verdict.maps[:2], verdict.maps[2:], strict=True):
+        assert np.abs(answered - wanted).max() == 0
+        assert wanted.max() > 0.5
+
+
+def test_nobody_found_is_said_and_crashes_nothing(dataset):
+    document = judged(dataset, nothing, nothing).document
+    assert (document.trained.metrics["ap"].value, document.trained.results, document.threshold) == (0, 0, None)
+    assert not document.better_than_guessing
+    assert not document.learned
+    assert "not even on images that it was trained on" in document.verdict()
+
+
+def test_fitting_what_was_seen_and_nothing_else_is_said_as_well(dataset):
+    known = {image["id"] for image in truth(dataset)["images"]}
+
+    def memory(batches):
+        for (heatmaps, pafs), fields in perfect(batches):
+            strange = np.isin(fields["image_id"][:, 0], list(known))
+            heatmaps[strange] = 0
+            yield (heatmaps, pafs), fields
+
+    document = judged(dataset, nothing, memory).document
+    assert document.learned
+    assert not document.better_than_guessing
+    assert "it has seen too few" in document.verdict()
+
+
+def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
+    told = []
+    reporter = Reporter("evaluate", lambda event: told.append((event["done"], event["total"])))
+    found = judged(dataset, nothing, perfect, reporter, split="train")
+    images = len(truth(dataset, "train")["images"])
+    assert found.document.trained == found.document.seen
+    assert found.people == found.seen_people
+    assert found.document.trained.images == images
+    assert told[-1] == (2 * images, 2 * images)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 50])
+def test_the_batch_size_makes_no_difference(dataset, batch_size):
+    model = build_pose_model(POSES.model, POSES.side, POSES.targets.stride, (100,) * 3, (60,) * 3, seed=1)
+    answers = pose_answers(model, tf.distribute.get_strategy(), POSES)
+    store, manifest = dataset
+
+    def people(size):
+        batches = EvaluationInput(
+            open_split(store, folder_of(manifest), manifest, "test"), manifest, FIELDS, batch_size=size
+        )
+        return find_people(answers, batches, POSES, News(silent(), batches.count).done)
+
+    reference = people(3)
+    assert len(reference) > 0
+    assert people(batch_size) == reference
+
+
+def test_answers_that_are_no_numbers_name_the_image(dataset):
+    def broken(batches):
+        for (heatmaps, pafs), fields in perfect(batches):
+            pafs[0, 0, 0, 0] = np.nan
+            yield (heatmaps, pafs), fields
+
+    with pytest.raises(DivergenceError, match=r"image \d+: the network's answers are not finite"):
+        judged(dataset, nothing, broken)
+
+
+def test_a_data_set_without_truth_is_to_be_converted_again(dataset):
+    store, manifest = dataset
+    without = manifest.model_copy(
+        update={"splits": tuple(split.model_copy(update={"truth": None}) for split in manifest.splits)}
+    )
+    with pytest.raises(ArtifactError, match="no truth to judge people by; convert the data again"):
+        judge_poses(evaluate_spec(dataset), RECIPE, (nothing, perfect), store, without, silent())

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from pose_oracle import RECIPE
+from small_coco import publish_people
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
+
+from podline import notebook
+from podline.errors import SourceError, StoreError
+from podline.evaluation.predicting import run
+from podline.prediction import PredictSpec
+from podline.progress import Reporter, silent
+from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.stages import TrainSpec
+from podline.training.train import train
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory) -> TrainSpec:
+    root = tmp_path_factory.mktemp("classes")
+    publish_dataset(root)
+    recipe = Recipe(
+        name="t",
+        dataset="sample",
+        model=ModelSettings(kind="linear"),
+        batch_size=16,
+        duration=Duration(epochs=3),
+        schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
+    )
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
+    train(spec, silent())
+    return spec
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory) -> TrainSpec:
+    root = tmp_path_factory.mktemp("poses")
+    manifest = publish_people(root)
+    recipe = RECIPE.model_copy(update={"duration": Duration(steps=1), "evaluate_every": None})
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint, preflight=False)
+    train(spec, silent())
+    return spec
+
+
+def picture(folder: Path, name: str, width: int = 90, height: int = 60) -> str:
+    folder.mkdir(exist_ok=True)
+    pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
+    assert cv2.imwrite(str(folder / name), cv2.blur(pixels, (5, 5)))
+    return str(folder / name)
+
+
+def spec_of(training: TrainSpec, out: Path, *images: str, **changes) -> PredictSpec:
+    return PredictSpec(root=training.root, run=training.run, images=images, out=str(out), **changes)
+
+
+def test_classes_with_probabilities(classifier, tmp_path):
+    examples = drawn(3, 5)
+    files = []
+    for place, image in enumerate(examples["image"]):
+        files.append(str(tmp_path / f"{place}.png"))
+        assert cv2.imwrite(files[-1], image[..., ::-1])
+    result = run(spec_of(classifier, tmp_path / "out", *files), silent())
+    assert [found.file for found in result.pictures] == files
+    assert result.threshold is None
+    for found, label in zip(result.pictures, examples["label"], strict=True):
+        assert {share.name for share in found.classes} == set(CLASS_NAMES)
+        probabilities = [share.probability for share in found.classes]
+        assert probabilities == sorted(probabilities, reverse=True)
+        assert sum(probabilities) == pytest.approx(1)
+        assert (found.people, found.picture) == (None, None)
+        assert found.line().startswith(f"{found.file}: {found.classes[0].name} ")
+        assert 0 <= label < 3
+    document = json.loads(Path(result.json_file).read_text())
+    assert [entry["file"] for entry in document] == files
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.*")) == ["predictions.json"]
+
+
+def test_people_on_pictures_of_any_size(network, tmp_path):
+    files = [
+        picture(tmp_path / "a", "wide.jpg", 300, 40),
+        picture(tmp_path / "a", "tall.png", 33, 200),
+        picture(tmp_path / "b", "wide.jpg", 20, 20),
+        picture(tmp_path / "b", "000000000785.jpg"),
+    ]
+    told = []
+    reporter = Reporter("predict", told.append)
+    result = run(spec_of(network, tmp_path / "out", *files), reporter)
+    assert result.threshold == 0
+    assert "everybody is drawn, however low the score: no evaluation chose a threshold" in told[0]["message"]
+    assert told[-1]["done"] == told[-1]["total"] == len(files)
+    assert [Path(found.picture).name for found in result.pictures] == [
+        "wide.png", "tall.png", "wide-2.png", "000000000785.png",
+    ]  # fmt: skip
+    for found in result.pictures:
+        drawn_on = cv2.imread(found.picture)
+        assert drawn_on is not None
+        assert max(drawn_on.shape) == 640
+        assert abs(drawn_on.shape[1] / drawn_on.shape[0] - found.width / found.height) < 0.02 * found.width
+    document = json.loads(Path(result.json_file).read_text())
+    assert document == [person for found in result.pictures for person in found.people]
+    assert all(len(person["keypoints"]) == 51 and person["category_id"] == 1 for person in document)
+    ids = {found.file: {person["image_id"] for person in found.people} for found in result.pictures}
+    assert ids[files[0]] <= {1}
+    assert ids[files[2]] <= {3}
+    assert ids[files[3]] <= {785}
+
+
+def test_a_threshold_leaves_people_out(network, tmp_path):
+    file = picture(tmp_path, "a.jpg")
+    everybody, nobody = (
+        run(spec_of(network, tmp_path / "out", file, threshold=threshold), silent()) for threshold in (0.0, 1.0)
+    )
+    assert nobody.pictures[0].people == ()
+    assert nobody.pictures[0].line() == f"{file}: 0 people → {tmp_path / 'out' / 'a.png'}"
+    assert len(everybody.pictures[0].people) >= len(nobody.pictures[0].people)
+
+
+def test_one_bad_file_is_named_and_nothing_is_written(network, tmp_path):
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no picture")
+    with pytest.raises(SourceError, match=r"bad\.jpg is no JPEG and no PNG"):
+        run(spec_of(network, tmp_path / "out", picture(tmp_path, "a.jpg"), str(bad)), silent())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_is_not_there(network, tmp_path):
+    spec = spec_of(network, tmp_path / "out", picture(tmp_path, "a.jpg")).model_copy(update={"run": "gone-1"})
+    with pytest.raises(StoreError, match="`podline runs list` shows the runs"):
+        run(spec, silent())
+
+
+def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_path):
+    pixels = np.full((50, 70, 3), 120, np.uint8)
+    file = picture(tmp_path, "a.jpg")
+    by_file, by_array = notebook.predict(network.run, network.root, [file, pixels], threshold=0.0)
+    assert by_file.prediction.people is not None
+    assert (by_array.prediction.width, by_array.prediction.height) == (70, 50)
+    assert by_array._repr_png_().startswith(b"\x89PNG")
+    [named] = notebook.predict(classifier.run, classifier.root, [pixels[..., 0]])
+    assert str(named).startswith("picture 1: ")
+    assert named.prediction.classes is not None

@@ -1,0 +1,33 @@
+"""Networks that are right, wrong or blind by construction, and what judges them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podline.evaluation.poses import FIELDS
+from podline.input.pose_targets import pose_targets
+from podline.recipes.pose_settings import PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.recipes.settings import Recipe
+
+POSES = PoseSettings(
+    side=128,
+    model=PoseModelSettings(width=0.1, features=8, stage_width=8, stage_depth=1),
+    targets=PoseTargetSettings(stride=8, joint_sigma=5.0, limb_sigma=5.0),
+)
+RECIPE = Recipe(name="p", dataset="coco_sample", pose=POSES, batch_size=4)
+
+
+def perfect(batches):
+    """Answers that are the targets themselves, from the records' keypoints."""
+    for number in range(batches.batches()):
+        mask = batches.batch(number)["mask"] > 0
+        positions = number * batches.batch_size + np.arange(mask.sum())
+        ids = positions if batches.ids is None else batches.ids[positions]
+        fields = batches.reader.gather(ids, [*FIELDS, "keypoints", "ignored"])
+        drawn = pose_targets(fields["keypoints"], fields["ignored"], POSES.side, POSES.targets)
+        yield (np.asarray(drawn.heatmaps), np.asarray(drawn.pafs)), fields
+
+
+def nothing(batches):
+    for (heatmaps, pafs), fields in perfect(batches):
+        yield (np.zeros_like(heatmaps), np.zeros_like(pafs)), fields

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from finished_pose_run import finished_pose_run
+from pose_oracle import nothing
+
+from podline.errors import ArtifactError
+from podline.progress import silent
+from podline.reporting.facts import PoseFacts, gather
+from podline.reporting.report import report
+from podline.stages import REPORT
+from podline.storage import open_store
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory):
+    return finished_pose_run(tmp_path_factory.mktemp("root"))
+
+
+@pytest.fixture(scope="module")
+def page(spec):
+    return open_store(spec.root).read_bytes(report(spec, silent()).html).decode()
+
+
+def test_the_page_needs_no_other_file_and_is_found_again(spec, page):
+    assert not re.findall(r"(?:src|href)=\"(?!data:|#)", page)
+    assert REPORT.find(spec, silent()) == report(spec, silent()).model_copy(
+        update={"reused": True, "seconds": REPORT.find(spec, silent()).seconds}
+    )
+    assert "{{" not in page
+    assert "{%" not in page
+
+
+def test_figures_are_those_of_the_evaluation(spec, page):
+    store = open_store(spec.root)
+    evaluation = gather(store, spec).evaluation
+    text = store.read_bytes(report(spec, silent()).markdown).decode()
+    ap = evaluation.trained.metrics["ap"]
+    assert f"<h1>AP {ap.value:.3f}" in page
+    for shown in (page.replace("\N{NO-BREAK SPACE}", " "), text):
+        assert f"{ap.value:.3f} [{ap.low:.3f}, {ap.high:.3f}]" in shown
+        assert "left ankle" in shown
+        assert "from 192 px" in shown
+        assert evaluation.verdict() in shown.replace("&#39;", "'")
+        assert f"score of {evaluation.threshold.judged.score:.3f}" in shown
+        assert "truncated" in shown  # the drawn sample has a file that is, in quarantine
+        assert "grey images" in shown  # and rules that were applied to what is written
+    assert "stage3 heatmap" in text
+
+
+def test_pictures_of_found_and_labelled_people_side_by_side(spec, page):
+    facts = gather(open_store(spec.root), spec)
+    assert isinstance(facts, PoseFacts)
+    judged = [picture for pictures in facts.pictures.values() for picture in pictures]
+    assert len({picture.figures.image_id for picture in judged}) == len(judged) >= 2
+    assert page.count("with the people that were found") == page.count("with the people that are labelled")
+    assert page.count("with the people that were found") == len(judged) + sum(map(len, facts.seen.values()))
+    for picture in judged:
+        height, width, _ = picture.image.shape
+        assert max(height, width) == 128
+        assert len(picture.wanted) >= picture.figures.people
+        labelled = picture.wanted[picture.wanted[..., 2] > 0]
+        assert ((labelled[:, :2] > -1) & (labelled[:, :2] < (width, height))).all()
+    assert len(facts.pictures["best"][0].found) >= 1
+    for panel in ("Heatmaps as the network answers them", "left wrist", "right knee – right ankle"):
+        assert panel in page
+
+
+def test_curves_of_every_stage(page):
+    for title in ("Loss of each stage", "Strength of each stage", "Change from the stage before"):
+        assert title in page
+    assert 'aria-label="Loss of each stage, over training steps; at the end: stage1 paf' in page
+
+
+def test_nobody_found_and_nobody_there(tmp_path):
+    spec = finished_pose_run(tmp_path, answers=nothing, train=6, test=6)
+    store = open_store(spec.root)
+    page = store.read_bytes(report(spec, silent()).html).decode()
+    assert "No score threshold could be chosen" in page
+    assert 'class="warning"' in page
+
+
+def test_another_split_has_a_report_of_its_own(tmp_path):
+    spec = finished_pose_run(tmp_path, split="train", train=6, test=6)
+    result = report(spec, silent())
+    assert result.html == f"runs/{spec.run}/on-train/report.html"
+    page = open_store(spec.root).read_bytes(result.html).decode()
+    assert "Pictures of the train split" in page
+    assert "Pictures that it was trained on" not in page
+
+
+def test_damaged_people_are_named(tmp_path):
+    spec = finished_pose_run(tmp_path, train=6, test=6)
+    store = open_store(spec.root)
+    store.publish_bytes(f"runs/{spec.run}/people-test.json", b'{"a": 1}', replace=True)
+    with pytest.raises(ArtifactError, match=r"people-test\.json holds no people .*; evaluate the run again"):
+        report(spec, silent())
