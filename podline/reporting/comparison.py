@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -177,7 +178,8 @@ def _last_evaluation(run: Compared) -> str:
     if not run.evaluations:
         return _NONE
     last = run.evaluations[-1]
-    return f"{figures.percent(last.accuracy)}, loss {last.loss:.4f} ({last.split})"
+    right = "" if math.isnan(last.accuracy) else f"{figures.percent(last.accuracy)}, "
+    return f"{right}loss {last.loss:.4f} ({last.split})"
 
 
 def _decisions(run: Compared) -> str:
@@ -216,8 +218,8 @@ def _draw(figure: Figure, runs: Sequence[Compared]) -> None:
 
 
 def _errors(axes: Axes, run: Compared, colour: str, dashes: str) -> None:
-    """The share of wrong guesses in each evaluation; a cross marks a state that was rejected."""
-    lines = run.evaluations
+    """The share of wrong guesses in each evaluation of a classifier; a cross marks a state that was rejected."""
+    lines = [line for line in run.evaluations if not math.isnan(line.accuracy)]
     # Half an example stands for none: a logarithm has no zero.
     errors = {line.step: max(1 - line.accuracy, 0.5 / line.examples) for line in lines}
     axes.plot([line.epoch for line in lines], list(errors.values()), color=colour, linestyle=dashes, marker="o", ms=3)
