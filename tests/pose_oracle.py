@@ -25,7 +25,7 @@ def perfect(batches):
         ids = positions if batches.ids is None else batches.ids[positions]
         fields = batches.reader.gather(ids, [*FIELDS, "keypoints", "ignored"])
         drawn = pose_targets(fields["keypoints"], fields["ignored"], POSES.side, POSES.targets)
-        yield (np.asarray(drawn.heatmaps), np.asarray(drawn.pafs)), fields
+        yield (np.array(drawn.heatmaps), np.array(drawn.pafs)), fields
 
 
 def nothing(batches):

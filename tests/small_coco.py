@@ -41,9 +41,11 @@ def publish_people(
     plans = plan_shards(spec.dataset, found.sizes, frame, shard_bytes=5 * frame, min_shards=1)
     written = []
     with store.workspace("plan") as tables:
-        for task in coco_tasks(found, plans, spec.seed, tables):
+        for task in coco_tasks(found, plans, spec.seed, tables, threads=1, keep_jpeg=False):
             path = tables / task.plan.file
-            written.append(write_shard(path, task.plan, draft.layout, len(found.class_names), task.reader()))
+            written.append(
+                write_shard(path, task.plan, draft.layout, len(found.class_names), task.filler(draft.layout), 1)
+            )
             store.publish_file(path, f"{draft.folder}/{task.plan.file}", replace=True)
     for name, content in draft.documents(written).items():
         store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import operator
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +35,7 @@ from podline.progress import Reporter
 from podline.recipes.pose_settings import PoseSettings
 from podline.reporting.skeletons import poses_of, with_skeletons
 from podline.stages import TRAIN
-from podline.storage import Store, open_store
+from podline.storage import Store, explained, open_store
 from podline.training.export import load_model
 
 Image = npt.NDArray[np.uint8]
@@ -132,19 +134,19 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
     for path in paths:
         check_picture(path)
     predictor = Predictor(open_store(spec.root), spec.run, reporter, spec.threshold)
-    out, said = open_store(spec.out), []
+    out, said = Path(spec.out), []
     for name, predicted in zip(_names(paths), predictor(named(paths)), strict=True):
         prediction = predicted.prediction
         if prediction.people is not None:
-            out.publish_bytes(name, _png(predicted.picture), replace=True)
-            prediction = prediction.model_copy(update={"picture": out.where(name)})
+            _write(out / name, _png(predicted.picture))
+            prediction = prediction.model_copy(update={"picture": str(out / name)})
         said.append(prediction)
         reporter.progress(len(said), len(paths), "pictures")
-    out.publish_json(JSON, document(said), replace=True)
+    _write(out / JSON, (json.dumps(document(said), indent=2) + "\n").encode())
     return PredictResult(
         seconds=time.monotonic() - started,
         run=spec.run,
-        json_file=out.where(JSON),
+        json_file=str(out / JSON),
         threshold=predictor.threshold,
         pictures=tuple(said),
     )
@@ -226,6 +228,18 @@ def _names(paths: Sequence[Path]) -> Iterator[str]:
     for path in paths:
         used[path.stem] = used.get(path.stem, 0) + 1
         yield f"{path.stem}.png" if used[path.stem] == 1 else f"{path.stem}-{used[path.stem]}.png"
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Writes a file whole: whoever looks at it never sees half of it."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with explained("write", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _png(picture: Image) -> bytes:
