@@ -101,9 +101,10 @@ def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter)
     people = [person for person in find_people(answers, batches, poses, news) if person["score"] >= threshold]
     records = reader.gather(ids, ["image", "image_id", "size", _KEYPOINTS])
     pictures = []
-    for image, [image_id], size in zip(records["image"], records["image_id"], records["size"], strict=True):
+    places = zip(records["image"], records["image_id"][:, 0], records["size"].tolist(), strict=True)
+    for image, image_id, (width, height) in places:
         mine = poses_of([person for person in people if person["image_id"] == image_id])
-        letterbox = LetterBox(*size.tolist(), poses.side)
+        letterbox = LetterBox(width, height, poses.side)
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine))
     rows = [Row("found", pictures), Row("labelled", _drawn(records))]
