@@ -52,6 +52,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "runs": Entry("podline.commands.runs:runs_group", "Training runs: list, show."),
         "store": Entry("podline.commands.store:store_group", "The store, a folder or a bucket: list, verify, prune."),
     },
+    "Nights, from Prefect's UI": {
+        "up": Entry("podline.commands.operate:up", "A Prefect server, a worker, all deployments, on this machine."),
+        "down": Entry("podline.commands.operate:down", "Stops what `podline up` started."),
+        "deploy": Entry("podline.commands.operate:deploy", "Pools, limits, automations, deployments on any server."),
+    },
     "What it runs on": {
         "tpu": Entry("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
     },

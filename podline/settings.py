@@ -8,6 +8,7 @@ This module alone reads and writes the environment, that of the processes that P
 
 from __future__ import annotations
 
+import base64
 import difflib
 import os
 import tomllib
@@ -26,6 +27,7 @@ from podline.tpu.settings import TpuSettings
 
 _PREFIX = "PODLINE_"
 _SETTINGS_FILE = "PODLINE_SETTINGS"
+_SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
 # Every process below a stage's child inherits this, so that those in a session of their own are found as well.
@@ -228,6 +230,47 @@ def of_prefect_worker() -> bool:
 def has_prefect_server() -> bool:
     """Whether this process's environment names a Prefect server."""
     return bool(os.environ.get("PREFECT_API_URL"))
+
+
+def environment_in(folder: Path) -> dict[str, str]:
+    """This process's environment for one that works in another folder, whose name stands in ``PWD``."""
+    return {**os.environ, "PWD": str(folder)}
+
+
+def standing_prefect(home: Path, api_url: str, root: str, mark: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a server, a worker and their runs that stay when this process ends.
+
+    What the user has set for Prefect counts (a database, a secret for the server), but for where it is and what it
+    keeps.
+
+    Args:
+        home: Prefect's own folder under the root.
+        api_url: where the server listens.
+        root: the store of the runs that name none.
+        mark: variables by which all that was started is found again.
+    """
+    ours = {
+        "PREFECT_HOME": str(home),
+        "PREFECT_API_URL": api_url,
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        # A run that is gone is noticed after four of these; see tasks.deploying.
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PYTHONUNBUFFERED": "1",
+        f"{_PREFIX}ROOT": root,
+    }
+    secret = os.environ.get(_SERVER_SECRET)
+    if secret:
+        ours["PREFECT_API_AUTH_STRING"] = secret
+    profile = {name: value for name, value in os.environ.items() if name != "PREFECT_PROFILE"}
+    return {**profile, **ours, **mark}
+
+
+def prefect_secret() -> dict[str, str]:
+    """The header by which a server that asks for a secret knows its own machine; empty if it asks for none."""
+    secret = os.environ.get(_SERVER_SECRET)
+    return {"Authorization": f"Basic {base64.b64encode(secret.encode()).decode()}"} if secret else {}
 
 
 def use_embedded_prefect(home: Path, api_url: str) -> None:

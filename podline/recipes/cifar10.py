@@ -2,7 +2,7 @@
 
 podline run cifar10 --source DIR --root ROOT
 
-Expect, on two CPU cores: 84 % of 1,017 test images right after 60 epochs of 8,068 training images, in 6 to 8 minutes.
+Expect, on two CPU cores: 81 % of 1,017 test images right after 60 epochs of 8,068 training images, in 7 to 15 minutes.
 The 50,000 images of the official archive take six times as long an epoch.
 """
 

@@ -1,0 +1,82 @@
+"""``podline up``, ``podline down``, ``podline deploy``: a Prefect server that knows the flows, here or anywhere."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline.commands import pages
+from podline.commands.options import in_order, load_settings, say, store_options
+
+# By name, since the library does not import what is above it.
+_STANDING = "tasks.standing"
+
+_project_option = click.option(
+    "--project",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="The folder with prefect.yaml and the flows: Podline's checkout.  [default: this folder]",
+)
+_address_options = in_order(
+    click.option("--host", default="127.0.0.1", show_default=True, help="The address that the server listens at."),
+    click.option("--port", type=click.IntRange(1, 65535), default=4200, show_default=True, help="Likewise."),
+)
+
+
+@click.command("up", cls=pages.Command)
+@store_options
+@_address_options
+@_project_option
+def up(host: str, port: int, project: Path, **options: Any) -> None:
+    """A Prefect server, a worker and all deployments on this machine; they stay until `podline down`.
+
+    Open the address in a browser: Deployments, cifar-manual, Run. Its form is filled in for the drawn sample, which
+    needs no data. What runs already is left alone, what is missing is started, what changed is deployed again.
+
+      podline up
+      podline up --root /data/podline --port 4300
+
+    Everything lies under the root. Variables for Prefect count: PREFECT_API_DATABASE_CONNECTION_URL for a database that
+    is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret that every call must bring.
+    """
+    place = importlib.import_module(_STANDING).Place(load_settings(options))
+    standing = place.up(host, port, project, _say)
+    say(
+        [f"open               {standing.ui_url}", f"logs               {place.logs}", "to stop            podline down"]
+    )
+
+
+@click.command("down", cls=pages.Command)
+@store_options
+def down(**options: Any) -> None:
+    """Stops what `podline up` started for the same root, and nothing else.
+
+    A training in progress saves a checkpoint first; Retry in the UI goes on from it when all is up again.
+
+      podline down
+    """
+    stopped = importlib.import_module(_STANDING).Place(load_settings(options)).down(_say)
+    say(["stopped" if stopped else "nothing of it runs"])
+
+
+@click.command("deploy", cls=pages.Command)
+@_project_option
+def deploy(project: Path) -> None:
+    """Work pools, the TPU's limit, automations and deployments, on the server that PREFECT_API_URL names.
+
+    Says of each whether it was made, changed, or is as it was; the same again changes nothing.
+
+      PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
+
+    Next: a worker, `prefect worker start --pool cpu`.
+    """
+    standing = importlib.import_module(_STANDING)
+    for change in standing.deployed(project):
+        _say(standing.line_of(change))
+
+
+def _say(line: str) -> None:
+    say([line])

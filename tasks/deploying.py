@@ -1,0 +1,219 @@
+"""What a Prefect server has to know to run Podline's flows, put there; the same again changes nothing.
+
+``python -m tasks.deploying FOLDER`` does it on the server that ``PREFECT_API_URL`` names, and says what it did, one
+line of JSON for each thing.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import httpx
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.settings import PREFECT_API_URL
+
+from podline import settings
+from podline.errors import PodlineError, SettingsError
+from tasks.tpu_use import LIMIT
+
+PROJECT = "prefect.yaml"
+POOLS = {
+    "cpu": "Flows, on a machine without accelerators; or with GPUs.",
+    "tpu": "Stages on a TPU's own node, by the worker there.",
+}
+# How often a flow run gives a sign of life is PREFECT_FLOWS_HEARTBEAT_FREQUENCY of its worker, 30 s as `podline up`
+# sets it; a run that misses four is gone.
+_SILENCE = timedelta(seconds=130)
+_ENDS = ("Completed", "Failed", "Cancelled", "Crashed")
+# What of a deployment a person writes down.
+_WRITTEN = {
+    "entrypoint",
+    "path",
+    "description",
+    "tags",
+    "parameters",
+    "pull_steps",
+    "work_pool_name",
+    "work_queue_name",
+    "job_variables",
+    "concurrency_options",
+    "parameter_openapi_schema",
+    "global_concurrency_limit",
+}
+
+Did = Literal["made", "changed", "as it was"]
+
+
+class Change(NamedTuple):
+    """What was done about one thing."""
+
+    kind: str
+    name: str
+    did: Did
+
+
+def deployed(folder: Path) -> Iterator[Change]:
+    """Makes work pools, the TPU's limit, automations and the deployments of ``prefect.yaml``.
+
+    Args:
+        folder: where ``prefect.yaml`` and the flows are.
+
+    Raises:
+        SettingsError: there is no such file, or no server is named.
+        PodlineError: the server does not answer, or refuses.
+    """
+    names = _names(folder / PROJECT)
+    if not PREFECT_API_URL.value():
+        raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
+    try:
+        with get_client(sync_client=True) as client:
+            for pool, about in POOLS.items():
+                yield Change("work pool", pool, _pool(client, pool, about))
+            yield Change("concurrency limit", LIMIT, _limit(client))
+            for automation in (_zombies(),):
+                yield Change("automation", automation.name, _automation(client, automation))
+            before = _deployments(client)
+            _deploy(folder)
+            after = _deployments(client)
+    except httpx.TransportError as error:
+        raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} does not answer ({error})") from error
+    except PrefectHTTPStatusError as error:
+        raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} refuses: {error}") from error
+    for name in names:
+        yield Change("deployment", name, _did(before.get(name), after.get(name)))
+
+
+def _names(project: Path) -> list[str]:
+    try:
+        document = yaml.safe_load(project.read_text(encoding="utf-8"))
+        return [deployment["name"] for deployment in document["deployments"]]
+    except OSError as error:
+        raise SettingsError(
+            f"{project} cannot be read ({error.strerror}); give the folder of Podline's checkout with --project"
+        ) from error
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise SettingsError(f"{project} is no file of deployments: {type(error).__name__}: {error}") from error
+
+
+def _pool(client: SyncPrefectClient, name: str, about: str) -> Did:
+    """A pool that is there stays as it is: of which kind it is, a person decides."""
+    try:
+        client.read_work_pool(name)
+    except ObjectNotFound:
+        client.create_work_pool(WorkPoolCreate(name=name, type="process", description=about))
+        return "made"
+    return "as it was"
+
+
+def _limit(client: SyncPrefectClient) -> Did:
+    try:
+        found = client.read_global_concurrency_limit_by_name(LIMIT)
+    except ObjectNotFound:
+        client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
+        return "made"
+    if found.limit == 1 and found.active:
+        return "as it was"
+    client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
+    return "changed"
+
+
+def _zombies() -> AutomationCore:
+    """A run that gives no sign of life any more is said to have crashed; see Prefect's "detect zombie flows"."""
+    beat = "prefect.flow-run.heartbeat"
+    return AutomationCore(
+        name="Podline: runs that are gone",
+        description="A run that gave signs of life and gives none any more becomes Crashed.",
+        trigger=EventTrigger(
+            after={beat},
+            expect={beat, *(f"prefect.flow-run.{end}" for end in _ENDS)},
+            match={"prefect.resource.id": ["prefect.flow-run.*"]},  # type: ignore[arg-type] (Prefect converts it)
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=_SILENCE,
+        ),
+        actions=[
+            ChangeFlowRunState(
+                state=StateType.CRASHED, message="No sign of life any more: its process or its machine is gone."
+            )
+        ],
+    )
+
+
+def _automation(client: SyncPrefectClient, wanted: AutomationCore) -> Did:
+    found = client.read_automations_by_name(wanted.name)
+    if not found:
+        client.create_automation(wanted)
+        return "made"
+    if _written(found[0]) == _written(wanted):
+        return "as it was"
+    client.update_automation(found[0].id, wanted)
+    return "changed"
+
+
+def _written(automation: AutomationCore) -> dict[str, Any]:
+    """What of an automation a person writes down; whether it is enabled is the server's user's own choice."""
+    return json.loads(automation.model_dump_json(include={"description", "trigger", "actions"}))
+
+
+def _deployments(client: SyncPrefectClient) -> dict[str, dict[str, Any]]:
+    """By name: what was written down of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for deployment in client.read_deployments():
+        document = deployment.model_dump(mode="json", include=_WRITTEN)
+        limit: Any = document.pop("global_concurrency_limit", None)
+        document["limit"] = limit and limit.get("limit")
+        document["schedules"] = [
+            (schedule.active, schedule.schedule.model_dump(mode="json", exclude={"anchor_date"}))
+            for schedule in deployment.schedules
+        ]
+        found[deployment.name] = document
+    return found
+
+
+def _did(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Did:
+    if before is None:
+        return "made"
+    return "as it was" if before == after else "changed"
+
+
+def _deploy(folder: Path) -> None:
+    """By Prefect's own command: what it makes of the file is what its documentation says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+        cwd=folder,
+        # The file names the folder by $PWD, which a process that changes its folder does not get.
+        env=settings.environment_in(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise PodlineError(f"`prefect deploy --all` in {folder} ended with {done.returncode}:\n{last}")
+
+
+def main(folder: str) -> None:
+    """Prints each change as it is done; what goes wrong is the last line."""
+    try:
+        for change in deployed(Path(folder)):
+            print(json.dumps(change._asdict()), flush=True)  # noqa: T201 (that is its answer)
+    except PodlineError as error:
+        print(json.dumps({"error": error.to_json()}))  # noqa: T201 (likewise)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
