@@ -18,9 +18,7 @@ import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL
 
@@ -132,23 +130,28 @@ def _limit(client: SyncPrefectClient) -> Did:
 def _zombies() -> AutomationCore:
     """A run that gives no sign of life any more is said to have crashed; see Prefect's "detect zombie flows"."""
     beat = "prefect.flow-run.heartbeat"
-    return AutomationCore(
-        name="Podline: runs that are gone",
-        description="A run that gave signs of life and gives none any more becomes Crashed.",
-        trigger=EventTrigger(
-            after={beat},
-            expect={beat, *(f"prefect.flow-run.{end}" for end in _ENDS)},
-            match={"prefect.resource.id": ["prefect.flow-run.*"]},  # type: ignore[arg-type] (Prefect converts it)
-            for_each={"prefect.resource.id"},
-            posture=Posture.Proactive,
-            threshold=1,
-            within=_SILENCE,
-        ),
-        actions=[
-            ChangeFlowRunState(
-                state=StateType.CRASHED, message="No sign of life any more: its process or its machine is gone."
-            )
-        ],
+    trigger = {
+        "type": "event",
+        "after": [beat],
+        "expect": [beat, *(f"prefect.flow-run.{end}" for end in _ENDS)],
+        "match": {"prefect.resource.id": ["prefect.flow-run.*"]},
+        "for_each": ["prefect.resource.id"],
+        "posture": "Proactive",
+        "threshold": 1,
+        "within": _SILENCE.total_seconds(),
+    }
+    crash = {
+        "type": "change-flow-run-state",
+        "state": "CRASHED",
+        "message": "No sign of life any more: its process or its machine is gone.",
+    }
+    return AutomationCore.model_validate(
+        {
+            "name": "Podline: runs that are gone",
+            "description": "A run that gave signs of life and gives none any more becomes Crashed.",
+            "trigger": trigger,
+            "actions": [crash],
+        }
     )
 
 
