@@ -24,7 +24,7 @@ from prefect.settings import PREFECT_API_URL
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError
-from tasks.tpu_use import LIMIT
+from tasks.tpu_lease import LIMIT
 
 PROJECT = "prefect.yaml"
 POOLS = {
