@@ -102,6 +102,7 @@ class BucketStore(Store):
         """
         self.uri = f"{BUCKET_SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
         self.settings = settings
+        self.parallel = settings.parallel
         self._prefix = f"{prefix}/" if prefix else ""
         cache = Path(settings.cache).expanduser().absolute()
         # For people who look into it, and apart for stores whose names look alike.
@@ -130,9 +131,11 @@ class BucketStore(Store):
         """See :meth:`Store.sha256`; of an object that Podline did not write, it takes a download."""
         return self._sha256(name, self._there(name))
 
-    def local(self, name: str) -> Path:
+    def local(self, name: str, version: str = "") -> Path:
         """A checked copy in the cache; see :meth:`Store.local`."""
         blob = self._there(name)
+        if version and str(blob.generation) != version:
+            raise self._missing(name, version)
         key = f"{self._bucket.name}/{blob.name}#{blob.generation}"
         return self._cache.get(
             key, blob.size or 0, lambda copy: _content(copy).crc32c == blob.crc32c, lambda copy: self._fetch(blob, copy)
@@ -140,7 +143,7 @@ class BucketStore(Store):
 
     def locals(self, names: Iterable[str]) -> list[Path]:
         """See :meth:`Store.locals`."""
-        with ThreadPoolExecutor(self.settings.parallel) as threads:
+        with ThreadPoolExecutor(self.parallel) as threads:
             return list(threads.map(self.local, names))
 
     def read_bytes(self, name: str) -> bytes:

@@ -97,11 +97,13 @@ class Store(ABC):
         uri: the root as a user would write it.
         scratch: a folder on this machine, for what is not published.
         beside: a folder on this machine for files that are for people and for this machine alone, like drawn samples.
+        parallel: how many objects may be fetched at once.
     """
 
     uri: str
     scratch: Path
     beside: Path
+    parallel: int = 1
 
     @abstractmethod
     def where(self, name: str) -> str:
@@ -112,13 +114,18 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def local(self, name: str) -> Path:
+    def local(self, name: str, version: str = "") -> Path:
         """A local file with the content of a published name, for reading only.
 
         In a folder it is the file itself (which need not be there, for the caller to find out); of an object it is a
         copy in the cache, checked against the object's checksum, which stays for as long as this process lives.
 
+        Args:
+            name: what is wanted.
+            version: as :meth:`find` told; an object must still be this one.
+
         Raises:
+            ArtifactError: it has another version by now.
             StoreError: the object is not there, or cannot be read.
         """
 
@@ -277,8 +284,9 @@ class FolderStore(Store):
         """A name's path; see :meth:`Store.where`."""
         return str(self.local(name))
 
-    def local(self, name: str) -> Path:
+    def local(self, name: str, version: str = "") -> Path:
         """The file of a name; see :meth:`Store.local`."""
+        del version  # whoever reads the file finds out
         self._require_inside(name)
         return self.root / name
 

@@ -5,29 +5,32 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.manifest import FieldInfo, Manifest
-from podline.data.records import place_of, size_of
-from podline.data.tfrecord import FRAME_BYTES, Bytes, map_frames
-from podline.storage import Store
+from podline.data.arriving import ArrivingShard, fetch_all
+from podline.data.manifest import FieldInfo, Manifest, ShardInfo
+from podline.data.open_shards import open_shard
+from podline.data.records import size_of
+from podline.storage import FolderStore, Store
 
 
 class SplitReader:
     """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
 
-    Nothing is parsed: every value lies at a known place. Pages come into memory as they are touched and are shared by
-    all readers of the same files. Any number of threads may gather at once.
+    Nothing is parsed: every value lies at a known place. Only images that are kept as JPEG files are decoded, by as
+    many threads as there are cores. Pages come into memory as they are touched and are shared by all readers of the
+    same files. Any number of threads may gather at once.
     """
 
-    def __init__(self, place: Path | Sequence[Path], manifest: Manifest, split: str) -> None:
+    def __init__(self, place: Path | Sequence[ArrivingShard], manifest: Manifest, split: str) -> None:
         """Opens a split.
 
         Args:
-            place: the folder where its shards lie, or their files in the manifest's order.
+            place: the folder where its shards lie, or those that are on their way, in the manifest's order.
             manifest: what they are.
             split: ``train`` or ``test``.
 
@@ -36,13 +39,12 @@ class SplitReader:
         """
         self.info = manifest.split(split)
         self._fields = {field.name: field for field in manifest.fields}
-        self._frame_length = manifest.record_length + FRAME_BYTES
-        files = [place / shard.file for shard in self.info.shards] if isinstance(place, Path) else place
-        pairs = zip(files, self.info.shards, strict=True)
-        shards = [map_frames(file, manifest.record_length, shard.records) for file, shard in pairs]
-        # One element a record: what NumPy then copies for each is one run of bytes, not a row of single ones.
-        self._columns = {field.name: [_column(shard, field) for shard in shards] for field in manifest.fields}
-        self._edges = np.cumsum([0, *(len(shard) for shard in shards)])
+        if isinstance(place, Path):
+            self._shards = [open_shard(place / shard.file, manifest, shard) for shard in self.info.shards]
+        else:
+            self._shards = place
+        self._columns = {field.name: [shard.column(field) for shard in self._shards] for field in manifest.fields}
+        self._edges = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
     def __len__(self) -> int:
         return int(self._edges[-1])
@@ -83,7 +85,7 @@ class SplitReader:
         """Where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
         [(shard, _, places)] = self._runs(np.array([index]))
         place = int(places[0])
-        return self.info.shards[shard].file, place, place * self._frame_length
+        return self.info.shards[shard].file, place, self._shards[shard].start(place)
 
     def _runs(self, ordered: npt.NDArray[np.int64]) -> list[tuple[int, slice, npt.NDArray[np.int64]]]:
         """Sorted positions cut at the shards' edges: the shard, which of the positions, their places in it."""
@@ -98,7 +100,7 @@ class SplitReader:
 
 
 def open_split(store: Store, folder: str, manifest: Manifest, split: str) -> SplitReader:
-    """A split of a data set in a store.
+    """A split of a data set in a store; the shards of one in a bucket begin to arrive now, and can be read at once.
 
     Args:
         store: the store.
@@ -108,18 +110,21 @@ def open_split(store: Store, folder: str, manifest: Manifest, split: str) -> Spl
 
     Raises:
         ArtifactError: see :class:`SplitReader`.
-        StoreError: a shard cannot be fetched.
+        StoreError: a shard cannot be looked at.
     """
-    files = store.locals(f"{folder}/{shard.file}" for shard in manifest.split(split).shards)
-    return SplitReader(files, manifest, split)
+    infos = manifest.split(split).shards
+    if isinstance(store, FolderStore):
+        return SplitReader(store.local(folder), manifest, split)
+
+    def look(info: ShardInfo) -> ArrivingShard:
+        return ArrivingShard(store, f"{folder}/{info.file}", manifest, info)
+
+    with ThreadPoolExecutor(store.parallel) as threads:
+        shards = list(threads.map(look, infos))
+    fetch_all(shards, store.parallel)
+    return SplitReader(shards, manifest, split)
 
 
 def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:
     """A C-contiguous array of values as one opaque element a record, (n,); no copy."""
     return values.reshape(len(values), math.prod(field.shape), copy=False).view(f"V{size_of(field)}")[:, 0]
-
-
-def _column(frames: Bytes, field: FieldInfo) -> np.ndarray:
-    """A field's values in a shard, as one element a record, (records,); a view."""
-    raw = frames[:, place_of(field)]
-    return raw[:, 0] if field.encoding == "varint" else raw.view(f"V{size_of(field)}")[:, 0]

@@ -1,0 +1,44 @@
+"""A shard's file, opened for reading by position: each field is a column that is indexed by the records' places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from podline.data.manifest import FieldInfo, Manifest, ShardInfo
+from podline.data.records import place_of, size_of
+from podline.data.tfrecord import Bytes, map_frames
+
+
+@dataclass(frozen=True)
+class MappedShard:
+    """A shard whose records have one length."""
+
+    frames: Bytes
+
+    def __len__(self) -> int:
+        return len(self.frames)
+
+    def start(self, place: int) -> int:
+        """The byte at which a record's frame starts."""
+        return place * self.frames.shape[1]
+
+    def column(self, field: FieldInfo) -> np.ndarray:
+        """A field's values, (records,); a view.
+
+        One element a record: what NumPy then copies for each is one run of bytes, not a row of single ones.
+        """
+        raw = self.frames[:, place_of(field)]
+        return raw[:, 0] if field.encoding == "varint" else raw.view(f"V{size_of(field)}")[:, 0]
+
+
+def open_shard(path: Path, manifest: Manifest, shard: ShardInfo) -> MappedShard:
+    """A shard of a data set.
+
+    Raises:
+        ArtifactError: it is gone, or has another size than the manifest says.
+        StoreError: it cannot be read.
+    """
+    return MappedShard(map_frames(path, manifest.record_length, shard.records))
