@@ -1,9 +1,9 @@
 """A folder of copies of objects, shared by runs and processes, limited in size; the least recently used goes first.
 
-Each copy is a file named by a hash of its key, which says which bytes it has (bucket, name, generation), with an empty
-lock file of the same name beside it. Whoever uses a copy holds a shared ``flock`` on its lock until the process ends,
-however it ends; whoever makes or removes one holds an exclusive one. So no copy is removed while it is used, two
-processes never fetch the same one twice, and what a killed process left half done is known by nobody holding its lock.
+Each copy is a file named by a hash of its key, which says which bytes it has (bucket, name, generation), with two empty
+lock files. Whoever uses a copy holds a shared ``flock`` on the one until the process ends, however it ends; whoever
+looks at it, fetches or removes it holds the other meanwhile, alone. So no copy is removed while it is used, two
+processes never fetch the same one twice, and what a killed process left half done is known by nobody holding a lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from podline.errors import StoreError
 from podline.storage import explained
 
-_HALF = ".half"
+_HALF, _USE, _WORK = ".half", ".use", ".work"
 
 
 class Cache:
@@ -60,19 +60,12 @@ class Cache:
         with turn:
             if name in self._held:
                 return copy
-            with explained("write to the cache", self._copies):
-                lock = os.open(self._locks / name, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with self._locked(f"{name}{_WORK}", fcntl.LOCK_EX):
                 if not (copy.is_file() and copy.stat().st_size == size and is_whole(copy)):
                     self._fetch(copy, size, fetch)
                 with explained("write to the cache", copy):
                     os.utime(copy)  # used now
-                fcntl.flock(lock, fcntl.LOCK_SH)
-            except BaseException:
-                os.close(lock)
-                raise
-            self._held[name] = lock
+                self._held[name] = self._lock(f"{name}{_USE}", fcntl.LOCK_SH)
         return copy
 
     def release(self) -> None:
@@ -86,7 +79,7 @@ class Cache:
         half = copy.with_suffix(_HALF)
         with explained("write to the cache", half):
             copy.unlink(missing_ok=True)
-            with self._making_room():
+            with self._locked("room", fcntl.LOCK_EX):
                 self._remove_until(self._limit - size, copy.name)
                 # Its size counts from now on, for those who make room meanwhile.
                 with half.open("wb") as stream:
@@ -97,11 +90,28 @@ class Cache:
             finally:
                 half.unlink(missing_ok=True)
 
+    def _lock(self, name: str, kind: int) -> int:
+        """A lock, as a file descriptor; it is held until that is closed.
+
+        Raises:
+            BlockingIOError: ``kind`` says not to wait, and somebody has it.
+        """
+        with explained("write to the cache", self._locks):
+            descriptor = os.open(self._locks / name, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, kind)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
     @contextlib.contextmanager
-    def _making_room(self) -> Iterator[None]:
-        with (self._locks / "room").open("wb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+    def _locked(self, name: str, kind: int) -> Iterator[None]:
+        descriptor = self._lock(name, kind)
+        try:
             yield
+        finally:
+            os.close(descriptor)
 
     def _remove_until(self, most: int, wanted: str) -> None:
         """Removes copies that nobody uses, the least recently used first, until ``most`` bytes are left or fewer."""
@@ -120,12 +130,10 @@ class Cache:
 
     def _removed(self, path: Path) -> bool:
         """Removes a file unless somebody uses it or makes it."""
-        lock = os.open(self._locks / path.stem, os.O_RDWR | os.O_CREAT, 0o666)
+        at_once = fcntl.LOCK_EX | fcntl.LOCK_NB
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
+            with self._locked(f"{path.stem}{_WORK}", at_once), self._locked(f"{path.stem}{_USE}", at_once):
+                path.unlink(missing_ok=True)
         except BlockingIOError:
             return False
-        finally:
-            os.close(lock)
         return True

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from podline import digests
 from podline.data.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
-from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.coco import CocoSource, may_be_coco, open_coco
 from podline.data.sources.opening import open_source
+from podline.data.sources.remote import fetched, is_remote
 from podline.data.sources.source import Source
 from podline.progress import Reporter
 from podline.recipes.settings import POSES
@@ -47,7 +48,9 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
     """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for the errors."""
     if spec.dataset in POSES:
-        return open_coco(spec.dataset, spec.source, spec.side, spec.max_people)
+        remote = is_remote(spec.source)
+        source = str(fetched(spec.source, source_cache(store), may_be_coco)) if remote else spec.source
+        return open_coco(spec.dataset, source, spec.side, spec.max_people)
     return open_source(spec.dataset, spec.source, source_cache(store))
 
 

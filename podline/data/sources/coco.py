@@ -214,6 +214,11 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int) -> CocoSource:
     )
 
 
+def may_be_coco(name: str) -> bool:
+    """Whether an object below a prefix may be part of COCO: annotations, images, or zip files of these."""
+    return name.endswith((".json", ".zip", ".jpg"))
+
+
 def _find(place: Path) -> list[_Found]:
     """The splits that are there, training first."""
     if not place.is_dir():
