@@ -19,7 +19,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from podline.errors import ArtifactError, CredentialsError, PodlineError, StoreError, StoreUnavailableError
 
 # A request's method and address, which say nothing to a person and may hold the token of an upload.
-_ADDRESS = re.compile(r"\b(?:GET|POST|PUT|DELETE|HEAD|PATCH)?\s*https?://\S+")
+_ADDRESS = re.compile(r"\b(?:GET|POST|PUT|DELETE|HEAD|PATCH)?\s*https?://\S+|with url: \S+")
 # What the library adds about itself.
 _STATUS = re.compile(r"\('Request failed with status code'.*\)")
 _WORTH_IT = if_exception_type(storage.DataCorruption, requests.RequestException)

@@ -46,9 +46,8 @@ class ArrivingShard:
         found = store.find(name)
         if found is None:
             raise ArtifactError(f"{store.where(name)} is gone; convert the data again")
-        if found.bytes != info.bytes or (sha256 := store.sha256(name)) != info.sha256:
-            what = f"{found.bytes} bytes vs {info.bytes}" if found.bytes != info.bytes else f"sha256 {sha256[:12]}…"
-            raise ArtifactError(f"{store.where(name)} has {what}, not what the manifest says; convert the data again")
+        if (found.bytes, store.sha256(name)) != (info.bytes, info.sha256):
+            raise ArtifactError(f"{store.where(name)} is not what the manifest says; convert the data again")
         self._store, self._name, self._version = store, name, found.version
         self._manifest, self._info = manifest, info
         self._frame_length = manifest.record_length + FRAME_BYTES
