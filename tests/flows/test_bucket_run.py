@@ -24,7 +24,7 @@ def run(tmp_path: Path, root: str, source: str, *options: str, **environment: st
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     command = [sys.executable, "-m", "podline.cli", "run", "sample", "--root", root, "--source", source, "--json"]
     done = subprocess.run(
-        [*command, "--steps", "12", *options],
+        [*command, "--steps", "120", *options],
         capture_output=True,
         text=True,
         check=False,
@@ -41,7 +41,7 @@ def bytes_in(store: Store) -> dict[str, str]:
 
 
 def test_a_bucket_gives_what_a_folder_gives_also_through_a_bad_network(tmp_path: Path, gcs: str, gcs_root: str) -> None:
-    raw = write_sample(tmp_path / "raw", train=600, test=100)
+    raw = write_sample(tmp_path / "raw", train=2000, test=400)
     sources = open_store(f"{gcs_root}raw data")
     for path in (file for file in raw.rglob("*") if file.is_file() and ".podline" not in file.parts):
         copy = tmp_path / "copy"
