@@ -17,6 +17,7 @@ import pytest
 
 from podline import cli
 from podline.commands import display
+from podline.commands.benchmark import benchmark
 from podline.data.counting import count_records
 from podline.data.sources.sample import write_sample
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
@@ -345,5 +346,5 @@ def test_the_model_command_needs_no_tensorflow_and_counts(podline) -> None:
 
 
 def test_stages_and_commands_have_the_same_names() -> None:
-    commands = {name for section in cli.SECTIONS.values() for name in section}
+    commands = {name for section in cli.SECTIONS.values() for name in section} | set(benchmark.commands)
     assert {name for name in STAGES if name != "act"} <= commands
