@@ -17,7 +17,7 @@ from podline.storage import Store, open_store
 
 pytestmark = pytest.mark.slow
 # What says when, where and how long, and so is another each time.
-_OF_THE_MOMENT = ("/stages/", "events.jsonl", "metrics.jsonl", "tensorboard/", "/checkpoints/", "spec.json", "report.")
+_OF_THE_MOMENT = ("/stages/", ".jsonl", "tensorboard/", "/checkpoints/", "spec.json", "report.", "model.keras")
 
 
 def run(tmp_path: Path, root: str, source: str, *options: str, **environment: str) -> dict[str, Any]:
