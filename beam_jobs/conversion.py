@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -61,18 +62,20 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     with store.workspace("plan") as tables, store.workspace("done") as done:
         job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
         with quiet(), _progress(reporter, plans, done):
-            build(pipeline, _tasks(source, plans, spec.seed, tables), job, draft)
+            build(pipeline, _tasks(source, plans, spec, tables), job, draft)
             run(pipeline)
         reused = list(finished(done).values()).count(REUSED)
     return _finish(store, spec, draft, time.monotonic() - started, reused)
 
 
 def _tasks(
-    source: Source | CocoSource, plans: Sequence[ShardPlan], seed: int, tables: Path
+    source: Source | CocoSource, plans: Sequence[ShardPlan], spec: ConvertSpec, tables: Path
 ) -> Sequence[ShardTask | CocoShardTask]:
     if isinstance(source, Source):
-        return shard_tasks(source, plans, seed, tables)
-    return coco_tasks(source, plans, seed, tables)
+        return shard_tasks(source, plans, spec.seed, tables)
+    # The cores that the local runner's workers leave; how many another runner has is its own business.
+    threads = 1 if spec.beam_options else max(1, (os.cpu_count() or 1) // spec.workers)
+    return coco_tasks(source, plans, spec.seed, tables, threads)
 
 
 def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], job: Job, draft: Draft) -> None:

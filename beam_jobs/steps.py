@@ -61,10 +61,11 @@ def write_or_find(task: ShardTask | CocoShardTask, job: Job) -> WrittenShard:
         return found
     with store.workspace("shard") as workspace:
         path = workspace / task.plan.file
-        written = write_shard(path, task.plan, job.layout, job.classes, task.reader())
-        # A shard is verified by its checksum before it is used again; waiting for the disk was a fifth of the time.
+        written = write_shard(path, task.plan, job.layout, job.classes, task.filler(job.layout), task.threads)
+        # A shard is verified by its checksum before it is used again, and so is what is known about it: a word that a
+        # power cut left half written is none. Waiting for the disk was a fifth of the time.
         store.publish_file(path, name, replace=True, flush=False)
-    store.publish_json(record, written.model_dump(mode="json"), replace=True)
+    store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
     _mark(job, task.plan, WRITTEN)
     return written
 

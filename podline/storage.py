@@ -214,8 +214,8 @@ class Store(ABC):
                 f"{self.where(name)} is not valid JSON ({error}); delete it to have it made again"
             ) from error
 
-    def publish_bytes(self, name: str, data: bytes, *, replace: bool = False) -> None:
-        """Publishes bytes under a name.
+    def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
+        """Publishes bytes under a name; see :meth:`publish_file`.
 
         Raises:
             ArtifactError: the name is there with other content, and ``replace`` is not set.
@@ -225,11 +225,12 @@ class Store(ABC):
             temporary = folder / "object"
             with explained("write", self.where(name)):
                 temporary.write_bytes(data)
-            self.publish_file(temporary, name, replace=replace)
+            self.publish_file(temporary, name, replace=replace, flush=flush)
 
-    def publish_json(self, name: str, document: Any, *, replace: bool = False) -> None:
+    def publish_json(self, name: str, document: Any, *, replace: bool = False, flush: bool = True) -> None:
         """Publishes a JSON document, indented, keys in the order given."""
-        self.publish_bytes(name, (json.dumps(document, indent=2, allow_nan=False) + "\n").encode(), replace=replace)
+        content = (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+        self.publish_bytes(name, content, replace=replace, flush=flush)
 
     @contextlib.contextmanager
     def workspace(self, label: str) -> Iterator[Path]:

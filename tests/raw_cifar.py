@@ -45,7 +45,7 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     store.local(draft.folder).mkdir(parents=True)
     for task in shard_tasks(source, plans, spec.seed, store.root):
         path = store.local(draft.folder) / task.plan.file
-        written.append(write_shard(path, task.plan, draft.layout, len(source.class_names), task.reader()))
+        written.append(write_shard(path, task.plan, draft.layout, len(source.class_names), task.filler(draft.layout)))
     manifest = draft.manifest(written)
     store.publish_bytes(f"{draft.folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

@@ -9,7 +9,7 @@ import numpy as np
 from podline.data.manifest import MANIFEST, Manifest, SplitInfo, dataset_folder
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
-from podline.data.shards import write_shard
+from podline.data.shards import filled_from, write_shard
 from podline.data.sources.source import Feature
 from podline.storage import open_store
 
@@ -59,7 +59,7 @@ def publish_dataset(
             return {name: values[plan.first + start : plan.first + stop] for name, values in columns.items()}
 
         with store.workspace("dataset") as work:
-            shard = write_shard(work / plan.file, plan, layout, len(CLASS_NAMES), read)
+            shard = write_shard(work / plan.file, plan, layout, len(CLASS_NAMES), filled_from(layout, read))
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         written[plan.split].append(shard)
     manifest = Manifest(

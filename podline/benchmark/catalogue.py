@@ -27,7 +27,7 @@ class Sizes(Frozen):
 
     Attributes:
         examples: CIFAR-sized images of the whole conversion job.
-        coco_images: COCO-sized JPEGs of the whole conversion job.
+        coco_images: COCO-sized JPEGs of the whole conversion job; COCO's val2017 has as many.
         shard_examples: in one shard; 32,000 are the default shard of 100 MB.
         pass_examples: in a pass of shuffled batches.
         batch_size: of these.
@@ -38,7 +38,7 @@ class Sizes(Frozen):
     """
 
     examples: int = 500_000
-    coco_images: int = 3_000
+    coco_images: int = 5_000
     shard_examples: int = 32_000
     pass_examples: int = 50_000
     batch_size: int = 1_024
@@ -116,12 +116,12 @@ def _convert_coco(sizes: Sizes, work: Path) -> list[Row]:
     source, cores = str(work / "coco"), os.cpu_count() or 1
     measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
     ours, other = _alternately(
-        lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours"), workers=cores),
+        lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours")),
         lambda: measure(work, f"{_COCO}:decode_and_resize", source=source),
         sizes.long_repetitions,
     )
     note = (
-        f"{sizes.coco_images:,} JPEGs of 640×480: the whole Beam job with {cores} workers, their start included; "
+        f"{sizes.coco_images:,} JPEGs of 640×480: the whole Beam job, as many threads that decode as cores; "
         f"{cores} × what a bare decode-and-resize loop reaches on one core"
     )
     other = [seconds / cores for seconds in other]

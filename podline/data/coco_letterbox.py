@@ -76,22 +76,25 @@ class LetterBox:
         """Areas in the image's pixels as areas in the square's, float64."""
         return np.asarray(areas, np.float64) * (self.scale[0] * self.scale[1])
 
-    def place(self, image: Image, fill: npt.ArrayLike = 0) -> Image:
+    def place(self, image: Image, fill: npt.ArrayLike = 0, out: Image | None = None) -> Image:
         """The image in its square.
 
         Args:
             image: uint8, (height, width, channels) or (height, width).
             fill: the colour around it, a number or one per channel.
+            out: uint8, (side, side, …), where to put it; new memory by default.
 
         Returns:
             uint8, (side, side, …). Shrunk by averaging, enlarged linearly; both keep to this geometry.
         """
         shrinks = self.size[0] * self.size[1] <= self.width * self.height
-        scaled = cv2.resize(image, self.size, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-        square = np.empty((self.side, self.side, *image.shape[2:]), np.uint8)
-        square[...] = fill
+        square = np.empty((self.side, self.side, *image.shape[2:]), np.uint8) if out is None else out
         (left, top), (width, height) = self.offset, self.size
-        square[top : top + height, left : left + width] = scaled.reshape(height, width, *image.shape[2:])
+        rows = square[top : top + height]
+        for border in (square[:top], square[top + height :], rows[:, :left], rows[:, left + width :]):
+            border[...] = fill
+        target = rows[:, left : left + width]
+        cv2.resize(image, self.size, dst=target, interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
         return square
 
 

@@ -43,12 +43,12 @@ def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox,
         SourceError: an outline that cannot be one of this image.
     """
     cells = letterbox.side // stride
-    covered = np.zeros((letterbox.height, letterbox.width), np.uint8)
-    for annotation in annotations:
-        if is_unlabelled(annotation):
-            _cover(covered, annotation)
-    if not covered.any():
+    unlabelled = [annotation for annotation in annotations if is_unlabelled(annotation)]
+    if not unlabelled:
         return np.zeros((cells, cells), np.uint8)
+    covered = np.zeros((letterbox.height, letterbox.width), np.uint8)
+    for annotation in unlabelled:
+        _cover(covered, annotation)
     parts = letterbox.place(covered).reshape(cells, stride, cells, stride)
     return np.rint(parts.mean(axis=(1, 3))).astype(np.uint8)
 

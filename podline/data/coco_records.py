@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,10 @@ from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.coco_masks import ignored_mask
 from podline.data.keypoints import COCO_JOINTS, from_coco
 from podline.data.planning import ShardPlan, shard_order
+from podline.data.records import IMAGE, RecordLayout, put
+from podline.data.shards import Fill
 from podline.data.sources.coco import MASK_STRIDE, CocoImage, CocoSource
+from podline.data.tfrecord import Bytes, seal
 from podline.errors import SourceError
 from podline.storage import explained
 
@@ -35,34 +38,51 @@ class CocoShardTask:
         table: the file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
         side: of the square that images are put into, in pixels.
         max_people: places in a record.
+        threads: that decode images.
     """
 
     plan: ShardPlan
     table: str
     side: int
     max_people: int
+    threads: int
 
-    def reader(self) -> Callable[[int, int], Mapping[str, np.ndarray]]:
-        """``read(start, stop)`` for :func:`podline.data.shards.write_shard`.
+    def filler(self, layout: RecordLayout) -> Fill:
+        """What fills the shard's records, for :func:`podline.data.shards.write_shard`; any number of threads may.
 
         Raises:
             StoreError: the table cannot be read.
         """
-        # Shards are written side by side, by processes; threads within an image would only get in their way.
+        # Images are decoded side by side; threads within one would only get in the way of the others.
         cv2.setNumThreads(1)
         with explained("read", self.table):
             lines = Path(self.table).read_text().splitlines()
 
-        def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
-            images = [CocoImage.model_validate_json(line) for line in lines[start:stop]]
-            records = [record_of(image, decoded(image), self.side, self.max_people) for image in images]
-            return {name: np.stack([record[name] for record in records]) for name in records[0]}
+        def fill(frames: Bytes, start: int) -> None:
+            images = [CocoImage.from_json(line) for line in lines[start : start + len(frames)]]
+            # Pixels, most of a record, go to their place in it; there is no other copy of them.
+            for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
+                LetterBox(image.width, image.height, self.side).place(decoded(image), out=square)
+            records = [annotations_of(image, self.side, self.max_people) for image in images]
+            for field in layout.fields:
+                if field.name != IMAGE:
+                    put(frames, field, np.stack([record[field.name] for record in records]))
+            seal(frames)
 
-        return read
+        return fill
 
 
-def coco_tasks(source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[CocoShardTask]:
+def coco_tasks(
+    source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int
+) -> list[CocoShardTask]:
     """Each plan with a table of its images; see :func:`podline.data.shards.shard_tasks`.
+
+    Args:
+        source: what is converted.
+        plans: its shards.
+        seed: of the order in which records are put into shards.
+        folder: an existing folder that every worker can read.
+        threads: that decode images for a shard.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -73,8 +93,8 @@ def coco_tasks(source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder
         images, table = source.splits[plan.split], folder / f"{plan.file}.jsonl"
         chosen = orders[plan.split][plan.first : plan.first + plan.records]
         with explained("write", table):
-            table.write_text("".join(f"{images[place].model_dump_json()}\n" for place in chosen))
-        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people))
+            table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
+        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people, threads))
     return tasks
 
 
@@ -106,17 +126,16 @@ def turned(pixels: Pixels, orientation: int) -> Pixels:
     return np.ascontiguousarray(pixels)
 
 
-def record_of(image: CocoImage, pixels: Pixels, side: int, max_people: int) -> Columns:
-    """The values of one record.
+def annotations_of(image: CocoImage, side: int, max_people: int) -> Columns:
+    """The values of one record but for its pixels.
 
     Args:
         image: with its people.
-        pixels: uint8 (height, width, 3).
         side: of the square.
         max_people: places; those left over are all zeros.
 
     Returns:
-        The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name.
+        The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``.
     """
     letterbox = LetterBox(image.width, image.height, side)
     people, ignored = image.people(max_people)
@@ -132,7 +151,6 @@ def record_of(image: CocoImage, pixels: Pixels, side: int, max_people: int) -> C
         areas[place] = letterbox.areas_to_network(person.area)
         ids[place] = person.id
     return {
-        "image": letterbox.place(pixels),
         "keypoints": keypoints,
         "boxes": boxes,
         "areas": areas,

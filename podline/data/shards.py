@@ -1,7 +1,8 @@
 """Writing shards: what one is made of, and how its file is written.
 
-Chunks of frames go to the file and into its checksum while the next chunk is made, so memory is two chunks, whatever
-the shard's size.
+Chunks of frames go to the file and into its checksum while the next ones are made, by as many threads as there are to
+be. They come in their order, and there are only so many of them at a time: the bytes are the same for any number of
+threads, and memory is the same for any size of a shard.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,12 +25,19 @@ from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
 from podline.data.sources.source import Source, SourceSplit
+from podline.data.tfrecord import Bytes
 from podline.frozen import Frozen
 from podline.storage import explained
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
+
+Read = Callable[[int, int], Mapping[str, np.ndarray]]
+"""``read(start, stop)``: the values of a shard's records start … stop-1, feature by feature."""
+
+Fill = Callable[[Bytes, int], None]
+"""``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +48,24 @@ class ShardTask:
         plan: which.
         images: its split's images, without labels.
         table: a file, made by :func:`shard_tasks`, of where each of the split's records is and of its labels.
+        threads: that make records; raw pixels are read as fast as one can write them.
     """
 
     plan: ShardPlan
     images: SourceSplit
     table: str
+    threads: ClassVar[int] = 1
 
-    def reader(self) -> Callable[[int, int], Mapping[str, np.ndarray]]:
-        """``read(start, stop)`` for :func:`write_shard`: the values of the shard's records start … stop-1.
+    def filler(self, layout: RecordLayout) -> Fill:
+        """What fills the shard's records, for :func:`write_shard`, in one thread.
+
+        Raises:
+            StoreError: the table cannot be read.
+        """
+        return filled_from(layout, self.reader())
+
+    def reader(self) -> Read:
+        """What reads the shard's records.
 
         Each call may overwrite what the one before returned. It raises a SourceError if a raw file cannot be read.
 
@@ -108,12 +127,13 @@ def _table(split: SourceSplit, seed: int) -> np.ndarray:
     return table
 
 
+def filled_from(layout: RecordLayout, read: Read) -> Fill:
+    """Frames filled with the values that ``read`` gives."""
+    return lambda frames, start: layout.fill(frames, read(start, start + len(frames)))
+
+
 def write_shard(
-    path: Path,
-    plan: ShardPlan,
-    layout: RecordLayout,
-    classes: int,
-    read: Callable[[int, int], Mapping[str, np.ndarray]],
+    path: Path, plan: ShardPlan, layout: RecordLayout, classes: int, fill: Fill, threads: int = 1
 ) -> WrittenShard:
     """Writes a shard's file.
 
@@ -122,26 +142,26 @@ def write_shard(
         plan: what the shard is.
         layout: of its records.
         classes: how many classes the main label has.
-        read: ``read(start, stop)`` gives the values of the shard's records start … stop-1, feature by feature; the
-            next call may overwrite them.
+        fill: makes the records and seals them.
+        threads: that call it, at once if there are more than one.
 
     Raises:
         StoreError: the file cannot be written.
         SourceError: a raw file cannot be read.
     """
-    step = min(plan.records, max(1, CHUNK_BYTES // layout.frame_length))
-    buffers = itertools.cycle([layout.frames(step), layout.frames(step)])
     counts, digest = np.zeros(classes, np.int64), hashlib.sha256()
     pixels, pending = [], []
-    with explained("write", path), path.open("wb") as stream, ThreadPoolExecutor(2) as background:
-        for start in range(0, plan.records, step):
-            stop = min(start + step, plan.records)
-            columns, frames = read(start, stop), next(buffers)[: stop - start]
-            layout.fill(frames, columns)
-            counts += np.bincount(columns[LABEL], minlength=classes)
-            _wait(pending)  # until the chunk before is done with: its buffer is filled next
+    with (
+        explained("write", path),
+        path.open("wb") as stream,
+        ThreadPoolExecutor(2) as background,
+        ThreadPoolExecutor(threads) as filling,
+    ):
+        for frames, sums in _chunks(plan.records, layout, fill, threads, filling):
+            counts += np.bincount(layout.values(frames, LABEL), minlength=classes)
+            pixels.append(sums)
+            _wait(pending)  # until the chunk before is done with: its frames are the next to be filled anew
             pending = [background.submit(stream.write, frames.data), background.submit(digest.update, frames.data)]
-            pixels.append(pixel_sums(layout.values(frames, IMAGE)))
         _wait(pending)
     info = ShardInfo(
         file=plan.file,
@@ -151,6 +171,30 @@ def write_shard(
         class_counts=tuple(counts.tolist()),
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))
+
+
+def _chunks(
+    records: int, layout: RecordLayout, fill: Fill, threads: int, filling: ThreadPoolExecutor
+) -> Iterator[tuple[Bytes, PixelSums]]:
+    """A shard's records, some at a time and in their order, with the sums of their pixels.
+
+    The threads work ahead by twice as many chunks as they are. Two more are the caller's: the one that it was given
+    last, and the one before.
+    """
+    step = min(records, max(1, CHUNK_BYTES // (threads * layout.frame_length)))
+    ahead: deque[Future[tuple[Bytes, PixelSums]]] = deque()
+    ring = itertools.cycle([layout.frames(step) for _ in range(2 * threads + 2)])
+
+    def made(frames: Bytes, start: int) -> tuple[Bytes, PixelSums]:
+        fill(frames, start)
+        return frames, pixel_sums(layout.values(frames, IMAGE))
+
+    for start in range(0, records, step):
+        if len(ahead) == 2 * threads:
+            yield ahead.popleft().result()
+        ahead.append(filling.submit(made, next(ring)[: records - start], start))
+    while ahead:
+        yield ahead.popleft().result()
 
 
 def _wait(pending: Iterable[Future[Any]]) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +18,10 @@ from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
 from podline.data.records import RecordLayout, layout_of
-from podline.data.shards import shard_tasks, write_shard
+from podline.data.shards import filled_from, shard_tasks, write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Feature, Source
+from podline.data.tfrecord import Bytes
 from podline.errors import SourceError, StoreError
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
@@ -29,17 +33,19 @@ def columns(count: int = 50) -> dict[str, np.ndarray]:
     return {"image": random.integers(0, 256, (count, 32, 32, 3), np.uint8), "label": random.integers(0, 10, count)}
 
 
-def write(path: Path, layout: RecordLayout = LAYOUT) -> shards.WrittenShard:
+def write(path: Path, layout: RecordLayout = LAYOUT, threads: int = 1) -> shards.WrittenShard:
     values = columns()
-    return write_shard(path, PLAN, layout, 10, lambda start, stop: {name: v[start:stop] for name, v in values.items()})
+    read = lambda start, stop: {name: v[start:stop] for name, v in values.items()}  # noqa: E731
+    return write_shard(path, PLAN, layout, 10, filled_from(layout, read), threads)
 
 
+@pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("chunk_bytes", [1, 7 * LAYOUT.frame_length, 10**9])
-def test_the_file_is_the_same_whatever_the_chunk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+def test_the_file_is_the_same_whatever_the_chunk_and_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, threads: int
 ) -> None:
     monkeypatch.setattr(shards, "CHUNK_BYTES", chunk_bytes)
-    written, values = write(tmp_path / "shard"), columns()
+    written, values = write(tmp_path / "shard", threads=threads), columns()
     assert (tmp_path / "shard").read_bytes() == LAYOUT.encode(values).tobytes()
     assert written.info.bytes == (tmp_path / "shard").stat().st_size
     assert written.info.sha256 == digests.of_file(tmp_path / "shard")
@@ -50,6 +56,41 @@ def test_the_file_is_the_same_whatever_the_chunk(
 def test_what_is_known_of_a_shard_survives_json(tmp_path: Path) -> None:
     written = write(tmp_path / "shard")
     assert shards.WrittenShard.model_validate_json(written.model_dump_json()) == written
+
+
+def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "CHUNK_BYTES", 1)
+    started, written = [], []
+    open_file = Path.open
+
+    class Slow(io.FileIO):
+        def write(self, data: Any) -> int:
+            time.sleep(0.002)
+            written.append(len(started))
+            return super().write(data)
+
+    monkeypatch.setattr(Path, "open", lambda path, mode: Slow(path, mode) if mode == "wb" else open_file(path, mode))
+    values = columns()
+
+    def fill(frames: Bytes, start: int) -> None:
+        started.append(start)
+        LAYOUT.fill(frames, {name: value[start : start + len(frames)] for name, value in values.items()})
+
+    write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
+    assert len(written) == PLAN.records
+    # While chunk k is written, chunk k + 1 may be waiting for it, and 6 more are ahead.
+    assert max(begun - number for number, begun in enumerate(written)) <= 8
+    assert (tmp_path / "shard").read_bytes() == LAYOUT.encode(values).tobytes()
+
+
+def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> None:
+    def fill(_frames: Bytes, start: int) -> None:
+        raise SourceError(f"record {start}")
+
+    with pytest.raises(SourceError, match="record 0"):
+        write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
 
 
 def test_a_full_disk_is_one_clear_line() -> None:

@@ -10,10 +10,7 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +31,6 @@ from podline.data.sources.jpeg import Jpeg, JpegError, inspect
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.source import Feature
 from podline.errors import SourceError
-from podline.frozen import Frozen
 
 YEARS = ("2017", "2014")
 SPLITS = {"train": "train", "val": "test"}
@@ -49,12 +45,10 @@ MASK_STRIDE = 4
 TEST_SHARE = 0.2
 """Where there is one file of annotations only: the share of its images that is tested on, by their ids."""
 
-_THREADS = 2
-_LOOKED_AT_ONCE = 256
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
 
-class CocoImage(Frozen):
+class CocoImage(NamedTuple):
     """An image that can be converted, and what is annotated in it, in its own pixels.
 
     Attributes:
@@ -75,6 +69,16 @@ class CocoImage(Frozen):
     orientation: int
     place: ImagePlace
     annotations: tuple[str, ...]
+
+    def to_json(self) -> str:
+        """This as one line."""
+        return json.dumps(self)
+
+    @classmethod
+    def from_json(cls, line: str) -> CocoImage:
+        """What :meth:`to_json` wrote."""
+        number, name, width, height, orientation, place, annotations = json.loads(line)
+        return cls(number, name, width, height, orientation, ImagePlace(*place), tuple(annotations))
 
     def people(self, max_people: int) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
         """Who gets a place in the record, and who is ignored; see :func:`people_of`."""
@@ -279,7 +283,8 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
     def leave_out(record: str, reason: str) -> None:
         part.quarantined.append(Quarantined(split=found.split, record=record, reason=reason))
 
-    for entry, look in _looks(images, listing.images):
+    for entry in listing.images:
+        look = _look(images, entry)
         if look.place is not None:
             digest.update(f"{entry.name} {look.place.size} {look.place.crc}\n".encode())
             size, there = size + look.place.size, there + 1
@@ -320,14 +325,6 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
     return part, SourceFile(name=f"{name}/*.jpg", bytes=size, sha256=digest.hexdigest())
 
 
-def _looks(images: FolderImages | ZipImages, entries: Iterable[ImageEntry]) -> Iterator[tuple[ImageEntry, _Look]]:
-    """Every entry with what its file tells, some files at a time: reading and checksums run beside each other."""
-    remaining = iter(entries)
-    with ThreadPoolExecutor(_THREADS) as threads:
-        while batch := list(islice(remaining, _LOOKED_AT_ONCE)):
-            yield from zip(batch, threads.map(lambda entry: _look(images, entry), batch), strict=True)
-
-
 def _look(images: FolderImages | ZipImages, entry: ImageEntry) -> _Look:
     place = None
     try:
@@ -335,7 +332,7 @@ def _look(images: FolderImages | ZipImages, entry: ImageEntry) -> _Look:
         if place is None:
             return _Look(None, None, f"{images.shown} has no such file")
         data = place.read_any()
-        found = place.model_copy(update={"size": len(data), "crc": zlib.crc32(data)})
+        found = place._replace(size=len(data), crc=zlib.crc32(data))
         if place.offset is not None and found != place:
             return _Look(found, None, f"{images.shown} is damaged there: size or checksum is not the directory's")
         place = found

@@ -24,7 +24,7 @@ _LIST = "files.json"
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path | str) -> Iterator[None]:
     """Turns an :class:`OSError` in its body into a :class:`SourceError` about a raw file that cannot be read."""
     try:
         yield

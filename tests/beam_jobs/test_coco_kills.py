@@ -1,0 +1,96 @@
+"""A conversion of COCO that is killed ends with the same bytes once it is run again, and its memory is flat."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from coco_files import CocoFiles
+from killed_conversions import contents, convert_and_die, convert_silently, start
+
+from beam_jobs.conversion import convert
+from podline.progress import silent
+from podline.stages import CONVERT, ConvertSpec
+
+
+def spec_of(root: Path, source: Path, **settings: object) -> ConvertSpec:
+    given = {"root": str(root), "dataset": "coco", "source": str(source), "side": 64, "max_people": 3}
+    return ConvertSpec.model_validate({**given, "shard_bytes": 80_000, **settings})
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    CocoFiles("val", 6, 101).write(folder, zipped=True)
+    return CocoFiles("train", 24).write(folder, zipped=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str, bytes]:
+    spec = spec_of(tmp_path_factory.mktemp("undisturbed") / "root", raw)
+    assert convert(spec, silent()).shards_written == 7
+    return contents(spec)
+
+
+@pytest.mark.parametrize(
+    ("function", "call", "shards_left"),
+    [
+        ("podline.data.sources.coco:inspect", 5, 0),  # while it plans
+        ("podline.storage:Store.publish_file", 2, 0),  # one of two truths is there
+        ("podline.data.coco_records:decoded", 6, 1),  # in a thread, in the middle of the second shard
+        ("podline.data.coco_records:decoded", 30, 6),
+        ("beam_jobs.steps:_mark", 5, 5),
+        ("beam_jobs.conversion:complete", 1, 7),
+    ],
+)
+def test_killed_at_a_bad_moment(
+    tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], function: str, call: int, shards_left: int
+) -> None:
+    spec = spec_of(tmp_path / "root", raw)
+    process = start(convert_and_die, spec, function, call)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert CONVERT.find(spec, silent()) is None
+    for name, content in contents(spec).items():
+        assert content == undisturbed[name]  # whatever has a name is whole
+    assert convert(spec, silent()).shards_reused == shards_left
+    assert contents(spec) == undisturbed
+    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
+    assert CONVERT.find(spec, silent()) is not None
+
+
+def test_killed_at_any_moment_again_and_again(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
+    spec = spec_of(tmp_path / "root", raw)
+    for tenths in range(8):
+        process = start(convert_silently, spec)
+        time.sleep(tenths / 10)
+        process.kill()
+        process.join(60)
+    convert(spec, silent())
+    assert contents(spec) == undisturbed
+    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
+
+
+def convert_and_tell_its_memory(spec: ConvertSpec, note: Path) -> None:
+    convert(spec, silent())
+    unit = 1 if sys.platform == "darwin" else 1024
+    note.write_text(str(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))
+
+
+def test_ten_times_the_images_need_the_same_memory(tmp_path: Path) -> None:
+    peaks, written = [], []
+    for images in (200, 2_000):
+        note = tmp_path / f"note{images}"
+        source = CocoFiles("train", images).write(tmp_path / f"raw{images}")
+        spec = spec_of(tmp_path / f"root{images}", source, side=128, shard_bytes=20_000_000)
+        process = start(convert_and_tell_its_memory, spec, note)
+        process.join(120)
+        peaks.append(int(note.read_text()))
+        written.append(sum(len(content) for name, content in contents(spec).items() if ".tfrecord-" in name))
+    assert written[1] - written[0] > 90_000_000
+    # The annotations and the plan, about 4 kB for each of these images; a hundredth of them would be in COCO's folders.
+    assert peaks[1] - peaks[0] < 15_000_000

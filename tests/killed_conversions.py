@@ -1,0 +1,53 @@
+"""Conversions in processes of their own, to be killed."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+from multiprocessing.process import BaseProcess
+
+from beam_jobs.conversion import convert
+from podline.progress import silent
+from podline.stages import ConvertSpec
+from podline.storage import open_store
+
+# One server imports Beam once; every conversion that is to be killed is a fork of it.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["beam_jobs.conversion"])
+
+
+def contents(spec: ConvertSpec) -> dict[str, bytes]:
+    store = open_store(spec.root)
+    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
+
+
+def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
+    """A conversion that kills itself the ``call``-th time that it enters a function, ``module:name`` or a method's."""
+    module_name, _, names = function.partition(":")
+    *owners, name = names.split(".")
+    owner, calls = importlib.import_module(module_name), 0
+    for part in owners:
+        owner = getattr(owner, part)
+    original = getattr(owner, name)
+
+    def deadly(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, deadly)
+    convert(spec, silent())
+
+
+def start(target: object, *args: object) -> BaseProcess:
+    process = PROCESSES.Process(target=target, args=args)  # type: ignore[arg-type]
+    process.start()
+    return process
+
+
+def convert_silently(spec: ConvertSpec) -> None:
+    convert(spec, silent())
