@@ -10,7 +10,7 @@ from podline.data.keypoints import JOINTS
 from podline.data.manifest import MANIFEST, Manifest, SplitInfo, dataset_folder
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
-from podline.data.shards import write_shard
+from podline.data.shards import filled_from, write_shard
 from podline.data.sources.source import Feature
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
 from podline.recipes.settings import Duration, OptimizerSettings, Recipe, ScheduleSettings
@@ -95,7 +95,7 @@ def publish_poses(
             return {name: values[part] for name, values in splits[plan.split].items()}
 
         with store.workspace("dataset") as work:
-            shard = write_shard(work / plan.file, plan, layout, len(CLASS_NAMES), read)
+            shard = write_shard(work / plan.file, plan, layout, len(CLASS_NAMES), filled_from(layout, read))
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         written[plan.split].append(shard)
     manifest = Manifest(
