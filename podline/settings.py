@@ -255,6 +255,8 @@ def standing_prefect(home: Path, api_url: str, root: str, mark: Mapping[str, str
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
+        # A lease on the TPU outlives the server; see docs/tpu.md.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         # A run that is gone is noticed after four of these; see tasks.deploying.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "PYTHONUNBUFFERED": "1",
