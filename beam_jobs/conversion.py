@@ -57,7 +57,9 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     draft = draft_of(spec, source)
     if isinstance(source, CocoSource):
         draft = dataclasses.replace(draft, truths=publish_truths(store, draft.folder, source))
-    frame = draft.layout.frame_length
+    frame = draft.stored.frame_length
+    if isinstance(source, CocoSource) and spec.keep_jpeg:
+        frame += source.bytes_of_a_file
     plans = plan_shards(spec.dataset, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("plan") as tables, store.workspace("done") as done:
         job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
@@ -75,7 +77,7 @@ def _tasks(
         return shard_tasks(source, plans, spec.seed, tables)
     # The cores that the local runner's workers leave; how many another runner has is its own business.
     threads = 1 if spec.beam_options else max(1, (os.cpu_count() or 1) // spec.workers)
-    return coco_tasks(source, plans, spec.seed, tables, threads)
+    return coco_tasks(source, plans, spec.seed, tables, threads=threads, keep_jpeg=spec.keep_jpeg)
 
 
 def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], job: Job, draft: Draft) -> None:

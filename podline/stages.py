@@ -84,6 +84,11 @@ class ConvertSpec(Spec):
         exclude_if=lambda people: people == 20,
         description="places for people in such a record",
     )
+    keep_jpeg: bool = Field(
+        default=False,
+        exclude_if=lambda keep: not keep,
+        description="records of images with people hold the JPEG files, which whoever reads them decodes",
+    )
     workers: int = Field(default=1, ge=1, description="worker processes of the local runner")
     beam_options: tuple[str, ...] = Field(default=(), description="passed to Beam as they are")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from podline.data import fingerprint
 from podline.data.sources.coco_sample import write_coco_sample
@@ -50,7 +51,7 @@ def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> Co
         StoreError: the sample cannot be drawn.
     """
     recipe = parameters.training_recipe()
-    of_poses = {"side": recipe.pose.side, "max_people": recipe.pose.max_people} if recipe.pose else {}
+    of_poses: dict[str, Any] = {"side": recipe.pose.side, "max_people": recipe.pose.max_people} if recipe.pose else {}
     return ConvertSpec(
         root=root,
         dataset=recipe.dataset,

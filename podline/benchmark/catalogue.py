@@ -28,6 +28,8 @@ class Sizes(Frozen):
     Attributes:
         examples: CIFAR-sized images of the whole conversion job.
         coco_images: COCO-sized JPEGs of the whole conversion job; COCO's val2017 has as many.
+        pose_images: COCO-sized JPEGs that are read in batches.
+        pose_batch_size: of these.
         shard_examples: in one shard; 32,000 are the default shard of 100 MB.
         pass_examples: in a pass of shuffled batches.
         batch_size: of these.
@@ -39,6 +41,8 @@ class Sizes(Frozen):
 
     examples: int = 500_000
     coco_images: int = 5_000
+    pose_images: int = 1_000
+    pose_batch_size: int = 32
     shard_examples: int = 32_000
     pass_examples: int = 50_000
     batch_size: int = 1_024
@@ -52,6 +56,8 @@ class Sizes(Frozen):
 QUICK = Sizes(
     examples=3_000,
     coco_images=20,
+    pose_images=20,
+    pose_batch_size=4,
     shard_examples=256,
     pass_examples=512,
     batch_size=64,
@@ -126,6 +132,59 @@ def _convert_coco(sizes: Sizes, work: Path) -> list[Row]:
     )
     other = [seconds / cores for seconds in other]
     return [rate_row("convert-coco", count=sizes.coco_images, ours=ours, other=other, unit="images/s", note=note)]
+
+
+def _keep_jpeg(sizes: Sizes, work: Path) -> list[Row]:
+    source, images = str(work / "coco"), sizes.pose_images
+    measure(work, f"{_COCO}:make_images", source=source, images=images)
+    found = measure(
+        work,
+        f"{_COCO}:keep_jpeg",
+        source=source,
+        root=str(work / "root"),
+        batch_size=sizes.pose_batch_size,
+        repetitions=sizes.long_repetitions,
+    )
+    kept, decoded = found["bytes"]
+    convert, read = found["convert"], found["read"]
+    about = "COCO-sized images, kept as JPEG files; decoded to 368×368"
+    converted = f"conversion of {images:,} {about}"
+    return [
+        cost_row("keep-jpeg-bytes", ours=[kept], other=[decoded], unit="bytes", note=f"a record of {about}"),
+        rate_row("keep-jpeg-convert", count=images, **convert, unit="images/s", note=converted),
+        rate_row(
+            "keep-jpeg-read",
+            count=found["images"],
+            **read,
+            unit="images/s",
+            note=f"shuffled batches of {sizes.pose_batch_size} arrays of {about}",
+        ),
+    ]
+
+
+def _pose_input(sizes: Sizes, work: Path) -> list[Row]:
+    source, root = str(work / "coco"), str(work / "root")
+    measure(work, f"{_COCO}:make_images", source=source, images=sizes.pose_images)
+    folder = measure(work, f"{_COCO}:make_data_set", source=source, root=root)
+    took = measure(
+        work,
+        "podline.benchmark.pose_input:batches_with_targets",
+        root=root,
+        folder=folder,
+        source=source,
+        batch_size=sizes.pose_batch_size,
+        repetitions=sizes.long_repetitions,
+    )
+    note = (
+        f"a shuffled pass over {took['examples']:,} COCO-sized images in batches of {sizes.pose_batch_size}: records, "
+        "mirrored, turned, scaled, shifted and recoloured, targets on the device; tf.data that decodes the JPEG files, "
+        "mirrors, and draws the targets of each example"
+    )
+    return [
+        rate_row(
+            "pose-input", count=took["examples"], ours=took["ours"], other=took["other"], unit="images/s", note=note
+        )
+    ]
 
 
 def _shuffled_batches(sizes: Sizes, work: Path) -> list[Row]:
@@ -272,6 +331,8 @@ BENCHMARKS = {
         Benchmark("write-shard", "writing one shard against a loop of tf.train.Example", _write_shard),
         Benchmark("convert-job", "the whole Beam job against the plain loop, time and memory", _convert_job),
         Benchmark("convert-coco", "COCO-sized JPEGs against cores × a bare decode-and-resize loop", _convert_coco),
+        Benchmark("keep-jpeg", "JPEG files in records against decoded pixels, bytes and time", _keep_jpeg),
+        Benchmark("pose-input", "augmented batches of people with targets against tf.data from JPEG", _pose_input),
         Benchmark(
             "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches
         ),

@@ -6,16 +6,21 @@ import importlib
 import json
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 
+from podline.benchmark.timing import in_turns
 from podline.data.coco_letterbox import LetterBox
+from podline.data.manifest import read_manifest
+from podline.data.reader import open_split
 from podline.data.sources.stick_people import Draws, ground
 from podline.progress import silent
 from podline.stages import CONVERT, ConvertSpec
+from podline.storage import open_store
 
 WIDTH, HEIGHT = 640, 480
 _SIDE = 368
@@ -24,7 +29,7 @@ _WITHOUT_SUBSAMPLING = (cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPL
 
 
 def make_images(source: str, images: int) -> None:
-    """Writes textured JPEGs of COCO's usual size, four fifths of them to train on, with empty annotations.
+    """Writes textured JPEGs of COCO's usual size, four fifths of them to train on, each with two annotated people.
 
     The 80 images of COCO that the tests know have 163 kB on average, and no chroma subsampling; so have these.
     """
@@ -41,8 +46,29 @@ def make_images(source: str, images: int) -> None:
             drawn = ground(draws, WIDTH, HEIGHT) + grain[top : top + HEIGHT, left : left + WIDTH]
             data = cv2.imencode(".jpg", drawn.clip(0, 255).astype(np.uint8), _WITHOUT_SUBSAMPLING)[1]
             (folder / f"{split}2017" / entry["file_name"]).write_bytes(data.tobytes())
-        document = json.dumps({"images": entries, "annotations": []})
+        document = json.dumps(
+            {"images": entries, "annotations": [_person(2 * n + k, n) for n in numbers for k in (0, 1)]}
+        )
         (folder / "annotations" / f"person_keypoints_{split}2017.json").write_text(document)
+
+
+def _person(number: int, image: int) -> dict[str, Any]:
+    """Joints anywhere in a box of a quarter of the image."""
+    draws = Draws(0, "benchmark person", number)
+    left, top = draws.uniform(0, WIDTH // 2).item(), draws.uniform(0, HEIGHT // 2).item()
+    x, y = left + draws.uniform(0, WIDTH // 2, 17), top + draws.uniform(0, HEIGHT // 2, 17)
+    joints = np.stack([x, y, np.full(17, 2)], axis=1).astype(int)
+    return {
+        "id": number,
+        "image_id": image,
+        "category_id": 1,
+        "iscrowd": 0,
+        "num_keypoints": 17,
+        "keypoints": joints.ravel().tolist(),
+        "bbox": [left, top, WIDTH / 2, HEIGHT / 2],
+        "area": WIDTH * HEIGHT / 8,
+        "segmentation": [],
+    }
 
 
 def convert_ours(source: str, target: str) -> float:
@@ -53,6 +79,46 @@ def convert_ours(source: str, target: str) -> float:
     seconds = time.perf_counter() - started
     shutil.rmtree(target)
     return seconds
+
+
+def make_data_set(source: str, root: str) -> str:
+    """Converts the images; returns the data set's folder in the store."""
+    return CONVERT.run(ConvertSpec(root=root, dataset="coco", source=source), silent()).folder
+
+
+def keep_jpeg(source: str, root: str, batch_size: int, repetitions: int) -> dict[str, Any]:
+    """What it costs to keep JPEG files in records (ours) beside decoded pixels (other).
+
+    Returns:
+        ``images``: of the training split; ``bytes``: of a record in a file, either way; ``convert`` and ``read``: each
+        side's seconds to convert all images, and to gather all fields of the training split in shuffled batches.
+    """
+    importlib.import_module(CONVERT.run_at.partition(":")[0])
+    specs = [ConvertSpec(root=root, dataset="coco", source=source, keep_jpeg=keep) for keep in (True, False)]
+    ours, other = (partial(_convert_anew, spec) for spec in specs)
+    converted = in_turns(ours, other, repetitions)
+    results = [CONVERT.run(spec, silent()) for spec in specs]
+    ours, other = (partial(_shuffled_pass, root, result.folder, batch_size) for result in results)
+    read = in_turns(ours, other, repetitions)
+    return {
+        "images": results[0].splits["train"],
+        "bytes": [result.bytes / result.written for result in results],
+        "convert": converted._asdict(),
+        "read": read._asdict(),
+    }
+
+
+def _convert_anew(spec: ConvertSpec) -> None:
+    shutil.rmtree(spec.root, ignore_errors=True)
+    CONVERT.run(spec, silent())
+
+
+def _shuffled_pass(root: str, folder: str, batch_size: int) -> None:
+    store = open_store(root)
+    reader = open_split(store, folder, read_manifest(store, folder), "train")
+    order = np.random.default_rng(0).permutation(len(reader))
+    for start in range(0, len(order), batch_size):
+        reader.gather(order[start : start + batch_size])
 
 
 def decode_and_resize(source: str) -> float:

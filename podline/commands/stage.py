@@ -125,6 +125,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
     click.option(
         "--max-people", type=int, help="Places for people in coco's records.  [default: as the recipe says, else 20]"
     ),
+    click.option("--keep-jpeg", is_flag=True, help="coco's records hold JPEG files: smaller, decoded at each reading."),
     conversion_options,
 )
 def convert(
@@ -132,6 +133,7 @@ def convert(
     source: str | None,
     side: int | None,
     max_people: int | None,
+    keep_jpeg: bool,
     beam_options: tuple[str, ...],
 ) -> stages.ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
@@ -155,6 +157,7 @@ def convert(
         source=absolute(source),
         side=side or pose.side,
         max_people=max_people or pose.max_people,
+        keep_jpeg=keep_jpeg,
         workers=request.settings.workers,
         beam_options=beam_options,
     )

@@ -4,6 +4,8 @@ Threads fetch whole shards into the cache, in the order in which they are number
 records that a batch needs are read from the bucket by range: every record's place is known, and its own CRC-32C, which
 is part of the TFRecord format, says whether it arrived as it was written. So a shuffled epoch, whose first batch has
 records from all over the split, begins at once, with the very batches that it has when all shards are here.
+
+Records that keep JPEG files have no known places: whoever wants one waits until its shard is here.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
 from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import MappedShard, open_shard
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, header, payload_crcs, stored_crcs
@@ -51,7 +54,8 @@ class ArrivingShard:
         self._store, self._name, self._version = store, name, found.version
         self._manifest, self._info = manifest, info
         self._frame_length = manifest.record_length + FRAME_BYTES
-        self._shard: MappedShard | None = None
+        self._one_length = not isinstance(stored_layout(manifest.fields), KeptLayout)
+        self._shard: MappedShard | KeptShard | None = None
         self._failure: Exception | None = None
         self._done = threading.Event()
         # What a thread read last: it asks for one field after the other of the same records.
@@ -62,7 +66,7 @@ class ArrivingShard:
 
     def start(self, place: int) -> int:
         """The byte at which a record's frame starts."""
-        return place * self._frame_length
+        return place * self._frame_length if self._one_length else self._whole().start(place)
 
     def column(self, field: FieldInfo) -> ArrivingColumn:
         """A field's values, by the records' places."""
@@ -85,11 +89,11 @@ class ArrivingShard:
             StoreUnavailableError: a record arrives damaged again and again.
         """
         few = len(places) <= _LARGEST_SHARE * self._info.records
-        if self._done.is_set() or not few:
+        if self._done.is_set() or not few or not self._one_length:
             return self._whole().column(field)[places]
         return MappedShard(self._read(places)).column(field)
 
-    def _whole(self) -> MappedShard:
+    def _whole(self) -> MappedShard | KeptShard:
         self._done.wait()
         if self._failure is not None:
             raise self._failure

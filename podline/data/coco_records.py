@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.coco_masks import ignored_mask
+from podline.data.coco_pixels import Pixels, decode
+from podline.data.kept_jpegs import KeptLayout
 from podline.data.keypoints import COCO_JOINTS, from_coco
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout, put
-from podline.data.shards import Fill
+from podline.data.shards import Fill, Pieces
 from podline.data.sources.coco import MASK_STRIDE, CocoImage, CocoSource
 from podline.data.tfrecord import Bytes, seal
 from podline.errors import SourceError
 from podline.storage import explained
 
-Pixels = npt.NDArray[np.uint8]
 Columns = dict[str, np.ndarray]
-
-# COCO annotates pixels as they are stored, so OpenCV is not to turn them by itself.
-_AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,7 @@ class CocoShardTask:
         side: of the square that images are put into, in pixels.
         max_people: places in a record.
         threads: that decode images.
+        keep_jpeg: whether records hold the images' files instead of pixels.
     """
 
     plan: ShardPlan
@@ -46,6 +43,7 @@ class CocoShardTask:
     side: int
     max_people: int
     threads: int
+    keep_jpeg: bool
 
     def filler(self, layout: RecordLayout) -> Fill:
         """What fills the shard's records, for :func:`podline.data.shards.write_shard`; any number of threads may.
@@ -58,22 +56,29 @@ class CocoShardTask:
         with explained("read", self.table):
             lines = Path(self.table).read_text().splitlines()
 
-        def fill(frames: Bytes, start: int) -> None:
-            images = [CocoImage.from_json(line) for line in lines[start : start + len(frames)]]
+        kept = KeptLayout(layout)
+
+        def fill(frames: Bytes, start: int) -> Pieces:
+            images, files = [CocoImage.from_json(line) for line in lines[start : start + len(frames)]], []
             # Pixels, most of a record, go to their place in it; there is no other copy of them.
             for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
-                LetterBox(image.width, image.height, self.side).place(decoded(image), out=square)
+                data, pixels = decoded(image)
+                LetterBox(image.width, image.height, self.side).place(pixels, out=square)
+                files.append(data)
             records = [annotations_of(image, self.side, self.max_people) for image in images]
             for field in layout.fields:
                 if field.name != IMAGE:
                     put(frames, field, np.stack([record[field.name] for record in records]))
+            if self.keep_jpeg:
+                return [piece for frame, data in zip(frames, files, strict=True) for piece in kept.pieces(frame, data)]
             seal(frames)
+            return [frames.data]
 
         return fill
 
 
 def coco_tasks(
-    source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int
+    source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path, *, threads: int, keep_jpeg: bool
 ) -> list[CocoShardTask]:
     """Each plan with a table of its images; see :func:`podline.data.shards.shard_tasks`.
 
@@ -83,6 +88,7 @@ def coco_tasks(
         seed: of the order in which records are put into shards.
         folder: an existing folder that every worker can read.
         threads: that decode images for a shard.
+        keep_jpeg: whether records hold the images' files instead of pixels.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -94,36 +100,25 @@ def coco_tasks(
         chosen = orders[plan.split][plan.first : plan.first + plan.records]
         with explained("write", table):
             table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
-        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people, threads))
+        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people, threads, keep_jpeg))
     return tasks
 
 
-def decoded(image: CocoImage) -> Pixels:
-    """An image as it was annotated, uint8 (height, width, 3), RGB; grey and CMYK ones are made RGB by OpenCV.
+def decoded(image: CocoImage) -> tuple[bytes, Pixels]:
+    """An image's file, and the image as it was annotated; see :func:`podline.data.coco_pixels.decode`.
 
     Raises:
         SourceError: the file changed, or cannot be decoded though its markers are in order.
     """
-    pixels: Any = cv2.imdecode(np.frombuffer(image.place.read(), np.uint8), _AS_STORED)
-    pixels = None if pixels is None else turned(pixels, image.orientation)
+    data = image.place.read()
+    pixels = decode(data, image.width, image.height)
     if pixels is None or pixels.shape != (image.height, image.width, 3):
         found = "nothing" if pixels is None else f"{pixels.shape[1]}×{pixels.shape[0]} pixels"
         raise SourceError(
             f"{image.name} (image {image.id}) in {image.place.path} decodes to {found} vs {image.width}×{image.height} "
             "pixels, though its markers are in order; restore the file, or remove it: a missing one is left out"
         )
-    return pixels
-
-
-def turned(pixels: Pixels, orientation: int) -> Pixels:
-    """Stored pixels as an EXIF orientation, 1 … 8, says that they are to be shown."""
-    if orientation >= 5:
-        pixels = pixels.transpose(1, 0, 2)
-    if orientation in (2, 3, 6, 7):
-        pixels = pixels[:, ::-1]
-    if orientation in (3, 4, 7, 8):
-        pixels = pixels[::-1]
-    return np.ascontiguousarray(pixels)
+    return data, pixels
 
 
 def annotations_of(image: CocoImage, side: int, max_people: int) -> Columns:

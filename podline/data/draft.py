@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from podline.data.fingerprint import converter_settings, fingerprint
+from podline.data.kept_jpegs import KeptLayout
 from podline.data.manifest import MANIFEST, FileInfo, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
 from podline.data.pixels import add_up
 from podline.data.records import LABEL, RecordLayout, layout_of
@@ -22,7 +23,8 @@ class Draft:
     Attributes:
         dataset: its name.
         fingerprint: of its inputs.
-        layout: of its records.
+        layout: of its records, with pixels.
+        stored: of the records as they are in the files.
         class_names: label feature → names of its classes, the main label first.
         files: the raw files.
         converter: the settings that the bytes depend on.
@@ -36,6 +38,7 @@ class Draft:
     dataset: str
     fingerprint: str
     layout: RecordLayout
+    stored: RecordLayout | KeptLayout
     class_names: dict[str, tuple[str, ...]]
     files: tuple[SourceFile, ...]
     converter: dict[str, int | str]
@@ -56,8 +59,8 @@ class Draft:
         return Manifest(
             dataset=self.dataset,
             fingerprint=self.fingerprint,
-            record_length=self.layout.record_length,
-            fields=self.layout.fields,
+            record_length=self.stored.record_length,
+            fields=self.stored.fields,
             class_names=self.class_names[LABEL],
             splits=splits,
             source=self.files,
@@ -76,10 +79,12 @@ class Draft:
 
 def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
     """What a spec and its source say of the data set that they will become."""
+    layout = layout_of(source.features)
     return Draft(
         dataset=spec.dataset,
         fingerprint=fingerprint(spec, source.files),
-        layout=layout_of(source.features),
+        layout=layout,
+        stored=KeptLayout(layout) if spec.keep_jpeg else layout,
         class_names={LABEL: source.class_names, **source.extra_class_names},
         files=source.files,
         converter=converter_settings(spec),

@@ -12,6 +12,7 @@ from podline.data.sources.coco import CocoSource, may_be_coco, open_coco
 from podline.data.sources.opening import open_source
 from podline.data.sources.remote import fetched, is_remote
 from podline.data.sources.source import Source
+from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.recipes.settings import POSES
 from podline.stages import ConvertResult, ConvertSpec, find_completed
@@ -36,7 +37,10 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
     }
     if spec.dataset not in POSES:
         return shared
-    return shared | {
+    kept = {"images": "JPEG files"} if spec.keep_jpeg else {}
+    return {
+        **shared,
+        **kept,
         "side": spec.side,
         "max_people": spec.max_people,
         "coco_version": _COCO_VERSION,
@@ -46,11 +50,17 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 
 
 def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
-    """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for the errors."""
+    """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for further errors.
+
+    Raises:
+        SettingsError: JPEG files are to be kept of a data set that has none.
+    """
     if spec.dataset in POSES:
         remote = is_remote(spec.source)
         source = str(fetched(spec.source, source_cache(store), may_be_coco)) if remote else spec.source
         return open_coco(spec.dataset, source, spec.side, spec.max_people)
+    if spec.keep_jpeg:
+        raise SettingsError(f"keep_jpeg: {spec.dataset} has no JPEG files vs {', '.join(POSES)}; leave it out")
     return open_source(spec.dataset, spec.source, source_cache(store))
 
 

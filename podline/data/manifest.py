@@ -24,14 +24,15 @@ class FieldInfo(Frozen):
         name: the feature's key in the tf.train.Example.
         dtype: a NumPy dtype name: ``uint8``, ``int64``, ``float32`` …
         shape: the feature's real shape; () for a scalar.
-        encoding: ``bytes`` (raw little-endian, row-major) or ``varint`` (one byte: an int64 below 128).
+        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (one byte: an int64 below 128), or ``jpeg``: a
+            file that becomes an image of that shape, see :mod:`podline.data.kept_jpegs`.
         offset: first byte of the value, counted from the start of the payload (not of the TFRecord frame).
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    encoding: Literal["bytes", "varint"]
+    encoding: Literal["bytes", "varint", "jpeg"]
     offset: int
 
 
@@ -90,7 +91,9 @@ class Manifest(Frozen):
     dataset: str
     fingerprint: str
     layout_version: int = LAYOUT_VERSION
-    record_length: int = Field(description="bytes of every record's payload, without the 16 bytes of TFRecord's frame")
+    record_length: int = Field(
+        description="bytes of every record's payload, without TFRecord's frame of 16 bytes and without a JPEG file"
+    )
     fields: tuple[FieldInfo, ...]
     class_names: tuple[str, ...]
     splits: tuple[SplitInfo, ...]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
 from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.records import place_of, size_of
 from podline.data.tfrecord import Bytes, map_frames
@@ -34,11 +35,14 @@ class MappedShard:
         return raw[:, 0] if field.encoding == "varint" else raw.view(f"V{size_of(field)}")[:, 0]
 
 
-def open_shard(path: Path, manifest: Manifest, shard: ShardInfo) -> MappedShard:
+def open_shard(path: Path, manifest: Manifest, shard: ShardInfo) -> MappedShard | KeptShard:
     """A shard of a data set.
 
     Raises:
         ArtifactError: it is gone, or has another size than the manifest says.
         StoreError: it cannot be read.
     """
+    layout = stored_layout(manifest.fields)
+    if isinstance(layout, KeptLayout):
+        return KeptShard(path, layout, shard.records)
     return MappedShard(map_frames(path, manifest.record_length, shard.records))

@@ -21,8 +21,9 @@ from podline.storage import FolderStore, Store
 class SplitReader:
     """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
 
-    Nothing is parsed: every value lies at a known place. Pages come into memory as they are touched and are shared by
-    all readers of the same files. Any number of threads may gather at once.
+    Nothing is parsed: every value lies at a known place. Only images that are kept as JPEG files are decoded, by as
+    many threads as there are cores. Pages come into memory as they are touched and are shared by all readers of the
+    same files. Any number of threads may gather at once.
     """
 
     def __init__(self, place: Path | Sequence[ArrivingShard], manifest: Manifest, split: str) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +36,12 @@ _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 Read = Callable[[int, int], Mapping[str, np.ndarray]]
 """``read(start, stop)``: the values of a shard's records start … stop-1, feature by feature."""
 
-Fill = Callable[[Bytes, int], None]
-"""``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are."""
+Pieces = Sequence[bytes | memoryview]
+
+Fill = Callable[[Bytes, int], Pieces]
+"""``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are.
+
+It returns what they are in the file, in pieces."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +132,13 @@ def _table(split: SourceSplit, seed: int) -> np.ndarray:
 
 
 def filled_from(layout: RecordLayout, read: Read) -> Fill:
-    """Frames filled with the values that ``read`` gives."""
-    return lambda frames, start: layout.fill(frames, read(start, start + len(frames)))
+    """Frames filled with the values that ``read`` gives, and written as they are."""
+
+    def fill(frames: Bytes, start: int) -> Pieces:
+        layout.fill(frames, read(start, start + len(frames)))
+        return [frames.data]
+
+    return fill
 
 
 def write_shard(
@@ -142,14 +151,14 @@ def write_shard(
         plan: what the shard is.
         layout: of its records.
         classes: how many classes the main label has.
-        fill: makes the records and seals them.
+        fill: makes the records.
         threads: that call it, at once if there are more than one.
 
     Raises:
         StoreError: the file cannot be written.
         SourceError: a raw file cannot be read.
     """
-    counts, digest = np.zeros(classes, np.int64), hashlib.sha256()
+    counts, digest, size = np.zeros(classes, np.int64), hashlib.sha256(), 0
     pixels, pending = [], []
     with (
         explained("write", path),
@@ -157,16 +166,17 @@ def write_shard(
         ThreadPoolExecutor(2) as background,
         ThreadPoolExecutor(threads) as filling,
     ):
-        for frames, sums in _chunks(plan.records, layout, fill, threads, filling):
+        for frames, pieces, sums in _chunks(plan.records, layout, fill, threads, filling):
             counts += np.bincount(layout.values(frames, LABEL), minlength=classes)
             pixels.append(sums)
             _wait(pending)  # until the chunk before is done with: its frames are the next to be filled anew
-            pending = [background.submit(stream.write, frames.data), background.submit(digest.update, frames.data)]
+            pending = [background.submit(_each, use, pieces) for use in (stream.write, digest.update)]
+            size += sum(memoryview(piece).nbytes for piece in pieces)
         _wait(pending)
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
-        bytes=plan.records * layout.frame_length,
+        bytes=size,
         sha256=digest.hexdigest(),
         class_counts=tuple(counts.tolist()),
     )
@@ -175,19 +185,19 @@ def write_shard(
 
 def _chunks(
     records: int, layout: RecordLayout, fill: Fill, threads: int, filling: ThreadPoolExecutor
-) -> Iterator[tuple[Bytes, PixelSums]]:
-    """A shard's records, some at a time and in their order, with the sums of their pixels.
+) -> Iterator[tuple[Bytes, Pieces, PixelSums]]:
+    """A shard's records, some at a time and in their order, what they are written as, and the sums of their pixels.
 
     The threads work ahead by twice as many chunks as they are. Two more are the caller's: the one that it was given
     last, and the one before.
     """
     step = min(records, max(1, CHUNK_BYTES // (threads * layout.frame_length)))
-    ahead: deque[Future[tuple[Bytes, PixelSums]]] = deque()
+    ahead: deque[Future[tuple[Bytes, Pieces, PixelSums]]] = deque()
     ring = itertools.cycle([layout.frames(step) for _ in range(2 * threads + 2)])
 
-    def made(frames: Bytes, start: int) -> tuple[Bytes, PixelSums]:
-        fill(frames, start)
-        return frames, pixel_sums(layout.values(frames, IMAGE))
+    def made(frames: Bytes, start: int) -> tuple[Bytes, Pieces, PixelSums]:
+        pieces = fill(frames, start)
+        return frames, pieces, pixel_sums(layout.values(frames, IMAGE))
 
     for start in range(0, records, step):
         if len(ahead) == 2 * threads:
@@ -195,6 +205,11 @@ def _chunks(
         ahead.append(filling.submit(made, next(ring)[: records - start], start))
     while ahead:
         yield ahead.popleft().result()
+
+
+def _each(use: Callable[[Any], Any], pieces: Pieces) -> None:
+    for piece in pieces:
+        use(piece)
 
 
 def _wait(pending: Iterable[Future[Any]]) -> None:

@@ -40,7 +40,7 @@ def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -
 
 def _features(fields: tuple[FieldInfo, ...], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     features = {
-        field.name: _class_label(len(class_names[field.name])) if field.name in class_names else _tensor(field)
+        field.name: _class_label(len(class_names[field.name])) if field.name in class_names else _value(field)
         for field in fields
     }
     return {
@@ -56,6 +56,10 @@ def _class_label(classes: int) -> dict[str, Any]:
     }
 
 
+def _value(field: FieldInfo) -> dict[str, Any]:
+    return _jpeg(field) if field.encoding == "jpeg" else _tensor(field)
+
+
 def _tensor(field: FieldInfo) -> dict[str, Any]:
     tensor = {
         "shape": {"dimensions": [str(size) for size in field.shape]},
@@ -63,6 +67,15 @@ def _tensor(field: FieldInfo) -> dict[str, Any]:
         "encoding": "bytes",
     }
     return {"pythonClassName": f"{_FEATURES}.tensor_feature.Tensor", "tensor": tensor}
+
+
+def _jpeg(field: FieldInfo) -> dict[str, Any]:
+    image = {
+        "shape": {"dimensions": ["-1", "-1", str(field.shape[-1])]},
+        "dtype": field.dtype,
+        "encodingFormat": "jpeg",
+    }
+    return {"pythonClassName": f"{_FEATURES}.image_feature.Image", "image": image}
 
 
 def _dataset_info(manifest: Manifest) -> dict[str, Any]:

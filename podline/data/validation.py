@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,11 @@ import numpy.typing as npt
 from podline import digests
 from podline.data.coco_truth import read_truth, truth_name
 from podline.data.content import image_crcs, same_images
+from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
 from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import SplitReader, open_split
-from podline.data.records import IMAGE, LABEL, VARINT_LIMIT, RecordLayout, layout_of_fields, place_of
+from podline.data.records import IMAGE, LABEL, VARINT_LIMIT, RecordLayout, place_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import HEADER_BYTES, Bytes, header, map_frames, payload_crcs, payloads, stored_crcs
 from podline.errors import ArtifactError
@@ -88,7 +89,7 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
         ArtifactError: with the file, the record and both values.
         StoreError: a file cannot be read.
     """
-    layout = layout_of_fields(manifest.fields)
+    layout = stored_layout(manifest.fields)
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
         raise ArtifactError(
             f"{store.where(folder)}/{MANIFEST}: fields and record length are not those of one layout; {_REMEDY}"
@@ -110,21 +111,21 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
     return _check_images(store, folder, manifest, crcs)
 
 
-def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout, classes: int) -> Findings:
+def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout, classes: int) -> Findings:
     """Checks one shard against what the manifest says of it.
 
     Raises:
         ArtifactError: with the record and both values.
         StoreError: the file cannot be read.
     """
-    frames = map_frames(path, layout.record_length, shard.records)
-    step, parts = max(1, CHUNK_BYTES // layout.frame_length), []
+    decoded, frames = _frames(path, shard, layout)
+    step, parts = max(1, CHUNK_BYTES // decoded.frame_length), []
     with ThreadPoolExecutor(1) as background:
-        hashing = background.submit(digests.of_bytes, frames.data)
-        for start in range(0, len(frames), step):
-            chunk = frames[start : start + step]
-            _check_frames(path, chunk, start, layout, classes)
-            parts.append(_findings(chunk, layout, classes))
+        hashing = background.submit(digests.of_file, path)
+        for start in range(0, shard.records, step):
+            chunk = frames(start, min(start + step, shard.records))
+            _check_frames(path, chunk, start, decoded, classes)
+            parts.append(_findings(chunk, decoded, classes))
     digest = hashing.result()
     if digest != shard.sha256:
         raise ArtifactError(
@@ -134,6 +135,16 @@ def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout, classes: int
     findings = _together(parts)
     _check_equal(f"{path}: class counts", tuple(findings.class_counts.tolist()), shard.class_counts)
     return findings
+
+
+def _frames(
+    path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout
+) -> tuple[RecordLayout, Callable[[int, int], Bytes]]:
+    """A layout of records with pixels, and what gives the shard's records start … stop-1 in it."""
+    if isinstance(layout, KeptLayout):
+        return layout.decoded, KeptShard(path, layout, shard.records).frames
+    frames = map_frames(path, layout.record_length, shard.records)
+    return layout, lambda start, stop: frames[start:stop]
 
 
 def _check_frames(path: Path, frames: Bytes, first: int, layout: RecordLayout, classes: int) -> None:

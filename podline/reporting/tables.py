@@ -223,6 +223,7 @@ def dataset(manifest: Manifest) -> Table:
     height, width, channels = manifest.image_shape
     converter = ", ".join(f"{name} {value}" for name, value in manifest.converter.items())
     quarantined = len(manifest.quarantined)
+    beside = "TFRecord's frame of 16" + (" and a JPEG file" if manifest.field("image").encoding == "jpeg" else "")
     return _facts(
         [
             ("data set", manifest.dataset),
@@ -231,7 +232,7 @@ def dataset(manifest: Manifest) -> Table:
             ("classes", figures.count(len(manifest.class_names))),
             ("records read", figures.count(manifest.read)),
             ("= written + quarantined", f"{figures.count(manifest.written)} + {figures.count(quarantined)}"),
-            ("bytes of a record", f"{figures.count(manifest.record_length)} and TFRecord's frame of 16"),
+            ("bytes of a record", f"{figures.count(manifest.record_length)} and {beside}"),
             ("converter", converter),
         ]
     )

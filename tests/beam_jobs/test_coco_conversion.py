@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -10,17 +11,20 @@ import numpy as np
 import pytest
 from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg
 from PIL import Image
+from raw_cifar import convert_spec
 
 from beam_jobs import steps
 from beam_jobs.conversion import convert
-from podline.data import coco_records
+from podline.data import coco_pixels
+from podline.data.arriving import ArrivingShard, fetch_all
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
+from podline.data.counting import verify_counts
 from podline.data.keypoints import INDEX, to_coco
 from podline.data.manifest import Manifest, SplitInfo, read_manifest
-from podline.data.reader import SplitReader
+from podline.data.reader import SplitReader, open_split
 from podline.data.validation import check_dataset, validate
-from podline.errors import ArtifactError, SourceError
+from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.progress import silent
 from podline.stages import CONVERT, ConvertSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
@@ -28,7 +32,7 @@ from podline.storage import open_store
 SIDE = 64
 
 
-def spec_of(root: Path, source: Path, **settings: object) -> ConvertSpec:
+def spec_of(root: Path | str, source: Path, **settings: object) -> ConvertSpec:
     given = {"root": str(root), "dataset": "coco", "source": str(source), "side": SIDE, "max_people": 3}
     return ConvertSpec.model_validate({**given, "shard_bytes": 60_000, **settings})
 
@@ -116,6 +120,129 @@ def test_the_same_bytes_however_it_is_done(tmp_path: Path, raw: Path) -> None:
     assert contents(one) == contents(two)
 
 
+def test_kept_jpeg_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
+    CocoFiles("val", 6, 101).write(tmp_path / "raw")
+    files = CocoFiles("train", 20)
+    files.annotations[4] |= {"iscrowd": 1, "num_keypoints": 0}
+    files.files["000000000006.jpg"] = jpeg(6, grey=True)
+    files.files["000000000007.jpg"] = turned_jpeg(6, HEIGHT, WIDTH)
+    stream = io.BytesIO()
+    Image.open(io.BytesIO(jpeg(8))).convert("CMYK").save(stream, "JPEG")
+    files.files["000000000008.jpg"] = stream.getvalue()
+    files.write(tmp_path / "raw")
+    decoded = spec_of(tmp_path / "root", tmp_path / "raw")
+    kept = spec_of(tmp_path / "root", tmp_path / "raw", keep_jpeg=True, shard_bytes=10_000)
+    results = [convert(spec, silent()) for spec in (decoded, kept)]
+    assert results[0].folder != results[1].folder
+    store = open_store(kept.root)
+    manifests = [read_manifest(store, result.folder) for result in results]
+    for split in ("train", "test"):
+        readers = [
+            SplitReader(store.local(result.folder), manifest, split)
+            for result, manifest in zip(results, manifests, strict=True)
+        ]
+        assert len(readers[1].info.shards) > 1
+        told = [(info.records, info.class_counts, info.mean, info.std) for info in (reader.info for reader in readers)]
+        assert told[0] == told[1]
+        order = np.random.default_rng(0).permutation(len(readers[0]))
+        found = [reader.gather(order) for reader in readers]
+        assert list(found[0]) != list(found[1])  # the image comes last
+        for name, values in found[0].items():
+            assert values.dtype == found[1][name].dtype
+            assert (values == found[1][name]).all()
+        out = {name: np.empty_like(values) for name, values in found[0].items()}
+        readers[1].gather(order, list(out), out)
+        assert all((out[name] == values).all() for name, values in found[0].items())
+    check_dataset(store, results[1].folder, manifests[1], silent())
+    assert verify_counts(store, results[1].folder, manifests[1], silent()) == {"train": 20, "test": 6}
+    assert CONVERT.find(kept, silent()) is not None
+    other = spec_of(tmp_path / "other", tmp_path / "raw", keep_jpeg=True, shard_bytes=10_000, workers=2)
+    convert(other, silent())
+    kept_names = {name: content for name, content in contents(kept).items() if name.startswith(results[1].folder)}
+    assert contents(other) == kept_names
+
+
+def test_kept_jpeg_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path) -> None:
+    import tensorflow as tf  # noqa: PLC0415 (ten seconds that only this test needs)
+
+    spec = spec_of(tmp_path / "root", raw, keep_jpeg=True)
+    result = convert(spec, silent())
+    store = open_store(spec.root)
+    manifest = read_manifest(store, result.folder)
+    shards = manifest.split("train").shards
+    reader = SplitReader(store.local(result.folder), manifest, "train")
+    numbers = reader.gather(np.arange(11), ["image_id", "label"])
+    records = list(tf.data.TFRecordDataset([str(store.local(f"{result.folder}/{shard.file}")) for shard in shards]))
+    shape = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
+    assert len(records) == 11
+    for place, record in enumerate(records):
+        number = int(numbers["image_id"][place, 0])
+        features = tf.train.Example.FromString(record.numpy()).features.feature
+        assert sorted(features) == sorted(field.name for field in manifest.fields)
+        assert features["image"].bytes_list.value[0] == jpeg(number)
+        assert features["label"].int64_list.value[0] == numbers["label"][place]
+        parsed = tf.io.parse_single_example(record, shape)
+        assert parsed["image"].numpy() == jpeg(number)
+        file, number_in_file, byte = reader.locate(place)
+        content = store.read_bytes(f"{result.folder}/{file}")
+        assert record.numpy() == content[byte + 12 :][: len(record.numpy())], number_in_file
+
+
+def test_what_is_damaged_in_kept_jpeg_files_is_named(tmp_path: Path, raw: Path) -> None:
+    spec = spec_of(tmp_path / "root", raw, keep_jpeg=True)
+    result = convert(spec, silent())
+    store = open_store(spec.root)
+    manifest, folder = read_manifest(store, result.folder), store.local(result.folder)
+    file, _, byte = SplitReader(folder, manifest, "train").locate(1)
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[: byte + 900] + b"?" + content[byte + 901 :])
+    with pytest.raises(ArtifactError, match=rf"{file}: record 1, at byte {byte}, is not what was written"):
+        check_dataset(store, result.folder, manifest, silent())
+    (folder / file).write_bytes(content[:-1])
+    with pytest.raises(ArtifactError, match=rf"{file}: record \d+, at byte \d+, is cut off"):
+        SplitReader(folder, manifest, "train")
+    (folder / file).write_bytes(content + b"more")
+    with pytest.raises(ArtifactError, match=rf"{file} has {len(content) + 4} bytes vs {len(content)} of its"):
+        SplitReader(folder, manifest, "train")
+    (folder / file).unlink()
+    with pytest.raises(ArtifactError, match=rf"{file} is gone"):
+        SplitReader(folder, manifest, "train")
+
+
+@pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
+)
+def test_kept_jpeg_files_in_a_bucket_are_read_when_their_shard_is_here(
+    tmp_path: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CocoFiles("val", 2, 101).write(tmp_path / "raw")
+    raw = CocoFiles("train", 40).write(tmp_path / "raw")
+    on_the_way: list[ArrivingShard] = []
+    monkeypatch.setattr("podline.data.reader.fetch_all", lambda shards, _parallel: on_the_way.extend(shards))
+    splits = []
+    for root in (tmp_path / "root", gcs_root):
+        spec = spec_of(root, raw, keep_jpeg=True, shard_bytes=200_000)
+        result, store = convert(spec, silent()), open_store(root)
+        splits.append(open_split(store, result.folder, read_manifest(store, result.folder), "train"))
+    here, arriving = splits
+    assert min(shard.records for shard in here.info.shards) >= 16  # of which one record is read by range otherwise
+    order = np.array([7])
+    with ThreadPoolExecutor(1) as thread:
+        gathering = thread.submit(arriving.gather, order)
+        with pytest.raises(TimeoutError):
+            gathering.result(0.3)
+        fetch_all(on_the_way, 2)
+        found = gathering.result()
+    for name, values in here.gather(order).items():
+        np.testing.assert_array_equal(found[name], values)
+    assert arriving.locate(5) == here.locate(5)
+
+
+def test_there_are_no_jpeg_files_to_keep_of_cifar(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"keep_jpeg: cifar10 has no JPEG files vs coco"):
+        convert(convert_spec(tmp_path / "root", tmp_path, keep_jpeg=True), silent())
+
+
 def test_zip_files_give_the_bytes_of_folders(tmp_path: Path) -> None:
     specs = [spec_of(tmp_path / f"root{zipped}", tmp_path / f"raw{zipped}") for zipped in (0, 1)]
     for zipped, spec in enumerate(specs):
@@ -148,21 +275,30 @@ def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypa
 def test_an_image_that_only_fails_to_decode_is_named(
     tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coco_records.cv2, "imdecode", lambda *_: None)
+    monkeypatch.setattr(coco_pixels.cv2, "imdecode", lambda *_: None)
     with pytest.raises(SourceError, match=r"\.jpg \(image \d+\) in .* decodes to nothing vs 48×32 pixels.*remove it"):
         convert(spec_of(tmp_path / "root", raw), silent())
     left = [Path(name).name for name in contents(spec_of(tmp_path / "root", raw))]
     assert left == ["truth-test.json", "truth-train.json"]
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_turned_pixels_are_those_of_opencv(tmp_path: Path, orientation: int) -> None:
+def turned_jpeg(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:
     stream, tags = io.BytesIO(), Image.Exif()
     tags[0x0112] = orientation
-    Image.open(io.BytesIO(jpeg(3))).save(stream, "JPEG", exif=tags)
-    data = np.frombuffer(stream.getvalue(), np.uint8)
+    Image.open(io.BytesIO(jpeg(3, width, height))).save(stream, "JPEG", exif=tags)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_turned_pixels_are_those_of_opencv(orientation: int) -> None:
+    content = turned_jpeg(orientation)
+    data = np.frombuffer(content, np.uint8)
     stored = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
-    assert (coco_records.turned(stored, orientation) == cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)).all()
+    shown = cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)
+    assert (coco_pixels.turned(stored, orientation) == shown).all()
+    assert (coco_pixels.decode(content, WIDTH, HEIGHT) == stored).all()
+    if orientation >= 5:
+        assert np.array_equal(coco_pixels.decode(content, HEIGHT, WIDTH), shown)
 
 
 def test_the_real_data(tmp_path: Path, real_data: Path) -> None:

@@ -74,9 +74,10 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
     monkeypatch.setattr(Path, "open", lambda path, mode: Slow(path, mode) if mode == "wb" else open_file(path, mode))
     values = columns()
 
-    def fill(frames: Bytes, start: int) -> None:
+    def fill(frames: Bytes, start: int) -> shards.Pieces:
         started.append(start)
         LAYOUT.fill(frames, {name: value[start : start + len(frames)] for name, value in values.items()})
+        return [frames.data]
 
     write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
     assert len(written) == PLAN.records
@@ -86,7 +87,7 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
 
 
 def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> None:
-    def fill(_frames: Bytes, start: int) -> None:
+    def fill(_frames: Bytes, start: int) -> shards.Pieces:
         raise SourceError(f"record {start}")
 
     with pytest.raises(SourceError, match="record 0"):

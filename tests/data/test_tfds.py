@@ -26,7 +26,7 @@ def publish(folder: Path) -> Manifest:
     layout = layout_of(
         [Feature("image", "uint8", (6, 5, 3)), *(Feature(name, "int64", ()) for name in NAMES)],
     )
-    draft = Draft("cifar100", "0" * 16, layout, NAMES, (), {}, tuple(SIZES), 30, (), {})
+    draft = Draft("cifar100", "0" * 16, layout, layout, NAMES, (), {}, tuple(SIZES), 30, (), {})
     random, written = np.random.default_rng(0), []
     for plan in plan_shards("cifar100", SIZES, layout.frame_length, shard_bytes=10 * layout.frame_length, min_shards=1):
         columns = {

@@ -56,7 +56,6 @@ class CocoImage(NamedTuple):
         name: of its file.
         width: of the image that was annotated.
         height: likewise.
-        orientation: EXIF's, where the stored pixels must be turned to be the image that was annotated; otherwise 1.
         place: where its file is.
         annotations: of people, in the source's order, each as JSON; see
             :func:`podline.data.sources.coco_annotations.annotation_texts`.
@@ -66,7 +65,6 @@ class CocoImage(NamedTuple):
     name: str
     width: int
     height: int
-    orientation: int
     place: ImagePlace
     annotations: tuple[str, ...]
 
@@ -77,8 +75,8 @@ class CocoImage(NamedTuple):
     @classmethod
     def from_json(cls, line: str) -> CocoImage:
         """What :meth:`to_json` wrote."""
-        number, name, width, height, orientation, place, annotations = json.loads(line)
-        return cls(number, name, width, height, orientation, ImagePlace(*place), tuple(annotations))
+        number, name, width, height, place, annotations = json.loads(line)
+        return cls(number, name, width, height, ImagePlace(*place), tuple(annotations))
 
     def people(self, max_people: int) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
         """Who gets a place in the record, and who is ignored; see :func:`people_of`."""
@@ -139,6 +137,12 @@ class CocoSource:
     def sizes(self) -> dict[str, int]:
         """Records of each split to convert."""
         return {name: len(images) for name, images in self.splits.items()}
+
+    @property
+    def bytes_of_a_file(self) -> int:
+        """Of an image to convert, on average, rounded up."""
+        sizes = [image.place.size for images in self.splits.values() for image in images]
+        return -(-sum(sizes) // len(sizes))
 
     @property
     def read(self) -> int:
@@ -298,7 +302,7 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
         if problem:
             leave_out(entry.record, problem)
             continue
-        orientation = _orientation(entry, look.jpeg, counted)
+        _count_orientation(entry, look.jpeg, counted)
         counted["images without people"] += not entry.annotations
         counted["grey images"] += look.jpeg.components == 1
         counted["CMYK images"] += look.jpeg.components == 4
@@ -309,7 +313,6 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
                 name=entry.name,
                 width=entry.width,
                 height=entry.height,
-                orientation=orientation,
                 place=look.place,
                 annotations=annotation_texts(entry.annotations),
             )
@@ -351,13 +354,11 @@ def _fitting(entry: ImageEntry, place: ImagePlace, jpeg: Jpeg) -> _Look:
     )
 
 
-def _orientation(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> int:
-    """How the stored pixels are to be turned; COCO's annotations are of the pixels as they are stored."""
-    if jpeg.orientation == 1:
-        return 1
-    turned = (jpeg.width, jpeg.height) != (entry.width, entry.height)
-    counted[f"images with an EXIF rotation, {'turned' if turned else 'left as stored'}"] += 1
-    return jpeg.orientation if turned else 1
+def _count_orientation(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> None:
+    """Counts what :func:`podline.data.coco_pixels.decode` will do."""
+    if jpeg.orientation != 1:
+        turned = (jpeg.width, jpeg.height) != (entry.width, entry.height)
+        counted[f"images with an EXIF rotation, {'turned' if turned else 'left as stored'}"] += 1
 
 
 def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:

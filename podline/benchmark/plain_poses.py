@@ -1,0 +1,59 @@
+"""The plain way to feed a pose network: tf.data decodes each JPEG file and draws each example's targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from podline.data.keypoints import MIRRORED
+from podline.input.pose_targets import pose_targets
+from podline.recipes.pose_settings import PoseTargetSettings
+
+
+def batches(
+    files: Sequence[str],
+    keypoints: npt.NDArray[np.float32],
+    ignored: npt.NDArray[np.uint8],
+    *,
+    side: int,
+    settings: PoseTargetSettings,
+    batch_size: int,
+) -> tf.data.Dataset:
+    """One shuffled pass over JPEG files, half of them mirrored.
+
+    Args:
+        files: the images.
+        keypoints: float32 (n, people, 18, 3), in pixels of the square.
+        ignored: uint8 (n, m, m).
+        side: of the square that images are put into.
+        settings: of the targets.
+        batch_size: examples in a batch; an incomplete last one is left out.
+
+    Returns:
+        Batches of image uint8 (n, side, side, 3), heatmaps, PAFs and weights.
+    """
+
+    def example(file: Any, poses: Any, mask: Any) -> tuple[Any, ...]:
+        image: Any = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)
+        image = tf.cast(tf.image.resize_with_pad(image, side, side), tf.uint8)
+        if tf.random.uniform([]) < 0.5:
+            image, mask, poses = image[:, ::-1], mask[:, ::-1], _mirrored(poses, side)
+        drawn = pose_targets(poses[None], mask[None], side, settings)
+        return image, *(values[0] for values in drawn)
+
+    dataset = tf.data.Dataset.from_tensor_slices((list(files), keypoints, ignored)).shuffle(len(files))
+    return (
+        dataset.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+        .batch(batch_size, drop_remainder=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _mirrored(poses: Any, side: int) -> Any:
+    swapped = tf.gather(poses, MIRRORED, axis=1)
+    x = tf.where(swapped[..., 2] > 0, side - 1 - swapped[..., 0], swapped[..., 0])
+    return tf.stack([x, swapped[..., 1], swapped[..., 2]], axis=-1)

@@ -1,0 +1,44 @@
+"""From a JPEG file of COCO's to pixels, in one way: when it is converted, and when it is read out of a record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.sources.jpeg import inspect
+
+Pixels = npt.NDArray[np.uint8]
+
+# COCO annotates pixels as they are stored, so OpenCV is not to turn them by itself.
+_AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+
+
+def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixels | None:
+    """An image as it was annotated; grey and CMYK ones are made RGB by OpenCV.
+
+    Args:
+        data: a JPEG file whose markers are in order.
+        width: of the image that was annotated; where only the image turned as its EXIF says has this size, it is.
+        height: likewise.
+
+    Returns:
+        uint8 (height, width, 3), RGB; another size, or None, where the file is not what its markers say.
+    """
+    pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), _AS_STORED)
+    if pixels is None or pixels.shape[:2] == (height, width):
+        return pixels
+    return turned(pixels, inspect(bytes(data)).orientation)
+
+
+def turned(pixels: Pixels, orientation: int) -> Pixels:
+    """Stored pixels as an EXIF orientation, 1 … 8, says that they are to be shown."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)

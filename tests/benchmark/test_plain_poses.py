@@ -1,0 +1,36 @@
+"""The plain side of the input of poses delivers the same examples: images with the targets of their people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podline.benchmark import coco, plain_poses
+from podline.data.coco_records import annotations_of, decoded
+from podline.data.sources.coco import open_coco
+from podline.input.pose_targets import pose_targets
+from podline.recipes.pose_settings import PoseTargetSettings
+
+SIDE, SETTINGS = 64, PoseTargetSettings(stride=8)
+
+
+def test_plain_batches_hold_every_image_with_its_targets_once(tmp_path: Path) -> None:
+    coco.make_images(str(tmp_path / "raw"), 10)
+    source = open_coco("coco", str(tmp_path / "raw"), SIDE, 3)
+    images = source.splits["train"]
+    assert all(len(image.people(3)[0]) == 2 for image in images)
+    records = [annotations_of(image, SIDE, 3) for image in images]
+    keypoints, ignored = (np.stack([record[name] for record in records]) for name in ("keypoints", "ignored"))
+    batches = plain_poses.batches(
+        [image.place.path for image in images], keypoints, ignored, side=SIDE, settings=SETTINGS, batch_size=4
+    )
+    delivered = [np.concatenate(values) for values in zip(*batches.as_numpy_iterator(), strict=True)]
+    assert [values.shape for values in delivered] == [(8, 64, 64, 3), (8, 8, 8, 18), (8, 8, 8, 40), (8, 8, 8, 1)]
+    # Some are mirrored, which changes neither an image's mean colour nor how much is drawn.
+    expected = sorted(pose_targets(keypoints, ignored, SIDE, SETTINGS).heatmaps.numpy().sum(axis=(1, 2, 3)).tolist())
+    assert sorted(delivered[1].sum(axis=(1, 2, 3)).tolist()) == pytest.approx(expected, rel=1e-4)
+    colours = sorted(decoded(image)[1].mean() for image in images)
+    seen = delivered[0][:, 8:56].mean(axis=(1, 2, 3))  # without the borders above and below
+    assert sorted(seen.tolist()) == pytest.approx(colours, abs=3)
