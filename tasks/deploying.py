@@ -168,7 +168,8 @@ def _automation(client: SyncPrefectClient, wanted: AutomationCore) -> Did:
 
 def _written(automation: AutomationCore) -> dict[str, Any]:
     """What of an automation a person writes down; whether it is enabled is the server's user's own choice."""
-    return json.loads(automation.model_dump_json(include={"description", "trigger", "actions"}))
+    # Not as JSON: sets have an order there, which differs from process to process.
+    return automation.model_dump(include={"description", "trigger", "actions"})
 
 
 def _deployments(client: SyncPrefectClient) -> dict[str, dict[str, Any]]:
