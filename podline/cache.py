@@ -4,6 +4,7 @@ Each copy is a file named by a hash of its key, which says which bytes it has (b
 lock files. Whoever uses a copy holds a shared ``flock`` on the one until the process ends, however it ends; whoever
 looks at it, fetches or removes it holds the other meanwhile, alone. So no copy is removed while it is used, two
 processes never fetch the same one twice, and what a killed process left half done is known by nobody holding a lock.
+A third lock, one for the folder, is held for as long as it takes to list the copies, to begin one or to name it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from podline.errors import StoreError
 from podline.storage import explained
 
 _HALF, _USE, _WORK = ".half", ".use", ".work"
+_ROOM = "room"
 
 
 class Cache:
@@ -78,17 +80,21 @@ class Cache:
     def _fetch(self, copy: Path, size: int, fetch: Callable[[Path], None]) -> None:
         half = copy.with_suffix(_HALF)
         with explained("write to the cache", half):
-            copy.unlink(missing_ok=True)
-            with self._locked("room", fcntl.LOCK_EX):
+            # Files come and go under this lock alone: whoever makes room finds those that it has listed.
+            with self._locked(_ROOM, fcntl.LOCK_EX):
+                copy.unlink(missing_ok=True)
                 self._remove_until(self._limit - size, copy.name)
                 # Its size counts from now on, for those who make room meanwhile.
                 with half.open("wb") as stream:
                     stream.truncate(size)
             try:
                 fetch(half)
-                half.rename(copy)
-            finally:
-                half.unlink(missing_ok=True)
+                with self._locked(_ROOM, fcntl.LOCK_EX):
+                    half.rename(copy)
+            except BaseException:
+                with self._locked(_ROOM, fcntl.LOCK_EX):
+                    half.unlink(missing_ok=True)
+                raise
 
     def _lock(self, name: str, kind: int) -> int:
         """A lock, as a file descriptor; it is held until that is closed.
