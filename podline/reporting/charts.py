@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from podline.evaluation.document import CalibrationBin, ClassFigures, Evaluation
+from podline.evaluation.pose_document import PoseEvaluation
 from podline.reporting import figures
 from podline.reporting.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
 from podline.stages import Metric
@@ -20,35 +21,41 @@ _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 MANY_CLASSES = 20
 
 
-def verdict(evaluation: Evaluation) -> str:
-    """Accuracy with its interval on one axis: guessing, the untrained network, the trained one on both splits."""
+def verdict(evaluation: Evaluation | PoseEvaluation, measure: str, seen: str) -> str:
+    """The result with its interval on one axis: guessing, the untrained network, the trained one on both splits.
+
+    Args:
+        evaluation: of a run of either kind.
+        measure: the metric that the result is given in, from 0 to 1: ``top1`` or ``ap``.
+        seen: what is said of the trained network on what it was trained on.
+    """
     rows = [
         ("guessing", evaluation.guessing, MUTED),
-        ("untrained", evaluation.untrained.metrics["top1"], MUTED),
-        ("trained", evaluation.trained.metrics["top1"], ACCENT),
-        ("on seen examples", evaluation.seen.metrics["top1"], SECOND),
+        ("untrained", evaluation.untrained.metrics[measure], MUTED),
+        ("trained", evaluation.trained.metrics[measure], ACCENT),
+        (seen, evaluation.seen.metrics[measure], SECOND),
     ]
-    alt = "; ".join(f"{name}: {figures.percent_within(metric)}" for name, metric, _ in rows)
-    with chart("verdict", f"Accuracy with 95 % intervals. {alt}.", height=1.45) as drawing:
+    name = figures.METRIC_NAMES[measure]
+    alt = "; ".join(f"{row}: {figures.metric_text(measure, metric)}" for row, metric, _ in rows)
+    with chart("verdict", f"{name[0].upper()}{name[1:]} with 95 % intervals. {alt}.", height=1.45) as drawing:
         (axes,) = drawing.axes()
         for place, (_, metric, colour) in enumerate(rows):
             interval(axes, metric, place, colour)
             left = metric.high > 0.8
             axes.annotate(
-                figures.percent(metric.value),
+                figures.value_text(measure, metric.value),
                 (metric.low if left else metric.high, place),
                 (-6 if left else 6, 0),
                 textcoords="offset points",
                 ha="right" if left else "left",
                 va="center_baseline",
             )
-        axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.set_yticks(range(len(rows)), [row for row, _, _ in rows])
+        words_on_the_left(axes)
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        _percent_axis(axes, "x")
+        if measure in figures.SHARES:
+            _percent_axis(axes, "x")
         axes.set_xlim(-0.02, 1.02)
-        axes.grid(visible=False, axis="y")
-        axes.spines["left"].set_visible(False)
     return drawing.svg
 
 
@@ -149,13 +156,11 @@ def per_class(classes: Sequence[ClassFigures], overall: float) -> str:
         for place, figures in enumerate(ranked):
             interval(axes, figures.accuracy, place, ACCENT)
         axes.set_yticks(range(len(ranked)), [figures.name for figures in ranked])
-        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        words_on_the_left(axes)
         axes.set_ylim(-0.6, len(ranked) - 0.4)
         lowest = min(figures.accuracy.low for figures in ranked)
         axes.set_xlim(np.floor(10 * lowest) / 10 - 0.01, 1.01)
         _percent_axis(axes, "x")
-        axes.grid(visible=False, axis="y")
-        axes.spines["left"].set_visible(False)
     return drawing.svg
 
 
@@ -203,6 +208,13 @@ def steps_axis(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(_THOUSANDS)
     axes.set_xlabel("step")
     axes.set_xlim(left=0)
+
+
+def words_on_the_left(axes: Axes) -> None:
+    """The axis beside rows that are named by words: no line, no ticks."""
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(visible=False, axis="y")
+    axes.spines["left"].set_visible(False)
 
 
 def _percent_axis(axes: Axes, which: str, most: int = 6) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
@@ -19,6 +18,7 @@ from podline.catalogue import Run
 from podline.errors import ArtifactError
 from podline.reporting import figures, tables
 from podline.reporting.drawing import chart, png
+from podline.reporting.templates import TEMPLATES
 from podline.stages import Metric, TrainSpec
 from podline.storage import Store
 from podline.training.metrics_log import (
@@ -39,13 +39,6 @@ _WIDTH, _HEIGHT = 7.6, 7.2
 _NAMED_SETTINGS = 4
 # What a run does not have.
 _NONE = "–"
-_TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("podline", "reporting"),
-    autoescape=jinja2.select_autoescape(("html",)),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
 
 
 @dataclass(frozen=True)
@@ -148,7 +141,7 @@ def _page(runs: Sequence[Compared]) -> str:
     alt = "Training loss, error in evaluations and learning rate over epochs of " + ", ".join(names)
     with chart("comparison", alt, _WIDTH, _HEIGHT) as drawing:
         _draw(drawing.figure, runs)
-    return _TEMPLATES.get_template("comparison.html").render(
+    return TEMPLATES.get_template("comparison.html").render(
         names=names,
         chart=Markup(drawing.svg),  # noqa: S704 (our own drawing; its alt text is escaped)
         results=tables.by_run(names, _results(runs)),

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from podline.stages import Metric
 
-_SHARES = frozenset({"top1", "top5", "calibration_error"})
+SHARES = frozenset({"top1", "top5", "calibration_error"})
+"""Metrics that are written in percent."""
 # In the order in which they are shown.
 METRIC_NAMES = {
     "top1": "accuracy",
@@ -49,10 +50,15 @@ def interval(metric: Metric) -> str:
 def metric_text(name: str, metric: Metric) -> str:
     """An evaluation's metric with its interval, where one is known: shares in percent, a loss with three decimals."""
     known = metric.low != metric.high
-    if name in _SHARES:
-        return percent_within(metric) if known else percent(metric.value)
-    text = f"{metric.value:.3f}"
-    return f"{text} [{metric.low:.3f}, {metric.high:.3f}]" if known else text
+    text = value_text(name, metric.value)
+    if not known:
+        return text
+    return f"{text} {interval(metric)}" if name in SHARES else f"{text} [{metric.low:.3f}, {metric.high:.3f}]"
+
+
+def value_text(name: str, value: float) -> str:
+    """A metric's value alone: a share in percent, any other with three decimals."""
+    return percent(value) if name in SHARES else f"{value:.3f}"
 
 
 def count(number: int) -> str:

@@ -6,20 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from podline.evaluation.document import Evaluation
 from podline.reporting import charts, figures, pictures, tables
 from podline.reporting.facts import Facts, RunFacts
-
-TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("podline", "reporting"),
-    autoescape=jinja2.select_autoescape(("html",)),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+from podline.reporting.templates import TEMPLATES
 
 
 def html(facts: Facts) -> str:
@@ -147,7 +139,7 @@ def _charts(facts: Facts) -> dict[str, Markup]:
     evaluation = facts.evaluation
     top1 = evaluation.trained.metrics["top1"].value
     drawn = run_charts(facts) | {
-        "verdict": charts.verdict(evaluation),
+        "verdict": charts.verdict(evaluation, "top1", "on seen examples"),
         "accuracy": charts.accuracy(facts.steps, facts.evaluations, facts.rejected),
         "confusion": charts.confusion(evaluation),
         "per_class": charts.per_class(evaluation.per_class, top1),

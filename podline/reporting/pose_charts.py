@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-
 from podline.evaluation.oks import JointFigures
-from podline.evaluation.pose_document import PoseEvaluation
 from podline.reporting import figures
-from podline.reporting.charts import interval, steps_axis
-from podline.reporting.drawing import ACCENT, INK, MUTED, SECOND, chart
+from podline.reporting.charts import steps_axis, verdict, words_on_the_left
+from podline.reporting.drawing import ACCENT, MUTED, SECOND, chart
 from podline.reporting.facts import PoseFacts
 from podline.training.metrics_log import StepsLine
 
@@ -30,38 +27,9 @@ _COLOURS = (ACCENT, SECOND, "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0
 
 def charts(facts: PoseFacts) -> dict[str, str]:
     """All of them, by name; those of the stages by ``stage_<measure>``, as far as they were measured."""
-    drawn = {"verdict": verdict(facts.evaluation), "joints": joints(facts.evaluation.joints)}
+    drawn = {"verdict": verdict(facts.evaluation, "ap", "on seen images"), "joints": joints(facts.evaluation.joints)}
     logged = {name.partition("/")[2] for line in facts.steps for name in line.measures}
     return drawn | {f"stage_{name}": stages(facts.steps, name) for name in MEASURES if name in logged}
-
-
-def verdict(evaluation: PoseEvaluation) -> str:
-    """AP with its interval on one axis: guessing, the untrained network, the trained one, on what it has seen."""
-    rows = [
-        ("guessing", evaluation.guessing, MUTED),
-        ("untrained", evaluation.untrained.metrics["ap"], MUTED),
-        ("trained", evaluation.trained.metrics["ap"], ACCENT),
-        ("on seen images", evaluation.seen.metrics["ap"], SECOND),
-    ]
-    alt = "; ".join(f"{name}: {figures.metric_text('ap', metric)}" for name, metric, _ in rows)
-    with chart("verdict", f"AP with 95 % intervals. {alt}.", height=1.45) as drawing:
-        (axes,) = drawing.axes()
-        for place, (_, metric, colour) in enumerate(rows):
-            interval(axes, metric, place, colour)
-            left = metric.high > 0.8
-            axes.annotate(
-                f"{metric.value:.3f}",
-                (metric.low if left else metric.high, place),
-                (-6 if left else 6, 0),
-                textcoords="offset points",
-                ha="right" if left else "left",
-                va="center_baseline",
-            )
-        axes.set_yticks(range(len(rows)), [name for name, _, _ in rows])
-        _words_on_the_left(axes)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_xlim(-0.02, 1.02)
-    return drawing.svg
 
 
 def joints(entries: Sequence[JointFigures]) -> str:
@@ -78,7 +46,7 @@ def joints(entries: Sequence[JointFigures]) -> str:
         axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label="in people found")
         axes.barh(places, shares, 0.62, color=ACCENT, linewidth=0, label="and close")
         axes.set_yticks(places, names)
-        _words_on_the_left(axes)
+        words_on_the_left(axes)
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, 1)
         axes.set_xlabel("share of the labelled joints")
@@ -107,9 +75,3 @@ def stages(steps: Sequence[StepsLine], measure: str) -> str:
         steps_axis(axes)
         axes.legend(loc="best")
     return drawing.svg
-
-
-def _words_on_the_left(axes: Axes) -> None:
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
-    axes.grid(visible=False, axis="y")
-    axes.spines["left"].set_visible(False)

@@ -9,9 +9,10 @@ from podline.evaluation.pose_document import PoseEvaluation
 from podline.reporting import figures, pictures, pose_charts, pose_tables
 from podline.reporting.facts import PoseFacts
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
-from podline.reporting.page import TEMPLATES, marked, run_charts, run_content, training_tiles, unbroken
+from podline.reporting.page import marked, run_charts, run_content, training_tiles, unbroken
 from podline.reporting.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.reporting.skeletons import CENTER, LEFT, RIGHT, with_skeletons
+from podline.reporting.templates import TEMPLATES
 
 # Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.
 _LONGER_SIDE = 560
