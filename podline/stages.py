@@ -27,6 +27,8 @@ from podline.strategies import WORKERS, StrategyName
 
 # Part of a training run's identity: raise it when a change in code changes what training computes.
 TRAINING_VERSION = 2
+# Likewise of an evaluation: raise it when more is to be found beside the document.
+EVALUATION_VERSION = 2
 # In a run's folder: the TrainSpec that it was trained with.
 SPEC = "spec.json"
 # The split that runs are judged on.
@@ -205,6 +207,7 @@ class EvaluateSpec(RunSpec):
     weights_sha256: str
     split: str = JUDGED
     batch_size: int = Field(default=500, ge=1)
+    evaluation_version: int = EVALUATION_VERSION
     strategy: StrategyName = "auto"
 
     beside_the_point = frozenset({"root", "batch_size", "strategy"})

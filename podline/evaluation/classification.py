@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.document import CalibrationBin, ClassFigures, Figures, Guess, Mistake
+from podline.evaluation.guesses import Guesses
 from podline.evaluation.intervals import mean_interval, wilson_interval
 from podline.stages import Metric
 
@@ -122,6 +123,11 @@ class ClassificationTally:
         wrong = np.flatnonzero(judged.ranks > 0)
         worst = wrong[np.argsort(-judged.confidences[wrong], kind="stable")][:most]
         return tuple(Mistake(**judged.guess(record).model_dump()) for record in worst.tolist())
+
+    def guesses(self) -> Guesses:
+        """What the model says of every example, in the order of the split."""
+        judged = self._all()
+        return Guesses(judged.labels, judged.predictions, judged.confidences, judged.label_probabilities)
 
     def first(self, most: int) -> tuple[Guess, ...]:
         """What the model says of the first examples of the split."""

@@ -18,6 +18,7 @@ from podline.errors import ArtifactError, SanityError, SettingsError
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.document import EVALUATION, Evaluation
 from podline.evaluation.forward import News, answers_of
+from podline.evaluation.guesses import GUESSES
 from podline.evaluation.intervals import guessing_interval
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.evaluation.poses import judge_poses, pose_answers, settings_of
@@ -40,7 +41,8 @@ _SMALLEST_BATCH = 2
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     """Judges a run's model, and the weights that its training began with, and writes ``runs/<run>/evaluation.json``.
 
-    Every figure is the same for any ``batch_size``; see :class:`podline.evaluation.document.Evaluation` and
+    Beside it lies what is said of each example: ``guesses.npz``, or the people found, as COCO results. Every figure is
+    the same for any ``batch_size``; see :class:`podline.evaluation.document.Evaluation` and
     :class:`podline.evaluation.pose_document.PoseEvaluation` for what there is. A pose network that cannot be told from
     guessing is warned of, in the document as well: few images are soon too few to find anybody in others.
 
@@ -190,7 +192,7 @@ def _judged_classes(
     )
     return _Judgement(
         document=document,
-        files={},
+        files={GUESSES: trained.guesses().to_bytes()},
         measure="top1",
         examples=figures.examples,
         metrics=figures.metrics,

@@ -11,6 +11,7 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from podline.errors import ArtifactError, SanityError, SettingsError, StoreError
 from podline.evaluation.document import Evaluation, read_evaluation
 from podline.evaluation.evaluate import evaluate
+from podline.evaluation.guesses import read_guesses
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.stages import EvaluateSpec, TrainSpec, find_in_folder
@@ -149,3 +150,26 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
     with pytest.raises(SettingsError, match=re.escape(f"vs {spec.dataset_folder} to be evaluated on")):
         evaluate(spec, silent())
     path.write_text(content)
+
+
+def test_what_is_said_of_each_example_lies_beside_the_document(spec, document):
+    store = open_store(spec.root)
+    found = read_guesses(store, spec.folder)
+    assert np.array_equal(found.labels, drawn(TEST, 1)["label"])
+    assert found.right.sum() == document.trained.correct
+    confusion = np.zeros((3, 3), int)
+    np.add.at(confusion, (found.labels, found.predictions), 1)
+    assert np.array_equal(document.confusion, confusion)
+    for mistake in document.mistakes:
+        assert found.confidences[mistake.record] == mistake.confidence
+        assert found.label_probabilities[mistake.record] == mistake.label_probability
+    path = store.local(f"{spec.folder}/guesses.npz")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ArtifactError, match=r"guesses\.npz holds no guesses"):
+        read_guesses(store, spec.folder)
+    path.unlink()
+    with pytest.raises(StoreError, match="podline evaluate"):
+        read_guesses(store, spec.folder)
+    evaluate(spec, silent())
+    assert path.read_bytes() == whole
