@@ -60,24 +60,44 @@ def figures_within(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> d
         draws: how many times images are drawn.
         seed: of the draws: the same gives the same intervals.
     """
-    values = dict(zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True))
+    drawn = drawn_figures(evaluation, draws, seed)
+    return {name: _metric(value, drawn[name]) for name, value in figures_of(evaluation).items()}
+
+
+def figures_of(evaluation: COCOeval) -> dict[str, float]:
+    """The figures of pycocotools by name; those are left out of which there is nobody."""
+    values = zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True)
+    return {name: value for name, value in values if value >= 0}
+
+
+def drawn_figures(evaluation: COCOeval, draws: int = DRAWS, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
+    """What the figures of pycocotools are for images drawn with replacement, by name, (draws,).
+
+    Two evaluations of the same images give, draw by draw, the figures of the same drawn images. A draw that has nobody
+    of a figure's size has NaN; without images there are no draws.
+
+    Args:
+        evaluation: what :func:`podline.evaluation.oks.judged` gave.
+        draws: how many times images are drawn.
+        seed: of the draws.
+    """
     images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
     parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]
     rng = np.random.default_rng(seed)
-    drawn: dict[str, list[float]] = {name: [] for name in values}
-    for _ in range(draws if images else 0):
+    drawn = {name: np.full(draws if images else 0, np.nan) for name in OksFigures.model_fields}
+    for draw in range(draws if images else 0):
         times = np.bincount(rng.integers(images, size=images), minlength=images)
         measured = [_measured(part, times, evaluation.params.recThrs) for part in parts]
         for name, (is_precision, threshold, area) in _FIGURES.items():
             by_threshold = measured[area][0 if is_precision else 1]
             if by_threshold is not None:
                 chosen = slice(None) if threshold is None else np.isclose(thresholds, threshold)
-                drawn[name].append(float(by_threshold[chosen].mean()))
-    return {name: _metric(value, drawn[name]) for name, value in values.items() if value >= 0}
+                drawn[name][draw] = float(by_threshold[chosen].mean())
+    return drawn
 
 
-def _metric(value: float, drawn: list[float]) -> Metric:
-    low, high = np.percentile(drawn, _PERCENTILES).tolist()
+def _metric(value: float, drawn: npt.NDArray[np.float64]) -> Metric:
+    low, high = np.percentile(drawn[~np.isnan(drawn)], _PERCENTILES).tolist()
     return Metric(value=value, low=low, high=high)
 
 
