@@ -10,7 +10,7 @@ that an entry has beside them (every setting, every package, every class) is in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,7 +176,7 @@ def row_of(entry: Entry) -> dict[str, Any]:
     return row | _of_data(entry) | _of_training(entry) | _of_outcome(entry)
 
 
-def _of_data(entry: Entry) -> Mapping[str, Any]:
+def _of_data(entry: Entry) -> dict[str, Any]:
     data = entry.data
     if data is None:
         return {}
@@ -192,7 +192,7 @@ def _of_data(entry: Entry) -> Mapping[str, Any]:
     return row
 
 
-def _of_training(entry: Entry) -> Mapping[str, Any]:
+def _of_training(entry: Entry) -> dict[str, Any]:
     training = entry.training
     if training is None:
         return {}
@@ -209,7 +209,7 @@ def _of_training(entry: Entry) -> Mapping[str, Any]:
     return row
 
 
-def _of_outcome(entry: Entry) -> Mapping[str, Any]:
+def _of_outcome(entry: Entry) -> dict[str, Any]:
     outcome = entry.outcome
     if outcome is None:
         return {}
