@@ -31,6 +31,16 @@ def marked(variable: str, value: str) -> list[int]:
     return [process for process in found if process != os.getpid()]
 
 
+def parent(process: int) -> int | None:
+    """The id of a process's parent; None if it is gone, or is a zombie that nobody has waited for yet."""
+    try:
+        # proc(5): after the command's name in brackets, which may be anything, come the state and the parent.
+        state, parent_id = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
+    except OSError:
+        return None
+    return None if state == "Z" else int(parent_id)
+
+
 def kill_marked(variable: str, value: str) -> None:
     """Sends SIGKILL to every process with a mark, whatever session it is in, until none is left."""
     deadline = time.monotonic() + _KILL_SECONDS

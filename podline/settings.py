@@ -250,13 +250,7 @@ def standing_prefect(home: Path, api_url: str, root: str, mark: Mapping[str, str
         mark: variables by which all that was started is found again.
     """
     ours = {
-        "PREFECT_HOME": str(home),
-        "PREFECT_API_URL": api_url,
-        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        # A lease on the TPU outlives the server; see docs/tpu.md.
-        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+        **_own_prefect(home, api_url),
         # A run that is gone is noticed after four of these; see tasks.deploying.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         "PYTHONUNBUFFERED": "1",
@@ -289,14 +283,8 @@ def use_embedded_prefect(home: Path, api_url: str) -> None:
         del os.environ[variable]
     export(
         {
-            "PREFECT_HOME": str(home),
-            "PREFECT_API_URL": api_url,
-            "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-            "DO_NOT_TRACK": "1",
+            **_own_prefect(home, api_url),
             "PREFECT_SERVER_UI_ENABLED": "false",
-            # In memory, its default, a lease is forgotten with the server, and what is on it stays taken for ever.
-            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
             # Types of blocks are needed to save blocks, and an embedded run saves none; registering them costs 3 s.
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
             # Its log is on the run, in the database; the terminal shows the stages' progress instead.
@@ -304,6 +292,20 @@ def use_embedded_prefect(home: Path, api_url: str) -> None:
             "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL": "CRITICAL",
         }
     )
+
+
+def _own_prefect(home: Path, api_url: str) -> dict[str, str]:
+    """Variables of every Prefect that Podline starts: all that it keeps lies in one folder, and it tells nobody."""
+    return {
+        "PREFECT_HOME": str(home),
+        "PREFECT_API_URL": api_url,
+        "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        # In memory, its default, a lease on the TPU is forgotten with the server, and what is on it stays taken for
+        # ever; see docs/tpu.md.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    }
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -24,7 +24,7 @@ from prefect.settings import PREFECT_API_URL
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError
-from tasks.tpu_lease import LIMIT
+from tasks.tpu_lease import LIMIT, make_limit
 
 PROJECT = "prefect.yaml"
 POOLS = {
@@ -119,12 +119,11 @@ def _limit(client: SyncPrefectClient) -> Did:
     try:
         found = client.read_global_concurrency_limit_by_name(LIMIT)
     except ObjectNotFound:
-        client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
-        return "made"
-    if found.limit == 1 and found.active:
+        found = None
+    if found and found.limit == 1 and found.active:
         return "as it was"
-    client.upsert_global_concurrency_limit_by_name(LIMIT, 1)
-    return "changed"
+    make_limit()
+    return "changed" if found else "made"
 
 
 def _zombies() -> AutomationCore:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,7 +21,8 @@ from podline.recipes.settings import DatasetName, Recipe
 _AS_WRITTEN = "as the recipe says"
 
 
-def _place(position: int) -> dict[str, Any]:
+def place(position: int) -> dict[str, Any]:
+    """Where in the form a field stands."""
     return {"position": position}
 
 
@@ -29,6 +30,8 @@ class TrainingParameters(BaseModel, frozen=True):
     """What every flow from raw archive to report is given; a flow's own form says which recipes there are."""
 
     model_config = ConfigDict(extra="forbid")
+    sample: ClassVar[DatasetName]
+    """What is drawn where no source is named."""
 
     recipe: str
     source: str = Field(
@@ -36,13 +39,13 @@ class TrainingParameters(BaseModel, frozen=True):
         title="Source",
         description="A folder with the raw data, or an official .tar.gz, as the worker sees it. "
         "Empty for the sample: it is then drawn into the store.",
-        json_schema_extra=_place(1),
+        json_schema_extra=place(1),
     )
     root: str = Field(
         default="",
         title="Store",
         description="The folder where data sets, runs and reports go. Empty: the worker's setting root.",
-        json_schema_extra=_place(2),
+        json_schema_extra=place(2),
     )
     epochs: float = Field(
         default=0,
@@ -50,7 +53,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=100_000,
         title="Epochs",
         description="Passes over the data; 0: as the recipe says. Give one of epochs, steps, examples.",
-        json_schema_extra=_place(3),
+        json_schema_extra=place(3),
     )
     steps: int = Field(
         default=0,
@@ -58,7 +61,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000,
         title="Steps",
         description="Batches to train on; 0: as the recipe says.",
-        json_schema_extra=_place(4),
+        json_schema_extra=place(4),
     )
     examples: int = Field(
         default=0,
@@ -66,7 +69,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000_000,
         title="Examples",
         description="Examples to train on; 0: as the recipe says.",
-        json_schema_extra=_place(5),
+        json_schema_extra=place(5),
     )
     batch_size: int = Field(
         default=0,
@@ -74,7 +77,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000,
         title="Batch size",
         description="Examples in a step, over all devices; 0: as the recipe says.",
-        json_schema_extra=_place(6),
+        json_schema_extra=place(6),
     )
     learning_rate: float = Field(
         default=0,
@@ -82,33 +85,33 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000,
         title="Learning rate",
         description="The peak of the schedule; 0: as the recipe says.",
-        json_schema_extra=_place(7),
+        json_schema_extra=place(7),
     )
     schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = Field(
         default=_AS_WRITTEN,
         title="Schedule",
         description="How the learning rate changes. Plateau lowers it when validation stalls, and needs examples to be "
         "held out for that: validation_share=0.1 under the other values.",
-        json_schema_extra=_place(8),
+        json_schema_extra=place(8),
     )
     seed: int = Field(
         default=-1,
         ge=-1,
         title="Seed",
         description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
-        json_schema_extra=_place(9),
+        json_schema_extra=place(9),
     )
     further: str = Field(
         default="",
         title="Train further",
         description="The name of a finished run in the same store: its state is what this one begins with.",
-        json_schema_extra=_place(10),
+        json_schema_extra=place(10),
     )
     assignments: tuple[str, ...] = Field(
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like augmentation.cutout=8.",
-        json_schema_extra=_place(11),
+        json_schema_extra=place(11),
     )
     strategy: str = Field(
         default="",
@@ -116,7 +119,7 @@ class TrainingParameters(BaseModel, frozen=True):
         title="Strategy",
         description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting. The run's name and result "
         "do not depend on it.",
-        json_schema_extra=_place(12),
+        json_schema_extra=place(12),
     )
     workers: int = Field(
         default=0,
@@ -124,13 +127,13 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1024,
         title="Conversion workers",
         description="Processes that write shards; 0: the worker's setting. The bytes are the same for any number.",
-        json_schema_extra=_place(13),
+        json_schema_extra=place(13),
     )
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
         description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
-        json_schema_extra=_place(14),
+        json_schema_extra=place(14),
     )
 
     @property
@@ -151,7 +154,7 @@ class TrainingParameters(BaseModel, frozen=True):
     @property
     def drawn(self) -> DatasetName | None:
         """The sample that is drawn in place of a source; None if there is a source."""
-        raise NotImplementedError
+        return None if self.source else self.sample
 
     def training_recipe(self) -> Recipe:
         """The recipe with these changes."""
@@ -167,18 +170,19 @@ class CifarParameters(TrainingParameters, frozen=True):
     """The flow cifar_training: from raw archive to report."""
 
     model_config = ConfigDict(title="Train on CIFAR or MNIST")
+    sample = "sample"
 
     recipe: Literal["cifar10", "cifar100", "mnist", "sample"] = Field(
         default="sample",
         title="Recipe",
         description="What to train, and on which data set. The sample is drawn, so it needs no source.",
-        json_schema_extra=_place(0),
+        json_schema_extra=place(0),
     )
     model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
         default=_AS_WRITTEN,
         title="Model",
         description="The kind of network.",
-        json_schema_extra=_place(15),
+        json_schema_extra=place(15),
     )
 
     @model_validator(mode="after")
@@ -199,29 +203,25 @@ class CifarParameters(TrainingParameters, frozen=True):
         kind = None if self.model == _AS_WRITTEN else self.model
         return super().choices.model_copy(update={"model": kind})
 
-    @property
-    def drawn(self) -> DatasetName | None:
-        """The sample."""
-        return None if self.source else "sample"
-
 
 class CocoParameters(TrainingParameters, frozen=True):
     """The flow coco_training: from images with people to report."""
 
     model_config = ConfigDict(title="Train on COCO's people")
+    sample = "coco_sample"
 
     recipe: Literal["coco_pose"] = Field(
         default="coco_pose",
         title="Recipe",
         description="What to train.",
-        json_schema_extra=_place(0),
+        json_schema_extra=place(0),
     )
     source: str = Field(
         default="",
         title="Source",
         description="A folder with COCO's annotations and images, unpacked or in the official zip files, as the worker "
         "sees it. Empty: a sample of stick people is drawn into the store.",
-        json_schema_extra=_place(1),
+        json_schema_extra=place(1),
     )
 
     @model_validator(mode="after")
@@ -230,12 +230,7 @@ class CocoParameters(TrainingParameters, frozen=True):
         self.training_recipe()
         return self
 
-    @property
-    def drawn(self) -> DatasetName | None:
-        """The sample of people."""
-        return None if self.source else "coco_sample"
-
     def training_recipe(self) -> Recipe:
         """The recipe with these changes, for the drawn sample if there is no source."""
         recipe = super().training_recipe()
-        return recipe if self.source else recipe.model_copy(update={"dataset": "coco_sample"})
+        return recipe if self.drawn is None else recipe.model_copy(update={"dataset": self.drawn})

@@ -196,7 +196,7 @@ class Place:
             self._note.write_text(standing.model_dump_json())
 
     def _children(self, parent: int | None) -> list[int]:
-        return [process for process in self._ours() if _parent(process) == parent]
+        return [process for process in self._ours() if processes.parent(process) == parent]
 
     @staticmethod
     def _end(left: Callable[[], list[int]], seconds: float) -> None:
@@ -256,12 +256,3 @@ def _asked(standing: Standing, method: str, path: str, body: bytes | None = None
         return None
     finally:
         connection.close()
-
-
-def _parent(process: int) -> int | None:
-    """The id of a process's parent; None if it is gone, or is a zombie that nobody has waited for yet."""
-    try:
-        state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:2]
-    except OSError:
-        return None
-    return None if state == "Z" else int(parent)

@@ -16,6 +16,7 @@ from raw_cifar import convert_spec, write_raw_cifar
 
 from beam_jobs.conversion import convert
 from podline.errors import ChildKilledError
+from podline.processes import parent
 from podline.progress import silent
 from podline.stages import CONVERT, ConvertSpec
 
@@ -23,17 +24,10 @@ T = TypeVar("T")
 
 
 def children(process: int) -> list[int]:
-    """The processes that a process started, by /proc."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue  # it ended meanwhile
-            if parent == process:
-                found.append(int(folder.name))
-    return found
+    """The processes that a process started and that live."""
+    return [
+        child for child in (int(folder.name) for folder in Path("/proc").glob("[0-9]*")) if parent(child) == process
+    ]
 
 
 @pytest.fixture(scope="module")

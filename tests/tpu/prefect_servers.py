@@ -142,11 +142,6 @@ def worker(server: PrefectServer, name: str, folder: Path, **more: str) -> Itera
         process.wait()
 
 
-def parent_of(process: int) -> int:
-    """The id of a process's parent."""
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def wait_until(true: Any, seconds: float = 120.0) -> None:
     """Returns when a condition has become true."""
     deadline = time.monotonic() + seconds

@@ -18,11 +18,12 @@ from uuid import UUID
 import pytest
 from nights import TESTS, prepared, settings_lines
 from prefect.states import AwaitingRetry
-from prefect_servers import PrefectServer, parent_of, wait_until, worker
+from prefect_servers import PrefectServer, wait_until, worker
 from small_flow_stages import STEPS, lives
 from standin.cloud import Cloud
 from standin.servers import serving
 
+from podline.processes import parent
 from podline.tpu.clock import SystemClock
 from tasks import tpu_lease
 
@@ -101,7 +102,7 @@ def test_a_killed_worker_hands_the_tpu_on_and_never_are_there_two_users(server: 
         wait_until(lambda: runs[0].lives or runs[1].lives)
         first, second = sorted(runs[:2], key=lambda run: not run.lives)
         wait_until(lambda: ("wait", "waits for its turn: another flow run has the TPU") in second.told)
-        os.kill(parent_of(parent_of(first.child)), signal.SIGKILL)
+        os.kill(parent(parent(first.child)), signal.SIGKILL)
         wait_until(lambda: server.state(first.id).is_final())
         ended = server.state(first.id)
         assert ended.is_failed(), ended
@@ -109,11 +110,11 @@ def test_a_killed_worker_hands_the_tpu_on_and_never_are_there_two_users(server: 
         wait_until(lambda: second.lives)
 
         # The other's worker is killed, and with it the flow's process: nobody gives back the lease.
-        flow = parent_of(second.child)
+        flow = parent(second.child)
         third = runs[2]
         third.trigger(server, deployment, datetime.now(UTC))
         wait_until(lambda: third.told)
-        os.kill(parent_of(flow), signal.SIGKILL)
+        os.kill(parent(flow), signal.SIGKILL)
         os.kill(flow, signal.SIGKILL)
         assert (taken(server), third.lives) == (1, [])
         assert server.let_leases_end(longest=60) == 1
