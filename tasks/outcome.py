@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 
-from podline.reporting.figures import count, duration, metric_text
+from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text
 from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
 from podline.storage import Store, open_store
 from podline.tool_stages import LearningRateResult
+from tasks.report_artifact import report_text
 from tasks.stage_task import StageTask
 
 S = TypeVar("S", bound=Spec)
@@ -62,9 +63,9 @@ def publish_artifacts(
     """Puts the report and a table of the key figures on the flow run."""
     store = open_store(root)
     create_markdown_artifact(
-        store.read_bytes(reported.markdown).decode(), key="report", description=f"Report of {evaluated.run}"
+        report_text(store, trained, reported), key="report", description=f"Report of {evaluated.run}"
     )
-    rows = {name.replace("_", " "): metric_text(name, metric) for name, metric in evaluated.metrics.items()}
+    rows = {METRIC_NAMES[name]: metric_text(name, metric) for name, metric in evaluated.metrics.items()}
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
     rows["training"] = f"{count(trained.steps)} steps in {duration(trained.seconds)} on {trained.devices}"
     rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"

@@ -13,6 +13,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.logging import get_run_logger
 
 from podline.progress import Event, Listener, to_logger
+from podline.progress_words import Pace, amount, metrics
 from tasks.listening import terminal
 
 _ARTIFACT_SECONDS = 3.0
@@ -52,6 +53,7 @@ class ProgressArtifact:
 
     def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._stage, self._clock = stage, clock
+        self._pace = Pace(clock)
         self._artifact: UUID | None = None
         self._wanted_at = float("-inf")
         self._wanted: tuple[float, str] | None = None
@@ -63,10 +65,12 @@ class ProgressArtifact:
         if event["event"] != "progress" or not event["total"]:
             return
         share = min(100.0, 100.0 * event["done"] / event["total"])
+        left = self._pace.left(event)
         if share < 100.0 and self._clock() - self._wanted_at < _ARTIFACT_SECONDS:
             return
         self._wanted_at = self._clock()
-        writer = self._want(share, f"{self._stage}: {event['done']:,} of {event['total']:,} {event['unit']}")
+        parts = (amount(event), metrics(event["metrics"], ", "), left)
+        writer = self._want(share, f"{self._stage}: {', '.join(part for part in parts if part)}")
         if share == 100.0:
             writer.join(_LAST_SECONDS)
 

@@ -17,29 +17,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from podline.progress import Event, Listener
-from podline.reporting.figures import count, duration, rounded
+from podline.progress_words import Pace, amount, metrics
+from podline.reporting.figures import duration
 
 _NAME_WIDTH = 8
 _LINE_SHARE = 0.1
 _LINE_SECONDS = (5.0, 60.0)
-
-
-class Pace:
-    """How fast a stage goes: from its first report to its last, so that what was done before it started counts not."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._first: tuple[float, int] | None = None
-
-    def left(self, done: int, total: int) -> float | None:
-        """Seconds until ``total``, if it goes on as it did; None while nobody can know."""
-        now = self._clock()
-        if self._first is None or done < self._first[1]:
-            self._first = (now, done)
-        since, done_at_first = self._first
-        if done <= done_at_first or done >= total or now - since < 1.0:
-            return None
-        return (total - done) * (now - since) / (done - done_at_first)
 
 
 @contextlib.contextmanager
@@ -82,9 +65,9 @@ class Lines:
             self._started[stage] = self._clock()
             self._pace, self._last = Pace(self._clock), (0.0, self._clock())
         elif kind == "progress":
-            left = _left(self._pace, event)
+            left = self._pace.left(event)
             if self._is_news(event["done"] / max(event["total"], 1)):
-                self._say(stage, "  ".join(part for part in (_amount(event), _metrics(event["metrics"]), left) if part))
+                self._say(stage, "  ".join(part for part in (amount(event), metrics(event["metrics"]), left) if part))
         elif kind == "log":
             self._say(stage, ("warning: " if event["level"] == "warning" else "") + event["message"])
         elif kind in ("result", "error") and stage in self._started:
@@ -140,9 +123,9 @@ class _Bars:
                 bar,
                 completed=event["done"],
                 total=event["total"] or None,
-                amount=_amount(event),
-                metrics=_metrics(event["metrics"]),
-                left=_left(pace, event),
+                amount=amount(event),
+                metrics=metrics(event["metrics"]),
+                left=pace.left(event),
             )
         elif kind == "log":
             warning = event["level"] == "warning"
@@ -158,18 +141,3 @@ class _Bars:
     def _line(self, mark: str, stage: str, text: str, style: str) -> None:
         line = Text.assemble((f"{mark} ", style), (f"{stage:{_NAME_WIDTH}} ", "bold" if mark != " " else "dim"))
         self._console.print(line.append(text, style if mark == " " else ""), soft_wrap=True)
-
-
-def _amount(event: Event) -> str:
-    if not event["total"]:
-        return ""
-    return f"{count(event['done'])}/{count(event['total'])} {event['unit']}"
-
-
-def _metrics(metrics: Mapping[str, float]) -> str:
-    return "  ".join(f"{name.replace('_', ' ')} {rounded(value)}" for name, value in list(metrics.items())[:3])
-
-
-def _left(pace: Pace, event: Event) -> str:
-    seconds = pace.left(event["done"], event["total"])
-    return "" if seconds is None else f"{duration(seconds)} left"

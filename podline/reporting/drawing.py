@@ -17,6 +17,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from podline.reporting.page_charts import ON_PAPER
+
 # Role → the colour that stands for it while matplotlib draws.
 _ROLES = {
     "ink": "#010101",
@@ -50,16 +52,6 @@ _STYLE: dict[Any, Any] = {
     "lines.solid_capstyle": "round",
     "legend.frameon": False,
     "legend.fontsize": 9.5,
-}
-
-# What the page's roles are on white paper, for a picture that stands by itself.
-_ON_PAPER = {
-    "ink": "#1b1f23",
-    "muted": "#626a73",
-    "rule": "#dde1e5",
-    "accent": "#1f5fa8",
-    "second": "#c05a17",
-    "paper": "#ffffff",
 }
 
 
@@ -101,7 +93,7 @@ def png(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
         width: in inches, of 150 pixels each.
         height: likewise.
     """
-    colours = {_ROLES[role]: colour for role, colour in _ON_PAPER.items()}
+    colours = {_ROLES[role]: colour for role, colour in ON_PAPER.items()}
     style = {key: colours.get(value, value) if isinstance(value, str) else value for key, value in _STYLE.items()}
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")

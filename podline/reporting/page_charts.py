@@ -1,0 +1,61 @@
+"""The charts of a report's page as pictures that stand by themselves, for places that show pictures but no page.
+
+A page's chart takes its colours and its font from the page (:mod:`podline.reporting.drawing`); here it gets those of
+the page on white paper. Nothing is drawn again, so this needs no matplotlib.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import NamedTuple
+
+# The page's roles on white paper.
+ON_PAPER = {
+    "ink": "#1b1f23",
+    "muted": "#626a73",
+    "rule": "#dde1e5",
+    "accent": "#1f5fa8",
+    "second": "#c05a17",
+    "paper": "#ffffff",
+}
+_CHART = re.compile(
+    r'<svg class="chart" role="img" aria-label="(?P<alt>[^"]*)" viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"'
+    r"[^>]*>(?P<drawing>.*?)</svg>",
+    re.DOTALL,
+)
+# Of the page's units, which are small: a chart is looked at by itself.
+_SCALE = 2.0
+
+
+class Chart(NamedTuple):
+    """A picture.
+
+    Attributes:
+        alt: what it shows, in words.
+        svg: a whole SVG file.
+    """
+
+    alt: str
+    svg: str
+
+
+def charts_in(page: str) -> list[Chart]:
+    """The charts of a report's page, in its order.
+
+    Args:
+        page: the HTML document.
+    """
+    return [Chart(html.unescape(found["alt"]), _file(found)) for found in _CHART.finditer(page)]
+
+
+def _file(found: re.Match[str]) -> str:
+    width, height = float(found["width"]), float(found["height"])
+    drawing = found["drawing"]
+    for role, colour in ON_PAPER.items():
+        drawing = drawing.replace(f"var(--{role})", colour)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{_SCALE * width:g}" '
+        f'height="{_SCALE * height:g}" font-family="Roboto, Helvetica, Arial, sans-serif">'
+        f'<rect width="100%" height="100%" fill="{ON_PAPER["paper"]}"/>{drawing}</svg>'
+    )

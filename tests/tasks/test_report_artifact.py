@@ -1,0 +1,51 @@
+"""What of a report is in Prefect's UI."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+from typing import Any
+
+from podline.stages import ReportResult, TrainResult
+from podline.storage import open_store
+from tasks.report_artifact import report_text
+
+CHART = '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 10 20" style="max-width: 15px"><path/></svg>'
+MARKDOWN = "# 80 %\n\nof them.\n\n## Figures\n\n| a |\n\n## Data\n"
+TRAINED = TrainResult.model_construct(folder="runs/it")
+REPORTED = ReportResult(html="runs/it/report.html", markdown="runs/it/report.md")
+
+
+def text_of(root: Path, page: str, store: Any = None) -> str:
+    folder = open_store(root)
+    folder.publish_bytes(REPORTED.html, page.encode(), replace=True)
+    folder.publish_bytes(REPORTED.markdown, MARKDOWN.encode(), replace=True)
+    return report_text(store or folder, TRAINED, REPORTED)
+
+
+def test_charts_come_after_what_counts_most_and_before_the_figures(tmp_path: Path) -> None:
+    text = text_of(tmp_path, "<h1>80 %</h1>" + CHART.format("Loss &amp; [all]") + CHART.format("Accuracy"))
+    pictures = re.findall(r"!\[(.*)\]\(data:image/svg\+xml;base64,(.*)\)", text)
+    assert [alt for alt, _ in pictures] == ["Loss & (all)", "Accuracy"]
+    assert all(b"<path/></svg>" in base64.b64decode(data) for _, data in pictures)
+    headings = re.findall(r"^#.*", text, re.MULTILINE)
+    assert headings == ["# 80 %", "## Charts", "## Figures", "## Data"]
+    assert f"`{tmp_path}/runs/it/report.html`" in text
+    assert f"`tensorboard --logdir {tmp_path}/runs/it/tensorboard`" in text
+
+
+def test_without_charts_there_is_no_heading_for_them(tmp_path: Path) -> None:
+    assert "## Charts" not in text_of(tmp_path, "<p>fine</p>")
+
+
+def test_what_lies_in_a_bucket_is_a_link(tmp_path: Path) -> None:
+    class Bucket:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(open_store(tmp_path), name)
+
+        def where(self, name: str) -> str:
+            return f"gs://bucket/a store/{name}"
+
+    link = "(https://storage.cloud.google.com/bucket/a%20store/runs/it/report.html)"
+    assert f"[gs://bucket/a store/runs/it/report.html]{link}" in text_of(tmp_path, "", Bucket())
