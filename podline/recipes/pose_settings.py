@@ -130,6 +130,8 @@ class PoseSettings(Frozen):
         max_people: places for people in a record, likewise.
         model: the network.
         targets: what it is to answer.
+        emphasis: in the loss, a map where its target has strength s (0 … 1) counts 1 + emphasis × s times; nearly all
+            of a target is empty.
         augmentation: what chance does to training images.
         decoding: how its answers become people.
     """
@@ -138,6 +140,7 @@ class PoseSettings(Frozen):
     max_people: int = Field(default=20, ge=1, le=127)
     model: PoseModelSettings = PoseModelSettings()
     targets: PoseTargetSettings = PoseTargetSettings()
+    emphasis: float = Field(default=0.0, ge=0, le=1000)
     augmentation: PoseAugmentationSettings = PoseAugmentationSettings()
     decoding: DecodingSettings = DecodingSettings()
 

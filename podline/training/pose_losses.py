@@ -7,33 +7,60 @@ from typing import Any
 
 import tensorflow as tf
 
+from podline.data.keypoints import LIMBS
 from podline.input.pose_targets import PoseTargets
 
 
-def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, tf.Tensor]:
+def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasis: float = 0.0) -> dict[str, tf.Tensor]:
     """Each stage's loss of each example.
 
     The squared error, summed over the channels and averaged over the cells that count; an example in which no cell
     counts has the loss 0. Every stage has its own, so that gradients reach the first stages undiminished (Wei et al.:
     "Convolutional Pose Machines", CVPR 2016).
 
+    Nearly all of a target is empty, so a network is first taught to answer nothing anywhere. With an emphasis ``e`` the
+    square of a channel where its target has the strength ``s`` (0…1, see :func:`strength_of`) counts ``1 + e s`` times.
+
     Args:
         answers: by stage, float32 (n, height, width, channels); names end in ``paf`` or ``heatmap``.
         targets: of the same batch.
+        emphasis: see above; not negative.
 
     Returns:
         By stage, sorted by name, float32 (n,).
     """
     weights: Any = targets.weights
     counted = tf.reduce_sum(weights, axis=(1, 2, 3))
-    return {
-        name: tf.math.divide_no_nan(
-            tf.reduce_sum(weights * tf.square(answers[name] - target_of(name, targets)), axis=(1, 2, 3)), counted
-        )
-        for name in sorted(answers)
-    }
+    losses = {}
+    for name in sorted(answers):
+        squares: Any = tf.square(answers[name] - target_of(name, targets))
+        if emphasis:
+            squares *= 1 + emphasis * _channel_strength(name, targets)
+        losses[name] = tf.math.divide_no_nan(tf.reduce_sum(weights * squares, axis=(1, 2, 3)), counted)
+    return losses
 
 
 def target_of(stage: str, targets: PoseTargets) -> Any:
     """What a stage is to answer: ``pafs`` or ``heatmaps``, by the end of its name."""
     return targets.pafs if stage.endswith("paf") else targets.heatmaps
+
+
+def strength_of(stage: str, targets: PoseTargets) -> Any:
+    """How near each cell is to a joint or a limb: a heatmap itself, the length of a field's vector.
+
+    Returns:
+        float32 (n, height, width, joints or limbs), 0…1.
+    """
+    target = target_of(stage, targets)
+    return tf.norm(vectors(target), axis=-1) if stage.endswith("paf") else target
+
+
+def vectors(paf: Any) -> Any:
+    """A field's channels as vectors, (n, height, width, limbs, 2)."""
+    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), len(LIMBS), 2))
+
+
+def _channel_strength(stage: str, targets: PoseTargets) -> Any:
+    """The strength for each channel of an answer; both of a vector's have its length."""
+    strength = strength_of(stage, targets)
+    return tf.repeat(strength, 2, axis=-1) if stage.endswith("paf") else strength

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from podline.data.keypoints import JOINTS, LIMBS
 from podline.input.pose_targets import PoseTargets
-from podline.training.pose_losses import target_of
+from podline.training.pose_losses import strength_of, target_of, vectors
 
 # A cell of a target is part of a joint or a limb from here on.
 _ISLAND = 0.5
@@ -41,10 +41,11 @@ class _Wanted(NamedTuple):
     peaks: Any
 
     @classmethod
-    def of(cls, target: Any, weights: Any) -> _Wanted:
-        strength = tf.norm(_vectors(target), axis=-1) if _is_paf(target) else target
-        islands = weights * tf.cast(strength >= _ISLAND, tf.float32)
-        return cls(target, strength, islands, islands * tf.cast(strength >= _highest_around(strength), tf.float32))
+    def of(cls, kind: str, targets: PoseTargets) -> _Wanted:
+        strength = strength_of(kind, targets)
+        islands = targets.weights * tf.cast(strength >= _ISLAND, tf.float32)
+        highest = tf.cast(strength >= _highest_around(strength), tf.float32)
+        return cls(target_of(kind, targets), strength, islands, islands * highest)
 
 
 def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
         The names of :func:`sum_names` to float32 (n,).
     """
     weights: Any = targets.weights
-    wanted = {kind: _Wanted.of(target_of(kind, targets), weights) for kind in _CHANNELS}
+    wanted = {kind: _Wanted.of(kind, targets) for kind in _CHANNELS}
     sums = {_CELLS: weights}
     for kind, of_kind in wanted.items():
         values = weights * tf.abs(of_kind.target), of_kind.islands, of_kind.peaks
@@ -144,16 +145,11 @@ def _is_paf(maps: Any) -> bool:
     return maps.shape[-1] == _CHANNELS["paf"]
 
 
-def _vectors(paf: Any) -> Any:
-    """A field's channels as vectors, (n, height, width, limbs, 2)."""
-    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), len(LIMBS), 2))
-
-
 def _along(answer: Any, wanted: _Wanted) -> Any:
     """The answer's part in the target's direction; a heatmap as it is."""
     if not _is_paf(answer):
         return answer
-    products = tf.reduce_sum(_vectors(answer) * _vectors(wanted.target), axis=-1)
+    products = tf.reduce_sum(vectors(answer) * vectors(wanted.target), axis=-1)
     return tf.math.divide_no_nan(products, wanted.strength)
 
 

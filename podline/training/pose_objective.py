@@ -49,7 +49,7 @@ class Pose:
 
     def terms(self, batch: Batch, outputs: Mapping[str, Any]) -> Batch:
         """Each stage's loss, by the stage's name, sorted."""
-        return stage_losses(outputs, _targets(batch))
+        return stage_losses(outputs, _targets(batch), self.settings.emphasis)
 
     def measures(self, batch: Batch, outputs: Mapping[str, Any]) -> Batch:
         """See ``measured``."""

@@ -27,15 +27,20 @@ def random_answers(count=2, seed=1):
     }
 
 
-def test_losses_are_the_definition():
+@pytest.mark.parametrize("emphasis", [0.0, 3.0])
+def test_losses_are_the_definition(emphasis):
     targets, answers = random_targets(), random_answers()
-    losses = stage_losses(answers, targets)
+    losses = stage_losses(answers, targets, emphasis)
     assert list(losses) == ["stage1_paf", "stage2_paf", "stage3_heatmap"]
     for name, loss in losses.items():
         target = targets.pafs if name.endswith("paf") else targets.heatmaps
         for example in range(2):
             weights = np.asarray(targets.weights)[example, ..., 0].astype(float)
-            squares = ((np.asarray(answers[name]) - np.asarray(target))[example].astype(float) ** 2).sum(axis=-1)
+            wanted = np.asarray(target)[example].astype(float)
+            # Both channels of a field's vector count by its length.
+            strength = np.repeat(np.hypot(wanted[..., ::2], wanted[..., 1::2]), 2, -1) if "paf" in name else wanted
+            squares = (np.asarray(answers[name])[example] - wanted) ** 2
+            squares = (squares * (1 + emphasis * strength)).sum(axis=-1)
             # sums of up to 640 float32 squares
             assert float(loss[example]) == pytest.approx((squares * weights).sum() / weights.sum(), rel=1e-5)
 
