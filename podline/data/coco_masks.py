@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
+from pycocotools import mask as rle
 
 from podline.data.coco_letterbox import LetterBox
 from podline.errors import SourceError
@@ -19,8 +19,6 @@ from podline.errors import SourceError
 Mask = npt.NDArray[np.uint8]
 
 _LEAST_POLYGON = 6  # three points
-# Polygons are drawn with corners to 1/16 of a pixel.
-_FRACTION_BITS = 4
 
 
 def is_unlabelled(annotation: Mapping[str, Any]) -> bool:
@@ -71,10 +69,12 @@ def _fill(covered: Mask, polygon: list[float], annotation: int) -> None:
     corners = np.array(polygon[: len(polygon) // 2 * 2], np.float64).reshape(-1, 2)
     if not np.isfinite(corners).all():
         raise SourceError(f"annotation {annotation}: its outline has a corner that is not a finite number")
-    # Corners far outside are drawn in to the border: OpenCV's integers cannot hold just any number.
+    # Corners far outside are drawn in to the border: its integers cannot hold just any number.
     inside = np.clip(corners, -1, np.array(covered.shape[::-1]) + 1)
-    fixed = np.rint((inside - 0.5) * 2**_FRACTION_BITS).astype(np.int32)
-    cv2.fillPoly(covered, [fixed], 255, shift=_FRACTION_BITS)
+    # COCO's own filling, so a pixel is a crowd's here if it is there.
+    polygons: Any = [inside.ravel().tolist()]
+    [drawn] = rle.frPyObjects(polygons, *covered.shape)
+    covered[_from_run_lengths({**drawn, "counts": drawn["counts"].decode()}, annotation, covered.shape)] = 255
 
 
 def _from_run_lengths(

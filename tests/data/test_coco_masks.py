@@ -60,10 +60,9 @@ def test_a_cell_holds_its_share(seed):
 
 def test_polygons_fill_the_pixels_within():
     mask = ignored_mask([person([corners(10, 5, 20, 10), corners(50, 30, 8, 8)])], IMAGE, 1)
-    # OpenCV draws the outline as well: up to one pixel more on each side.
     assert (mask[15:25, 10:30] == 255).all()
     assert (mask[40:48, 50:58] == 255).all()
-    mask[14:26, 9:31] = mask[39:49, 49:59] = 0
+    mask[15:25, 10:30] = mask[40:48, 50:58] = 0
     assert not mask.any()
 
 
@@ -80,6 +79,14 @@ def test_labelled_people_count():
     assert is_unlabelled(crowd)
     assert not ignored_mask([labelled], IMAGE, 8).any()
     assert ignored_mask([labelled, crowd], IMAGE, 8).any()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_polygons_are_filled_as_coco_fills_them(seed):
+    outline = np.random.default_rng(seed).uniform(0, 60, 14).round(2).tolist()
+    [drawn] = rle.frPyObjects([outline], 60, 80)
+    as_run_lengths = person({"size": [60, 80], "counts": drawn["counts"].decode()}, iscrowd=1)
+    assert ignored_mask([person([outline])], IMAGE, 1).tolist() == ignored_mask([as_run_lengths], IMAGE, 1).tolist()
 
 
 def test_corners_far_outside_are_drawn_in():
