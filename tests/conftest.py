@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import fault_proxy
 import gcs_emulator
 import pytest
 
@@ -56,6 +57,18 @@ def gcs_root(gcs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     forget_clients()
     yield f"gs://podline-test/{uuid.uuid4().hex}/a store, ü/"
     forget_clients()
+
+
+@pytest.fixture
+def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
+    """What lies between ``gcs_root`` and its stand-in, and does nothing until a test sets the share of faults."""
+    from podline.buckets import forget_clients  # noqa: PLC0415 (most tests need no bucket)
+
+    with fault_proxy.fault_proxy(gcs) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        monkeypatch.setenv("PODLINE_STORE_DEADLINE", "60")
+        forget_clients()
+        yield proxy
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -6,11 +6,13 @@ import importlib
 import multiprocessing
 import os
 import signal
+import time
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from beam_jobs.conversion import convert
 from podline.progress import silent
-from podline.stages import ConvertSpec
+from podline.stages import CONVERT, ConvertSpec
 from podline.storage import open_store
 
 # One server imports Beam once; every conversion that is to be killed is a fork of it.
@@ -51,3 +53,35 @@ def start(target: object, *args: object) -> BaseProcess:
 
 def convert_silently(spec: ConvertSpec) -> None:
     convert(spec, silent())
+
+
+def assert_one_death_costs_nothing(
+    spec: ConvertSpec, undisturbed: dict[str, bytes], function: str, call: int, shards_left: int
+) -> None:
+    """After a death at :func:`convert_and_die`'s moment so many shards are used again, and the bytes are the same."""
+    process = start(convert_and_die, spec, function, call)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert CONVERT.find(spec, silent()) is None
+    for name, content in contents(spec).items():
+        assert content == undisturbed[name]  # whatever has a name is whole
+    assert convert(spec, silent()).shards_reused == shards_left
+    assert contents(spec) == undisturbed
+    assert_nothing_is_left_over(spec)
+    assert CONVERT.find(spec, silent()) is not None
+
+
+def assert_many_deaths_cost_nothing(spec: ConvertSpec, undisturbed: dict[str, bytes]) -> None:
+    """After deaths at any moments, one later than the other, the bytes are the same."""
+    for tenths in range(8):
+        process = start(convert_silently, spec)
+        time.sleep(tenths / 10)
+        process.kill()
+        process.join(60)
+    convert(spec, silent())
+    assert contents(spec) == undisturbed
+    assert_nothing_is_left_over(spec)
+
+
+def assert_nothing_is_left_over(spec: ConvertSpec) -> None:
+    assert not list(Path(spec.root, ".podline", "tmp").iterdir())

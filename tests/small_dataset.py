@@ -45,30 +45,50 @@ def publish_dataset(
         splits: the examples themselves, instead of drawn ones.
     """
     splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
-    store, folder = open_store(root), dataset_folder("sample", FINGERPRINT)
-    shape = splits["train"]["image"].shape[1:]
-    layout = layout_of([Feature("image", "uint8", shape), Feature("label", "int64", ())])
-    sizes = {name: len(columns["label"]) for name, columns in splits.items()}
     # About a third of the test split in a shard, so that batches come from more than one.
-    shard_bytes = layout.frame_length * max(1, sizes["test"] // 3)
-    written = {name: [] for name in splits}
-    for plan in plan_shards("sample", sizes, layout.frame_length, shard_bytes=shard_bytes, min_shards=1):
-        columns = splits[plan.split]
+    return publish(root, "sample", CLASS_NAMES, splits, shard_records=max(1, len(splits["test"]["label"]) // 3))
 
-        def read(start: int, stop: int, columns=columns, plan=plan) -> dict[str, np.ndarray]:
-            return {name: values[plan.first + start : plan.first + stop] for name, values in columns.items()}
+
+def publish(
+    root: Path | str,
+    dataset: str,
+    class_names: tuple[str, ...],
+    splits: dict[str, dict[str, np.ndarray]],
+    *,
+    shard_records: int,
+) -> Manifest:
+    """Puts examples into a store, by the library's own record and shard code; as ``datasets/<dataset>/FINGERPRINT``.
+
+    Args:
+        root: of the store.
+        dataset: its name.
+        class_names: its classes.
+        splits: the examples: of each field an array, (count, ...).
+        shard_records: about so many of them are in a shard.
+    """
+    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    columns = next(iter(splits.values()))
+    layout = layout_of([Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()])
+    sizes = {name: len(columns["label"]) for name, columns in splits.items()}
+    shard_bytes = layout.frame_length * shard_records
+    written = {name: [] for name in splits}
+    for plan in plan_shards(dataset, sizes, layout.frame_length, shard_bytes=shard_bytes, min_shards=1):
+
+        def read(start: int, stop: int, plan=plan) -> dict[str, np.ndarray]:
+            part = slice(plan.first + start, plan.first + stop)
+            return {name: values[part] for name, values in splits[plan.split].items()}
 
         with store.workspace("dataset") as work:
-            shard = write_shard(work / plan.file, plan, layout, len(CLASS_NAMES), filled_from(layout, read))
+            shard = write_shard(work / plan.file, plan, layout, len(class_names), filled_from(layout, read))
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         written[plan.split].append(shard)
     manifest = Manifest(
-        dataset="sample",
+        dataset=dataset,
         fingerprint=FINGERPRINT,
         record_length=layout.record_length,
         fields=layout.fields,
-        class_names=CLASS_NAMES,
-        splits=tuple(_split(name, columns, written[name]) for name, columns in splits.items()),
+        class_names=class_names,
+        splits=tuple(_split(name, columns, written[name], len(class_names)) for name, columns in splits.items()),
         source=(),
         converter={},
         read=sum(sizes.values()),
@@ -79,13 +99,13 @@ def publish_dataset(
     return manifest
 
 
-def _split(name: str, columns: dict[str, np.ndarray], shards: list) -> SplitInfo:
+def _split(name: str, columns: dict[str, np.ndarray], shards: list, classes: int) -> SplitInfo:
     pixels = columns["image"].astype(np.float64)
     return SplitInfo(
         name=name,
         records=len(columns["label"]),
         shards=tuple(shard.info for shard in shards),
-        class_counts=tuple(np.bincount(columns["label"], minlength=len(CLASS_NAMES)).tolist()),
+        class_counts=tuple(np.bincount(columns["label"], minlength=classes).tolist()),
         mean=tuple(pixels.mean((0, 1, 2)).tolist()),
         std=tuple(pixels.std((0, 1, 2)).tolist()),
     )

@@ -1,22 +1,17 @@
-"""A converted data set of tiny images with people, written in milliseconds by the library's own record code."""
+"""A converted data set of tiny images with people, written in milliseconds."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+from small_dataset import publish
 
 from podline.data.keypoints import JOINTS
-from podline.data.manifest import MANIFEST, Manifest, SplitInfo, dataset_folder
-from podline.data.planning import plan_shards
-from podline.data.records import layout_of
-from podline.data.shards import filled_from, write_shard
-from podline.data.sources.source import Feature
+from podline.data.manifest import Manifest
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
 from podline.recipes.settings import Duration, OptimizerSettings, Recipe, ScheduleSettings
-from podline.storage import open_store
 
-FINGERPRINT = "0123456789abcdef"
 SIDE, PEOPLE = 64, 3
 CLASS_NAMES = ("nobody", "unlabelled_people", "people")
 
@@ -82,46 +77,4 @@ def publish_poses(
         splits: the examples themselves, instead of drawn ones.
     """
     splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
-    store, folder = open_store(root), dataset_folder("coco", FINGERPRINT)
-    columns = splits["train"]
-    layout = layout_of([Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()])
-    sizes = {name: len(columns["label"]) for name, columns in splits.items()}
-    shard_bytes = layout.frame_length * -(-sizes["test"] // 2)
-    written = {name: [] for name in splits}
-    for plan in plan_shards("coco", sizes, layout.frame_length, shard_bytes=shard_bytes, min_shards=1):
-
-        def read(start: int, stop: int, plan=plan) -> dict[str, np.ndarray]:
-            part = slice(plan.first + start, plan.first + stop)
-            return {name: values[part] for name, values in splits[plan.split].items()}
-
-        with store.workspace("dataset") as work:
-            shard = write_shard(work / plan.file, plan, layout, len(CLASS_NAMES), filled_from(layout, read))
-            store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
-        written[plan.split].append(shard)
-    manifest = Manifest(
-        dataset="coco",
-        fingerprint=FINGERPRINT,
-        record_length=layout.record_length,
-        fields=layout.fields,
-        class_names=CLASS_NAMES,
-        splits=tuple(_split(name, columns, written[name]) for name, columns in splits.items()),
-        source=(),
-        converter={},
-        read=sum(sizes.values()),
-        written=sum(sizes.values()),
-        quarantined=(),
-    )
-    store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
-    return manifest
-
-
-def _split(name: str, columns: dict[str, np.ndarray], shards: list) -> SplitInfo:
-    pixels = columns["image"].astype(np.float64)
-    return SplitInfo(
-        name=name,
-        records=len(columns["label"]),
-        shards=tuple(shard.info for shard in shards),
-        class_counts=tuple(np.bincount(columns["label"], minlength=len(CLASS_NAMES)).tolist()),
-        mean=tuple(pixels.mean((0, 1, 2)).tolist()),
-        std=tuple(pixels.std((0, 1, 2)).tolist()),
-    )
+    return publish(root, "coco", CLASS_NAMES, splits, shard_records=-(-len(splits["test"]["label"]) // 2))

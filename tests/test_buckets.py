@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -18,7 +17,7 @@ from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
 from podline import digests
-from podline.buckets import BucketStore, forget_clients, split_uri
+from podline.buckets import BucketStore, split_uri
 from podline.cloud_storage_errors import cloud_explained
 from podline.errors import (
     ArtifactError,
@@ -31,26 +30,12 @@ from podline.errors import (
 )
 from podline.storage import open_store
 
-# Answers that Google's library gives up on keep their sockets until they are collected.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
-)
-
 
 @pytest.fixture
 def store(gcs_root: str) -> BucketStore:
     store = open_store(gcs_root)
     assert isinstance(store, BucketStore)
     return store
-
-
-@pytest.fixture
-def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
-    with fault_proxy.fault_proxy(gcs) as proxy:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
-        monkeypatch.setenv("PODLINE_STORE_DEADLINE", "60")
-        forget_clients()
-        yield proxy
 
 
 def test_a_prefix_may_end_in_a_slash_or_not(gcs_root: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_poses import FINGERPRINT, RECIPE, publish_poses
+from small_dataset import FINGERPRINT
+from small_poses import RECIPE, publish_poses
 
 from podline.catalogue import dataset_for
 from podline.errors import StoreError

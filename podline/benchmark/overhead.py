@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
+from podline.benchmark.parts import Parts
 from podline.benchmark.timing import in_turns
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
-from podline.input.pipeline import TrainingInput
 from podline.recipes import registry
-from podline.recipes.settings import Duration, Recipe
-from podline.storage import Store, open_store
+from podline.recipes.settings import Duration
+from podline.storage import open_store
 from podline.training.checkpoints import Clock
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeStretches, judge_probe
@@ -26,11 +26,10 @@ from podline.training.gradients import GradientNorms
 from podline.training.hooks import RunClock, WriteMetrics
 from podline.training.loop import Hook, run_loop
 from podline.training.metrics_log import METRICS, MetricsLine, MetricsLog
-from podline.training.objective import IMAGE, objective_of
+from podline.training.objective import IMAGE
 from podline.training.pace import Paced
-from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
+from podline.training.plan import EVALUATION_SPLIT
 from podline.training.probe import Probe
-from podline.training.run import initial_state, prepared
 from podline.training.steps import TrainingSteps
 from podline.training.tensorboard import EventFile
 
@@ -66,10 +65,9 @@ def overhead(root: str, folder: str, batch_size: int, steps: int, repetitions: i
         steps: in a stretch; there is a line of metrics for each.
         repetitions: stretches of each side.
     """
-    manifest = read_manifest(open_store(root), folder)
     changes = {"batch_size": batch_size, "duration": Duration(steps=(repetitions + 1) * steps)}
     recipe = registry.get("cifar10").model_copy(update=changes)
-    parts = _Parts(recipe, manifest, open_store(root), folder)
+    parts = Parts(recipe, root, folder, "cpu")
     bare = parts.steps(_BareSteps)
     with (
         tempfile.TemporaryDirectory() as work,
@@ -81,7 +79,7 @@ def overhead(root: str, folder: str, batch_size: int, steps: int, repetitions: i
             log.write(line)
             board.write(line)
 
-        watched = _Watched(parts, steps, write)
+        watched = _Watched(parts, _probed(parts, root, folder), steps, write)
         watched.stretch()
         bare.advance(steps)
         seconds = in_turns(watched.stretch, lambda: bare.advance(steps), repetitions)
@@ -91,40 +89,27 @@ def overhead(root: str, folder: str, batch_size: int, steps: int, repetitions: i
     return {"ours": [took + part_of_a_probe for took in seconds.ours], "other": seconds.other}
 
 
-class _Parts:
-    """What both sides are made of."""
-
-    def __init__(self, recipe: Recipe, manifest: Manifest, store: Store, folder: str) -> None:
-        self.recipe, self.plan = recipe, plan_training(recipe, manifest)
-        self.strategy = prepared(recipe, "cpu")
-        self.state = initial_state(recipe, manifest, self.strategy)
-        test = open_split(store, folder, manifest, EVALUATION_SPLIT)
-        self.images = test.gather(np.arange(min(_PROBED, len(test))), (IMAGE,))[IMAGE]
-        self._reader, self._manifest = open_split(store, folder, manifest, TRAINING_SPLIT), manifest
-
-    def steps(self, kind: type[TrainingSteps]) -> TrainingSteps:
-        """Steps from the beginning; both sides train the same state, which does not change what a step costs."""
-        objective, order = objective_of(self.recipe), self.plan.order
-        batches = TrainingInput(
-            self._reader, self._manifest, objective.fields, order=order, augmentation=self.recipe.image_augmentation
-        )
-        dataset = batches.dataset(0, self.plan.total_steps)
-        return kind(self.strategy, self.state, self.plan.schedule, objective, dataset, order.batch_size)
+def _probed(parts: Parts, root: str, folder: str) -> npt.NDArray[np.uint8]:
+    """The images that a probe looks at."""
+    test = open_split(open_store(root), folder, parts.manifest, EVALUATION_SPLIT)
+    return test.gather(np.arange(min(_PROBED, len(test))), (IMAGE,))[IMAGE]
 
 
 class _Watched:
     """Training that is watched over, a stretch at a time."""
 
-    def __init__(self, parts: _Parts, steps: int, write: Callable[[MetricsLine], None]) -> None:
+    def __init__(
+        self, parts: Parts, images: npt.NDArray[np.uint8], steps: int, write: Callable[[MetricsLine], None]
+    ) -> None:
         clock, plan = RunClock(Clock(), time.monotonic()), parts.plan
         self._findings = Findings((), write, lambda _message: None)
         self._hooks: list[Hook] = [
             StopOnDivergence(plan.order, parts.recipe.explosion, (), lambda failure: failure.what),
             clock,
-            WriteMetrics(write, plan, steps, clock, objective_of(parts.recipe)),
+            WriteMetrics(write, plan, steps, clock, parts.objective),
             JudgeStretches(self._findings, ()),
         ]
-        self._probe = Probe(parts.strategy, parts.state.evaluated, parts.images, parts.recipe.model.data_format)
+        self._probe = Probe(parts.strategy, parts.state.evaluated, images, parts.recipe.model.data_format)
         self._advance = Paced(parts.steps(TrainingSteps).advance, lambda _seconds: None).advance
         self._taken, self._steps = 0, steps
 

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
-from podline.data.manifest import read_manifest
-from podline.data.reader import open_split
-from podline.input.pipeline import TrainingInput
+from podline.benchmark.parts import Parts
 from podline.recipes import registry
 from podline.recipes.settings import Duration, ScheduleSettings
-from podline.storage import open_store
-from podline.training.objective import objective_of
-from podline.training.plan import TRAINING_SPLIT, plan_training
-from podline.training.run import initial_state, prepared
-from podline.training.steps import TrainingSteps
 
 # So low that what the order of a sum rounds away stays as small as it is: at the recipe's own rate an untrained network
 # makes ten times more of it with each step, under any strategy.
@@ -34,36 +26,13 @@ def stretches(
         steps: in a stretch.
         repetitions: stretches that are timed.
     """
-    store = open_store(root)
-    manifest = read_manifest(store, folder)
     changes = {
         "batch_size": batch_size,
         "duration": Duration(steps=(repetitions + 1) * steps),
         "schedule": ScheduleSettings(kind="constant", learning_rate=_LEARNING_RATE),
     }
     recipe = registry.get("cifar10").model_copy(update=changes)
-    plan, objective = plan_training(recipe, manifest), objective_of(recipe)
-    runs_under = prepared(recipe, strategy)
-    state = initial_state(recipe, manifest, runs_under)
-    batches = TrainingInput(
-        open_split(store, folder, manifest, TRAINING_SPLIT),
-        manifest,
-        objective.fields,
-        order=plan.order,
-        augmentation=recipe.augmentation,
-    )
-
-    def parts(context: Any) -> Any:
-        return batches.dataset(0, plan.total_steps, context=context)
-
-    each = TrainingSteps(
-        runs_under,
-        state,
-        plan.schedule,
-        objective,
-        runs_under.distribute_datasets_from_function(parts),
-        batch_size,
-    )
+    each = Parts(recipe, root, folder, strategy).steps()
     losses = each.advance(steps).series["loss"]
     seconds = []
     for _ in range(repetitions):

@@ -68,8 +68,8 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     before = initial_model(recipe, manifest, strategy)
     with strategy.scope():
         after = load_model(store, spec.folder, spec.weights_sha256)
-    judge = _judged_poses if recipe.pose else _judged_classes
-    judgement = judge(spec, recipe, (before, after), strategy, store, manifest, reporter)
+    case = _Case(spec, recipe, before, after, strategy, store, manifest, reporter)
+    judgement = _judged_poses(case) if recipe.pose else _judged_classes(case)
     with contextlib.nullcontext(store) if agreement.chief else store.private("worker") as mine:
         result = _published(spec, mine, judgement, time.monotonic() - started)
     # Nobody is done before the chief is.
@@ -77,6 +77,19 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     if judgement.warning:
         reporter.warn(judgement.warning)
     return result
+
+
+class _Case(NamedTuple):
+    """What is judged: a run's model before training and after it, on a data set."""
+
+    spec: EvaluateSpec
+    recipe: Recipe
+    before: Any
+    after: Any
+    strategy: tf.distribute.Strategy
+    store: Store
+    manifest: Manifest
+    reporter: Reporter
 
 
 class _Judgement(NamedTuple):
@@ -122,17 +135,10 @@ def _published(spec: EvaluateSpec, store: Store, judgement: _Judgement, seconds:
     return result
 
 
-def _judged_poses(
-    spec: EvaluateSpec,
-    recipe: Recipe,
-    models: tuple[Any, Any],
-    strategy: tf.distribute.Strategy,
-    store: Store,
-    manifest: Manifest,
-    reporter: Reporter,
-) -> _Judgement:
-    before, after = (pose_answers(model, strategy, settings_of(recipe)) for model in models)
-    found = judge_poses(spec, recipe, (before, after), store, manifest, reporter)
+def _judged_poses(case: _Case) -> _Judgement:
+    recipe = case.recipe
+    before, after = (pose_answers(model, case.strategy, settings_of(recipe)) for model in (case.before, case.after))
+    found = judge_poses(case.spec, recipe, (before, after), case.store, case.manifest, case.reporter)
     document = found.document
     return _Judgement(
         document=document,
@@ -145,29 +151,12 @@ def _judged_poses(
     )
 
 
-def _judged_classes(
-    spec: EvaluateSpec,
-    recipe: Recipe,
-    models: tuple[Any, Any],
-    strategy: tf.distribute.Strategy,
-    store: Store,
-    manifest: Manifest,
-    reporter: Reporter,
-) -> _Judgement:
-    before, after = (logits_of(model, strategy) for model in models)
-    batch_size = max(_SMALLEST_BATCH * strategy.num_replicas_in_sync, spec.batch_size)
-    fields = objective_of(recipe).fields
-    judged = EvaluationInput(
-        open_split(store, spec.dataset_folder, manifest, spec.split), manifest, fields, batch_size=batch_size
-    )
-    seen = EvaluationInput(
-        open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT),
-        manifest,
-        fields,
-        batch_size=batch_size,
-        ids=plan_training(recipe, manifest).order.ids[: judged.count],
-    )
-    news = News(reporter, 2 * judged.count + seen.count)
+def _judged_classes(case: _Case) -> _Judgement:
+    spec, manifest = case.spec, case.manifest
+    before, after = (logits_of(model, case.strategy) for model in (case.before, case.after))
+    judged = _batches(case, spec.split)
+    seen = _batches(case, TRAINING_SPLIT, plan_training(case.recipe, manifest).order.ids[: judged.count])
+    news = News(case.reporter, 2 * judged.count + seen.count)
     untrained, trained, remembered = (
         tally(model, batches, len(manifest.class_names), news.done)
         for model, batches in ((before, judged), (after, judged), (after, seen))
@@ -197,6 +186,16 @@ def _judged_classes(
         examples=figures.examples,
         metrics=figures.metrics,
         untrained=document.untrained.metrics["top1"].value,
+    )
+
+
+def _batches(case: _Case, split: str, ids: npt.NDArray[np.int64] | None = None) -> EvaluationInput:
+    return EvaluationInput(
+        open_split(case.store, case.spec.dataset_folder, case.manifest, split),
+        case.manifest,
+        objective_of(case.recipe).fields,
+        batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
+        ids=ids,
     )
 
 

@@ -209,9 +209,6 @@ def test_what_is_damaged_in_kept_jpeg_files_is_named(tmp_path: Path, raw: Path) 
         SplitReader(folder, manifest, "train")
 
 
-@pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
-)
 def test_kept_jpeg_files_in_a_bucket_are_read_when_their_shard_is_here(
     tmp_path: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

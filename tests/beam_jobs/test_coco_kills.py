@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import resource
-import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from coco_files import CocoFiles
-from killed_conversions import contents, convert_and_die, convert_silently, start
+from killed_conversions import (
+    assert_many_deaths_cost_nothing,
+    assert_one_death_costs_nothing,
+    contents,
+    start,
+)
 
 from beam_jobs.conversion import convert
 from podline.progress import silent
-from podline.stages import CONVERT, ConvertSpec
+from podline.stages import ConvertSpec
 
 
 def spec_of(root: Path, source: Path, **settings: object) -> ConvertSpec:
@@ -51,28 +54,11 @@ def test_killed_at_a_bad_moment(
     tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], function: str, call: int, shards_left: int
 ) -> None:
     spec = spec_of(tmp_path / "root", raw)
-    process = start(convert_and_die, spec, function, call)
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    assert CONVERT.find(spec, silent()) is None
-    for name, content in contents(spec).items():
-        assert content == undisturbed[name]  # whatever has a name is whole
-    assert convert(spec, silent()).shards_reused == shards_left
-    assert contents(spec) == undisturbed
-    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
-    assert CONVERT.find(spec, silent()) is not None
+    assert_one_death_costs_nothing(spec, undisturbed, function, call, shards_left)
 
 
 def test_killed_at_any_moment_again_and_again(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
-    spec = spec_of(tmp_path / "root", raw)
-    for tenths in range(8):
-        process = start(convert_silently, spec)
-        time.sleep(tenths / 10)
-        process.kill()
-        process.join(60)
-    convert(spec, silent())
-    assert contents(spec) == undisturbed
-    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
+    assert_many_deaths_cost_nothing(spec_of(tmp_path / "root", raw), undisturbed)
 
 
 def convert_and_tell_its_memory(spec: ConvertSpec, note: Path) -> None:

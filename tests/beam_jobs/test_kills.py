@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from killed_conversions import contents, convert_and_die, convert_silently, start
+from killed_conversions import (
+    assert_many_deaths_cost_nothing,
+    assert_one_death_costs_nothing,
+    contents,
+    convert_silently,
+    start,
+)
 from raw_cifar import convert_spec, write_raw_cifar
 
 from beam_jobs.conversion import convert
@@ -58,30 +64,11 @@ def test_killed_at_a_bad_moment(
     tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], function: str, call: int, shards_left: int
 ) -> None:
     spec = convert_spec(tmp_path / "root", raw)
-    process = start(convert_and_die, spec, function, call)
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    assert CONVERT.find(spec, silent()) is None
-    for name, content in contents(spec).items():
-        assert content == undisturbed[name]  # whatever has a name is whole
-
-    result = convert(spec, silent())
-    assert result.shards_reused == shards_left
-    assert contents(spec) == undisturbed
-    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
-    assert CONVERT.find(spec, silent()) is not None
+    assert_one_death_costs_nothing(spec, undisturbed, function, call, shards_left)
 
 
 def test_killed_at_any_moment_again_and_again(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:
-    spec = convert_spec(tmp_path / "root", raw)
-    for tenths in range(8):
-        process = start(convert_silently, spec)
-        time.sleep(tenths / 10)
-        process.kill()
-        process.join(60)
-    convert(spec, silent())
-    assert contents(spec) == undisturbed
-    assert not list((tmp_path / "root" / ".podline" / "tmp").iterdir())
+    assert_many_deaths_cost_nothing(convert_spec(tmp_path / "root", raw), undisturbed)
 
 
 def test_two_at_once_both_end_well(tmp_path: Path, raw: Path, undisturbed: dict[str, bytes]) -> None:

@@ -16,9 +16,6 @@ from podline.data.reader import SplitReader, open_split
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
 from podline.storage import Store, open_store
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
-)
 FOLDER = dataset_folder("sample", FINGERPRINT)
 SPLITS = {"train": drawn(400, 0), "test": drawn(120, 1)}
 

@@ -116,8 +116,6 @@ def _came_up(line: list[str]) -> str:
 
 
 @pytest.mark.slow
-# Prefect's commands leave their connections for the end of a process, which does not come after each of them here.
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_whoever_follows_the_guide_has_a_node_and_a_run(cloud: Cloud) -> None:
     said: dict[str, list[str]] = {}
     for command in commands():

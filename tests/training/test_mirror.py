@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import fault_proxy
 import numpy as np
@@ -18,9 +17,6 @@ from podline.training.checkpoints import CheckpointFolder, Clock, restore_newest
 from podline.training.metrics_log import EventLog, MetricsLog, read_metrics
 from podline.training.mirror import Mirror, mirrored
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
-)
 RUN = "runs/r"
 
 
@@ -30,13 +26,10 @@ def store(gcs_root: str) -> Store:
 
 
 @pytest.fixture
-def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
-    with fault_proxy.fault_proxy(gcs) as proxy:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
-        monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
-        forget_clients()
-        proxy.faults = ("503",)
-        yield proxy
+def proxy(proxy: fault_proxy.FaultProxy, monkeypatch: pytest.MonkeyPatch) -> fault_proxy.FaultProxy:
+    monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
+    proxy.faults = ("503",)
+    return proxy
 
 
 class Heard:

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_poses import FINGERPRINT, RECIPE, drawn, publish_poses
+from small_dataset import FINGERPRINT
+from small_poses import RECIPE, drawn, publish_poses
 
 from podline import notebook
 from podline.data.manifest import dataset_folder, read_manifest
