@@ -27,6 +27,7 @@ from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
 from podline.data.shards import ShardTask, shard_tasks
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.duplicates import quarantine_shared
+from podline.data.sources.remote import is_remote
 from podline.data.sources.source import Source
 from podline.data.tfds import tfds_names
 from podline.progress import Reporter
@@ -77,6 +78,8 @@ def _tasks(
         return shard_tasks(source, plans, spec.seed, tables)
     # The cores that the local runner's workers leave; how many another runner has is its own business.
     threads = 1 if spec.beam_options else max(1, (os.cpu_count() or 1) // spec.workers)
+    if is_remote(spec.source):  # they wait for the network more than they decode
+        threads = max(threads, open_store(spec.source).parallel)
     return coco_tasks(source, plans, spec.seed, tables, threads=threads, keep_jpeg=spec.keep_jpeg)
 
 

@@ -18,6 +18,7 @@ from podline.recipes import registry
 from podline.searches import learning_rate_spec
 from podline.storage import open_store
 from podline.tool_stages import LR_FIND
+from tasks.bucket_credentials import bucket_credentials
 from tasks.finder_parameters import FinderParameters
 from tasks.listening import terminal
 from tasks.outcome import publish_chart
@@ -31,6 +32,11 @@ def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any]:
     Args:
         parameters: Which recipe, between which rates.
     """
+    with bucket_credentials():
+        return _found(parameters)
+
+
+def _found(parameters: FinderParameters) -> dict[str, Any]:
     machine = settings.load()
     store = open_store(parameters.root or machine.root)
     spec = learning_rate_spec(

@@ -114,6 +114,10 @@ class StoreUnavailableError(TransientError):
     """A store that did not answer, or answered that it is overloaded."""
 
 
+class DamagedTransferError(StoreUnavailableError):
+    """Bytes that arrived otherwise than they are in the store."""
+
+
 class SourceUnavailableError(TransientError):
     """A server of raw archives that did not answer, or broke off; what was fetched is kept and fetching goes on."""
 

@@ -179,7 +179,8 @@ def needless(found: Iterable[Holding], before: float) -> list[Holding]:
 
     Args:
         found: what the store holds.
-        before: a Unix time; what was touched since is left alone, since it may be in the making.
+        before: a Unix time by the store's own clock (:meth:`podline.storage.Store.now`); what was touched since is left
+            alone, since it may be in the making.
     """
     return [
         holding

@@ -9,10 +9,11 @@ This module alone reads and writes the environment, that of the processes that P
 from __future__ import annotations
 
 import base64
+import contextlib
 import difflib
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +28,7 @@ from podline.tpu.settings import TpuSettings
 
 _PREFIX = "PODLINE_"
 _SETTINGS_FILE = "PODLINE_SETTINGS"
+_GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
@@ -43,6 +45,9 @@ class StoreSettings(Frozen):
     deadline: float = Field(default=120.0, gt=0, description="for which a request is tried again")
     patience: float = Field(default=1800.0, ge=0, description="for which training goes on without the store")
     user_project: str | None = Field(default=None, description="pays, for a bucket in requester-pays mode")
+    credentials_block: str | None = Field(
+        default=None, description="a flow's credentials: gcp-credentials/NAME or gcs-bucket/NAME, a block of Prefect's"
+    )
 
 
 class Settings(Frozen):
@@ -306,6 +311,19 @@ def _own_prefect(home: Path, api_url: str) -> dict[str, str]:
         # ever; see docs/tpu.md.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     }
+
+
+@contextlib.contextmanager
+def google_credentials(file: Path) -> Iterator[None]:
+    """Google's library, in this process and those that it starts, reads its credentials from a file meanwhile."""
+    before = os.environ.get(_GOOGLE_CREDENTIALS)
+    export({_GOOGLE_CREDENTIALS: str(file)})
+    try:
+        yield
+    finally:
+        del os.environ[_GOOGLE_CREDENTIALS]
+        if before is not None:
+            export({_GOOGLE_CREDENTIALS: before})
 
 
 def export(variables: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -146,10 +147,15 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def read_bytes(self, name: str) -> bytes:
+    def read_bytes(self, name: str, version: str = "") -> bytes:
         """The whole content of a small object.
 
+        Args:
+            name: what is read.
+            version: as :meth:`find` told; it must still be this one.
+
         Raises:
+            ArtifactError: it has another version by now.
             StoreError: it is not there or cannot be read.
         """
 
@@ -169,8 +175,26 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
+        """The whole content of a large object, ``length`` bytes at a time; memory is flat.
+
+        Raises:
+            ArtifactError: it has another version by now.
+            StoreError: it is not there or cannot be read.
+            DamagedTransferError: after the last piece: what came is not what is there.
+        """
+
+    @abstractmethod
     def listing(self, prefix: str = "") -> list[Listed]:
         """All published names below a folder, sorted by name."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """The Unix time by the clock that says when something was published, which may not be this machine's.
+
+        Raises:
+            StoreError: the store cannot be written, by which it is found out.
+        """
 
     @abstractmethod
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
@@ -304,19 +328,25 @@ class FolderStore(Store):
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
 
-    def read_bytes(self, name: str) -> bytes:
+    def read_bytes(self, name: str, version: str = "") -> bytes:
         """See :meth:`Store.read_bytes`."""
-        with explained("read", self.local(name)):
-            return self.local(name).read_bytes()
+        return b"".join(self._read(name, [-1], version))
 
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
         """See :meth:`Store.read_range`."""
+        return b"".join(self._read(name, [length], version, start))
+
+    def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
+        """See :meth:`Store.read_pieces`."""
+        return self._read(name, itertools.repeat(length), version)
+
+    def _read(self, name: str, lengths: Iterable[int], version: str, start: int = 0) -> Iterator[bytes]:
         with explained("read", self.local(name)), self.local(name).open("rb") as stream:
             found = _listed(name, os.fstat(stream.fileno())).version
             if version and found != version:
                 raise ArtifactError(f"{self.where(name)} is version {found} vs {version} when it was looked at first")
             stream.seek(start)
-            return stream.read(length)
+            yield from itertools.takewhile(bool, map(stream.read, lengths))
 
     def listing(self, prefix: str = "") -> list[Listed]:
         """See :meth:`Store.listing`."""
@@ -324,6 +354,11 @@ class FolderStore(Store):
         names = (path.relative_to(self.root).as_posix() for path in top.rglob("*"))
         found = (self.find(name) for name in sorted(names) if not name.startswith(f"{_SCRATCH}/"))
         return [facts for facts in found if facts is not None]
+
+    def now(self) -> float:
+        """By a file: the folder may be another machine's; see :meth:`Store.now`."""
+        with self.workspace("clock") as folder:
+            return folder.stat().st_mtime
 
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
         """Moves the file; see :meth:`Store.publish_file`."""

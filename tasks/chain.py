@@ -10,6 +10,7 @@ from prefect.runtime import flow_run
 from podline import settings
 from podline.stages import EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
+from tasks.bucket_credentials import bucket_credentials
 from tasks.outcome import TimeSheet, publish_artifacts, summary
 from tasks.parameters import TrainingParameters
 from tasks.sources import conversion_of
@@ -23,6 +24,7 @@ def named(form: type[TrainingParameters]) -> str:
     return f"{form.model_validate(given).recipe} {due:%Y-%m-%d %H:%M:%S}"
 
 
+@bucket_credentials()
 def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any]:
     """Convert, validate, train, evaluate, report.
 

@@ -19,6 +19,7 @@ from podline.running import perform
 from podline.settings import Settings
 from podline.stages import STAGES
 from tasks import tpu_use
+from tasks.bucket_credentials import bucket_credentials
 from tasks.node_run import failure
 from tasks.node_signs import telling
 from tasks.run_log import everyone
@@ -41,7 +42,7 @@ def perform_here(stage: str, spec: dict[str, Any]) -> State[Any]:
             raise SettingsError(f"stage {stage!r}: there is none; {settings.nearest(stage, STAGES)}")
         machine = _of_the_node(settings.load())
         to_run = everyone(stage)
-        with telling(UUID(flow_run.id)) as tell:
+        with bucket_credentials(), telling(UUID(flow_run.id)) as tell:
 
             def hear(event: Event) -> None:
                 tell(event)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import math
 import random
 import socket
 import struct
 import threading
 import time
+import urllib.parse
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,9 +28,13 @@ class FaultProxy(ThreadingHTTPServer):
     Attributes:
         share: of the requests that get a fault, 0…1.
         faults: what may happen: before the request is passed on (reset, a status), after (lost answer), or to the
-            answer (cut short; damage: a byte of a download is another one).
+            answer (cut short; damage: a bit of a download is another one).
         left: how many may still happen.
         happened: how often each did.
+        downloaded: how many bytes of each object went out, by its name in the bucket.
+        queries: the query of every request.
+        token: what a service account is given that asks at ``/token``.
+        authorized: requests that came with it.
     """
 
     daemon_threads = True
@@ -38,6 +44,9 @@ class FaultProxy(ThreadingHTTPServer):
         self.target = target
         self.share, self.faults, self.left = 0.0, ALL, math.inf
         self.happened: Counter[str] = Counter()
+        self.downloaded: Counter[str] = Counter()
+        self.queries: list[dict[str, list[str]]] = []
+        self.token, self.authorized = "", 0
         self._random, self._lock = random.Random(0), threading.Lock()
 
     @property
@@ -56,6 +65,23 @@ class FaultProxy(ThreadingHTTPServer):
             self.happened[fault] += 1
             self.left -= 1
 
+    def damaged(self, answer: bytes) -> bytes:
+        """An answer with one bit another one."""
+        with self._lock:
+            place, bit = self._random.randrange(len(answer)), self._random.randrange(8)
+        return answer[:place] + bytes([answer[place] ^ 1 << bit]) + answer[place + 1 :]
+
+    def hear(self, query: dict[str, list[str]], authorization: str) -> None:
+        """A request has come."""
+        with self._lock:
+            self.queries.append(query)
+            self.authorized += bool(self.token) and authorization == f"Bearer {self.token}"
+
+    def count(self, name: str, sent: int) -> None:
+        """Bytes of an object go out."""
+        with self._lock:
+            self.downloaded[name] += sent
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that is gone is no news."""
 
@@ -67,6 +93,12 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_method(self) -> None:
         """Passes a request on, or does a fault to it."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        address = urllib.parse.urlsplit(self.path)
+        if address.path == "/token":
+            granted = {"access_token": self.server.token, "expires_in": 3600, "token_type": "Bearer"}
+            self._answer(200, {"Content-Type": "application/json"}, json.dumps(granted).encode())
+            return
+        self.server.hear(urllib.parse.parse_qs(address.query), self.headers.get("Authorization", ""))
         fault = self.server.draw()
         if fault == RESET:
             self._reset(fault)
@@ -79,12 +111,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.note(fault)
             time.sleep(0.2)
         status, headers, answer = self._pass_on(body)
+        if "alt=media" in self.path:
+            self.server.count(urllib.parse.unquote(address.path.partition("/o/")[2]), len(answer))
         if fault == LOST:
             self._reset(fault)
             return
         if fault == DAMAGE and "alt=media" in self.path and answer:
             self.server.note(fault)
-            answer = answer[:-1] + bytes([answer[-1] ^ 1])
+            answer = self.server.damaged(answer)
         if fault == CUT and len(answer) > 1:
             self.server.note(fault)
             self._answer(status, headers, answer, sent=len(answer) // 2)

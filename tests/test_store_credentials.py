@@ -8,8 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from service_account import account_at, secrets_of
 
 from podline.buckets import forget_clients
 from podline.errors import CredentialsError, PodlineError, StoreUnavailableError
@@ -21,16 +20,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """A service account's file, named by the environment, whose token service is a port where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    account = {
-        "type": "service_account",
-        "client_email": "secret-name@project.iam.gserviceaccount.com",
-        "private_key_id": "0123secretid",
-        "private_key": key.decode(),
-        "token_uri": f"http://127.0.0.1:{port}/token?secret-question",
-    }
+    account = account_at(f"http://127.0.0.1:{port}/token?secret-question")
     file = tmp_path / "account.json"
     file.write_text(json.dumps(account))
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
@@ -41,10 +31,6 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return account
 
 
-def secrets(account: dict[str, str]) -> list[str]:
-    return ["secret", account["private_key_id"], account["private_key"].splitlines()[1]]
-
-
 def test_an_account_whose_token_service_is_away_is_told_without_a_word_of_its_own(
     account: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -53,7 +39,7 @@ def test_an_account_whose_token_service_is_away_is_told_without_a_word_of_its_ow
         open_store("gs://bucket/prefix").read_bytes("name")
     assert isinstance(caught.value, StoreUnavailableError | CredentialsError)
     told = f"{caught.value} {json.dumps(caught.value.to_json())} {caplog.text}"
-    assert [secret for secret in secrets(account) if secret in told] == []
+    assert [secret for secret in ["secret", *secrets_of(account)] if secret in told] == []
 
 
 def test_a_file_that_is_no_account_is_refused_without_its_content(account: dict[str, str], tmp_path: Path) -> None:
@@ -61,11 +47,11 @@ def test_a_file_that_is_no_account_is_refused_without_its_content(account: dict[
     forget_clients()
     with pytest.raises(CredentialsError, match="GOOGLE_APPLICATION_CREDENTIALS") as caught:
         open_store("gs://bucket/prefix").read_bytes("name")
-    assert [secret for secret in secrets(account) if secret in str(caught.value)] == []
+    assert [secret for secret in ["secret", *secrets_of(account)] if secret in str(caught.value)] == []
 
 
 def test_what_is_kept_on_the_machine_holds_no_credentials(account: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(PodlineError):
         open_store("gs://bucket/prefix").publish_bytes("name", b"x")
     kept = b"".join(path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file())
-    assert [secret for secret in secrets(account) if secret.encode() in kept] == []
+    assert [secret for secret in ["secret", *secrets_of(account)] if secret.encode() in kept] == []

@@ -35,6 +35,9 @@ class Sizes(Frozen):
         batch_size: of these.
         train_batch_size: of a training step.
         steps: training steps in a stretch.
+        store_examples: CIFAR-sized images of the data set in a bucket.
+        store_shard_bytes: of its shards, at most.
+        store_object_bytes: of the smaller one of two objects whose memory is compared.
         repetitions: of each side of what takes a second or so.
         long_repetitions: of each side of what takes a process of its own.
     """
@@ -48,6 +51,9 @@ class Sizes(Frozen):
     batch_size: int = 1_024
     train_batch_size: int = 128
     steps: int = 10
+    store_examples: int = 100_000
+    store_shard_bytes: int = 20_000_000
+    store_object_bytes: int = 50_000_000
     repetitions: int = 7
     long_repetitions: int = 3
 
@@ -63,6 +69,9 @@ QUICK = Sizes(
     batch_size=64,
     train_batch_size=8,
     steps=1,
+    store_examples=3_000,
+    store_shard_bytes=1_000_000,
+    store_object_bytes=1_000_000,
     repetitions=1,
     long_repetitions=1,
 )
@@ -93,7 +102,7 @@ def _write_shard(sizes: Sizes, work: Path) -> list[Row]:
 def _convert_job(sizes: Sizes, work: Path) -> list[Row]:
     source = str(work / "raw")
     measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=sizes.examples)
-    ours, other = _alternately(
+    ours, other = alternately(
         lambda: measure(work, f"{_CONVERSION}:convert_ours", source=source, target=str(work / "ours")),
         lambda: measure(work, f"{_CONVERSION}:convert_plain", source=source, target=str(work / "plain")),
         sizes.long_repetitions,
@@ -121,7 +130,7 @@ def _convert_job(sizes: Sizes, work: Path) -> list[Row]:
 def _convert_coco(sizes: Sizes, work: Path) -> list[Row]:
     source, cores = str(work / "coco"), os.cpu_count() or 1
     measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
-    ours, other = _alternately(
+    ours, other = alternately(
         lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours")),
         lambda: measure(work, f"{_COCO}:decode_and_resize", source=source),
         sizes.long_repetitions,
@@ -219,7 +228,7 @@ def _train_step(sizes: Sizes, work: Path) -> list[Row]:
 def _first_step(sizes: Sizes, work: Path) -> list[Row]:
     batch = sizes.train_batch_size
     place = _data_set(work, 10 * batch)
-    ours, other = _alternately(
+    ours, other = alternately(
         lambda: measure(work, f"{_TRAINING}:first_step_ours", **place, batch_size=batch),
         lambda: measure(work, f"{_TRAINING}:first_step_fit", **place, batch_size=batch),
         sizes.long_repetitions,
@@ -364,7 +373,7 @@ def _pass_row(name: str, found: dict[str, Any], sizes: Sizes, note: str) -> Row:
     )
 
 
-def _alternately(ours: Callable[[], Any], other: Callable[[], Any], repetitions: int) -> tuple[list[Any], list[Any]]:
+def alternately(ours: Callable[[], Any], other: Callable[[], Any], repetitions: int) -> tuple[list[Any], list[Any]]:
     """What each side found in fresh processes; who goes first alternates."""
     found: tuple[list[Any], list[Any]] = ([], [])
     for repetition in range(repetitions):

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from podline.benchmark.row import Row
 from podline.catalogue import dataset_for, manifest_of
 from podline.ceiling import CEILING, CeilingSpec
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
 from podline.errors import SettingsError
+from podline.progress import Listener
 from podline.recipes.choices import Choices
 from podline.storage import open_store
 from podline.tool_stages import INPUT_SPEED, InputSpeedSpec
@@ -66,10 +69,15 @@ def compare(names: tuple[str, ...], examples: int | None, work: Path | None, qui
     """
     # By name: what it measures imports what the rest of the command line does without.
     running = importlib.import_module("podline.benchmark.running")
+    _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)
+
+
+def _show(measured: Callable[[Listener], list[Row]], as_json: bool) -> None:
+    """Measures, and shows the rows."""
     with display.shown() as listener:
         started = time.monotonic()
         listener({"event": "start", "stage": _STAGE})
-        rows = running.run(names or None, listener, examples=examples, quick=quick, work=work)
+        rows = measured(listener)
         listener({"event": "result", "stage": _STAGE, "result": {"seconds": time.monotonic() - started}})
     if as_json:
         say_json([row.model_dump(mode="json") for row in rows])
@@ -117,6 +125,29 @@ def benchmark_input(recipe: str, seconds: float, fingerprint: str | None, as_jso
         say_json(speed.model_dump(mode="json"))
     else:
         say(speed.lines())
+
+
+@benchmark.command("store")
+@click.option(
+    "--work", type=click.Path(path_type=Path), help="Where temporary files go.  [default: the system's folder]"
+)
+@click.option("--quick", is_flag=True, help="Sizes so small that the figures mean nothing: to see that it works.")
+@store_options
+@json_option
+def benchmark_store(work: Path | None, quick: bool, as_json: bool, **options: Any) -> None:
+    """A bucket as the store beside a bare download of the same objects: staging, the first batch, memory.
+
+    A data set of 300 MB is made under a prefix of its own below the root, and deleted in the end. Read it so:
+    store-staging: 1 is as fast as the bare download; store-first-batch: 4 is a quarter of the time to stage it all;
+    store-memory: 1 is memory that does not grow with an object.
+
+      podline benchmark store --root gs://my-bucket/podline
+
+    STORAGE_EMULATOR_HOST leads it to an emulator. Measure where you train: the network is most of it.
+    """
+    running = importlib.import_module("podline.benchmark.store")
+    root = load_settings(options).root
+    _show(lambda listener: running.run_store(root, listener, quick=quick, work=work), as_json)
 
 
 @benchmark.command("ceiling")

@@ -118,7 +118,10 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 
 @_stage_command(
     stages.CONVERT,
-    click.option("--source", help="A folder with the raw data, or an official .tar.gz; either may be in gs://."),
+    click.option(
+        "--source",
+        help="A folder with the raw data, or an official .tar.gz; either may be in gs://; see docs/storage.md.",
+    ),
     click.option(
         "--side", type=int, help="Of coco's square images, in pixels.  [default: as the recipe says, else 368]"
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
@@ -89,7 +88,7 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     Finished runs are never deleted, nor anything that one of them was made from.
     """
     store = open_store(load_settings(options).root)
-    found = holdings.needless(holdings.holdings(store), time.time() - days * _DAY_SECONDS)
+    found = holdings.needless(holdings.holdings(store), store.now() - days * _DAY_SECONDS)
     if yes:
         for holding in found:
             holdings.remove(store, holding)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from podline import digests
 from podline.data.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
-from podline.data.sources.coco import CocoSource, may_be_coco, open_coco
+from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.opening import open_source
-from podline.data.sources.remote import fetched, is_remote
 from podline.data.sources.source import Source
 from podline.errors import SettingsError
 from podline.progress import Reporter
@@ -56,9 +55,7 @@ def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
         SettingsError: JPEG files are to be kept of a data set that has none.
     """
     if spec.dataset in POSES:
-        remote = is_remote(spec.source)
-        source = str(fetched(spec.source, source_cache(store), may_be_coco)) if remote else spec.source
-        return open_coco(spec.dataset, source, spec.side, spec.max_people)
+        return open_coco(spec.dataset, spec.source, spec.side, spec.max_people, source_cache(store))
     if spec.keep_jpeg:
         raise SettingsError(f"keep_jpeg: {spec.dataset} has no JPEG files vs {', '.join(POSES)}; leave it out")
     return open_source(spec.dataset, spec.source, source_cache(store))

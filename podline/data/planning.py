@@ -117,5 +117,5 @@ def _places(split: SourceSplit) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     start = 0
     for block in split.blocks:
         images = kept[(kept >= start) & (kept < start + block.count)] - start
-        yield block.path, block.offset + images * block.stride
+        yield str(block.path), block.offset + images * block.stride
         start += block.count

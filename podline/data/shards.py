@@ -78,14 +78,18 @@ class ShardTask:
         """
         with explained("read", self.table):
             rows = np.load(self.table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
+        # What is in a bucket comes all at once, since a request for each chunk would fetch the same blocks again.
+        everything = self.images.read(rows[_PLACE])["image"] if self.images.remote else None
         scratch = np.empty((0, math.prod(self.images.image_shape)), np.uint8)
 
         def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
             nonlocal scratch
             chosen, count = rows[start:stop], stop - start
+            labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
+            if everything is not None:
+                return {"image": everything[start:stop], **labels}
             if len(scratch) < count:
                 scratch = np.empty((count, scratch.shape[1]), np.uint8)
-            labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
             return {**self.images.read(chosen[_PLACE], scratch[:count]), **labels}
 
         return read

@@ -42,7 +42,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
 @pytest.mark.parametrize(
     ("function", "call", "shards_left"),
     [
-        ("podline.data.sources.coco:inspect", 5, 0),  # while it plans
+        ("podline.data.sources.coco_looks:inspect", 5, 0),  # while it plans
         ("podline.storage:FolderStore.publish_file", 2, 0),  # one of two truths is there
         ("podline.data.coco_records:decoded", 6, 1),  # in a thread, in the middle of the second shard
         ("podline.data.coco_records:decoded", 30, 6),

@@ -28,6 +28,7 @@ from podline.recipes.settings import (
     ScheduleSettings,
 )
 from podline.stages import TrainResult, TrainSpec
+from podline.storage import open_store
 from podline.training.metrics_log import StepsLine, read_metrics
 from podline.training.train import train
 
@@ -50,7 +51,7 @@ STEPS = 120
 Event = dict[str, Any]
 
 
-def spec_of(root: Path) -> TrainSpec:
+def spec_of(root: Path | str) -> TrainSpec:
     publish_dataset(root)
     recipe = Recipe(
         name="t",
@@ -120,22 +121,22 @@ def child_of(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_workers_train_as_one_process_would_and_go_on_after_sigterm_and_a_loss(tmp_path: Path):
-    spec = spec_of(tmp_path / "together")
+def test_two_workers_train_as_one_process_would_and_go_on_after_sigterm_and_a_loss(tmp_path: Path, gcs_root: str):
+    spec = spec_of(f"{gcs_root}together")  # of which both read; what follows is in folders
     with workers(spec) as both:
         ended = last_words(both)
     results = [TrainResult.model_validate(event["result"]) for event in ended]
     assert results[0].weights_sha256 == results[1].weights_sha256
     assert results[0].devices == "2 × cpu"
-    folder = tmp_path / "together" / spec.folder
-    weights = (folder / "model" / "weights.npz").read_bytes()
-    assert not list((tmp_path / "together" / ".podline" / "tmp").iterdir()), "the second worker's copy is gone"
+    store = open_store(spec.root)
+    weights = store.read_bytes(f"{spec.folder}/model/weights.npz")
+    assert not list((store.scratch / "tmp").iterdir()), "the second worker's copy is gone"
 
     # One process alone takes the same steps.
     alone = spec_of(tmp_path / "alone").model_copy(update={"strategy": "cpu"})
     train(alone, silent())
     lines, expected = (
-        read_metrics(root / spec.folder / "metrics.jsonl") for root in (folder.parents[1], tmp_path / "alone")
+        read_metrics(open_store(root).local(f"{spec.folder}/metrics.jsonl")) for root in (spec.root, alone.root)
     )
     assert [line.step for line in lines] == [line.step for line in expected]
     for ours, theirs in zip(lines, expected, strict=True):

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from podline.data.sources import class_names
 from podline.data.sources.pickled_arrays import PickledArray, Span
 from podline.data.sources.pickles import read_pickle
+from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading, write_raw_file
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
@@ -189,13 +190,13 @@ def _pickled_batch(family: Family, file: RawFile, work: Path) -> tuple[RowBlock,
 
 
 def _pickled_images(array: PickledArray, file: RawFile, work: Path) -> RowBlock:
-    path, offset = file.path, 0
+    path, offset = file.place, 0
     if isinstance(array.data, Span) and not array.fortran:
         offset = array.data.offset
     elif array.shape[0]:
         (written,) = made_once(work, file.sha256, lambda folder: [_write_rows(array, file, folder / "images")])
-        path = written.path
-    return RowBlock(file.name, str(path), offset, _PIXELS, array.shape[0], "chw")
+        path = written.place
+    return RowBlock(file.name, path, offset, _PIXELS, array.shape[0], "chw")
 
 
 def _write_rows(array: PickledArray, file: RawFile, target: Path) -> RawFile:
@@ -239,10 +240,10 @@ def _binary_batch(family: Family, file: RawFile) -> tuple[RowBlock, dict[str, La
         )
     columns = len(family.labels)
     # Read through, not mapped: a label a row touches every page, and all of the file would count as our memory.
-    starts = RowBlock(file.name, str(file.path), 0, stride, rows, "chw").scan(columns)
+    starts = RowBlock(file.name, file.place, 0, stride, rows, "chw").scan(columns)
     table = np.concatenate([np.empty((0, columns), np.uint8), *(part.copy() for part in starts)])
     labels = {kind.feature: _binary_labels(table[:, kind.column], kind, file) for kind in family.labels}
-    return RowBlock(file.name, str(file.path), columns, stride, rows, "chw"), labels
+    return RowBlock(file.name, file.place, columns, stride, rows, "chw"), labels
 
 
 def _binary_labels(column: Labels, kind: LabelKind, file: RawFile) -> Labels:
@@ -256,9 +257,9 @@ def _meta(file: RawFile) -> dict[str | int, Any]:
     return meta
 
 
-def _lines(path: Path) -> list[str]:
+def _lines(path: Path | RangedFile) -> list[str]:
     """A text file's lines, without empty ones: the official files end in some."""
-    with reading(path):
+    with reading(str(path)):
         text = path.read_bytes().decode("utf-8", "replace")
     return [line.strip() for line in text.splitlines() if line.strip()]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +25,13 @@ from podline.data.sources.coco_annotations import (
     people_of,
     read_listing,
 )
-from podline.data.sources.coco_images import FolderImages, ImagePlace, ZipImages, open_images, open_zip
-from podline.data.sources.jpeg import Jpeg, JpegError, inspect
+from podline.data.sources.coco_images import ImagePlace, open_images, open_zip
+from podline.data.sources.coco_looks import looked_at
+from podline.data.sources.jpeg import Jpeg
 from podline.data.sources.rawfiles import reading
+from podline.data.sources.remote import AnyPath, is_remote, open_remote
 from podline.data.sources.source import Feature
-from podline.errors import SourceError
+from podline.errors import PodlineError, SourceError
 
 YEARS = ("2017", "2014")
 SPLITS = {"train": "train", "val": "test"}
@@ -156,9 +157,9 @@ class _Found:
 
     split: str
     title: str
-    annotations: Path
+    annotations: AnyPath
     member: str
-    images: Path
+    images: AnyPath
 
 
 @dataclass
@@ -170,28 +171,22 @@ class _Part:
     counted: Counter[str] = field(default_factory=Counter)
 
 
-class _Look(NamedTuple):
-    """What looking at one image's file tells."""
-
-    place: ImagePlace | None
-    jpeg: Jpeg | None
-    problem: str
-
-
-def open_coco(dataset: str, uri: str, side: int, max_people: int) -> CocoSource:
+def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | None = None) -> CocoSource:
     """Opens COCO person keypoints.
 
     Args:
         dataset: what it is called.
-        uri: a folder with ``annotations/person_keypoints_train2017.json`` (or ``annotations_trainval2017.zip``) and
-            ``train2017/`` (or ``train2017.zip``), and the same of ``val``, of 2017 or of 2014; one split is enough.
+        uri: a folder, here or ``gs://bucket/prefix``, with ``annotations/person_keypoints_train2017.json`` (or
+            ``annotations_trainval2017.zip``) and ``train2017/`` (or ``train2017.zip``), and the same of ``val``, of
+            2017 or of 2014; one split is enough.
         side: of the square that images are put into, in pixels.
         max_people: places for people in a record.
+        work: the cache folder of sources, where it is kept what images in a bucket are; None is nowhere.
 
     Raises:
         SourceError: nothing of the kind is there, or nothing that can be converted.
     """
-    found = _find(Path(uri).expanduser().resolve())
+    found = _find(open_remote(uri) if is_remote(uri) else Path(uri).expanduser().resolve())
     parts, files = [], []
     for place in found:
         content = _annotations(place)
@@ -200,7 +195,7 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int) -> CocoSource:
             SourceFile(name=f"{place.title}.json", bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
         )
         del content
-        part, images = _look_through(place, listing, max_people)
+        part, images = _look_through(place, listing, max_people, work)
         parts.append(part)
         files.append(images)
     counted = sum((part.counted for part in parts), Counter[str]())
@@ -222,12 +217,7 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int) -> CocoSource:
     )
 
 
-def may_be_coco(name: str) -> bool:
-    """Whether an object below a prefix may be part of COCO: annotations, images, or zip files of these."""
-    return name.endswith((".json", ".zip", ".jpg"))
-
-
-def _find(place: Path) -> list[_Found]:
+def _find(place: AnyPath) -> list[_Found]:
     """The splits that are there, training first."""
     if not place.is_dir():
         raise SourceError(f"{place} is no folder; give one with annotations/ and the images, or with the zip files")
@@ -246,7 +236,7 @@ def _find(place: Path) -> list[_Found]:
     )
 
 
-def _find_split(place: Path, split: str, year: str) -> _Found | None:
+def _find_split(place: AnyPath, split: str, year: str) -> _Found | None:
     title, images = f"person_keypoints_{split}{year}", f"{split}{year}"
     member = f"annotations/{title}.json"
     candidates = [(path, "") for path in (place / member, place / f"{title}.json") if path.is_file()]
@@ -269,17 +259,19 @@ def _find_split(place: Path, split: str, year: str) -> _Found | None:
 
 
 def _annotations(found: _Found) -> bytes:
-    with reading(found.annotations):
+    with reading(str(found.annotations)):
         if not found.member:
             return found.annotations.read_bytes()
         with open_zip(found.annotations) as archive:
             try:
                 return archive.read(found.member)
+            except PodlineError:
+                raise
             except Exception as error:  # zipfile and zlib let many kinds of errors out of a damaged archive
                 raise SourceError(f"{found.annotations} is damaged ({error}); fetch it again") from error
 
 
-def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Part, SourceFile]:
+def _look_through(found: _Found, listing: Listing, max_people: int, work: Path | None) -> tuple[_Part, SourceFile]:
     """Decides about every image of a file of annotations."""
     images, part = open_images(found.images), _Part()
     digest, size, there = hashlib.sha256(), 0, 0
@@ -287,12 +279,14 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
     def leave_out(record: str, reason: str) -> None:
         part.quarantined.append(Quarantined(split=found.split, record=record, reason=reason))
 
-    for entry in listing.images:
-        look = _look(images, entry)
+    looks = looked_at(images, [entry.name for entry in listing.images], work)
+    for entry, look in zip(listing.images, looks, strict=True):
         if look.place is not None:
             digest.update(f"{entry.name} {look.place.size} {look.place.crc}\n".encode())
             size, there = size + look.place.size, there + 1
         problem = entry.problem or look.problem
+        if not problem and look.jpeg is not None:
+            problem = _misfit(entry, look.jpeg)
         if problem or look.place is None or look.jpeg is None:
             leave_out(entry.record, problem)
             continue
@@ -328,30 +322,12 @@ def _look_through(found: _Found, listing: Listing, max_people: int) -> tuple[_Pa
     return part, SourceFile(name=f"{name}/*.jpg", bytes=size, sha256=digest.hexdigest())
 
 
-def _look(images: FolderImages | ZipImages, entry: ImageEntry) -> _Look:
-    place = None
-    try:
-        place = images.place(entry.name) if entry.name else None
-        if place is None:
-            return _Look(None, None, f"{images.shown} has no such file")
-        data = place.read_any()
-        found = place._replace(size=len(data), crc=zlib.crc32(data))
-        if place.offset is not None and found != place:
-            return _Look(found, None, f"{images.shown} is damaged there: size or checksum is not the directory's")
-        place = found
-        return _Look(place, inspect(data), "") if entry.problem else _fitting(entry, place, inspect(data))
-    except JpegError as error:
-        return _Look(place, None, f"the file {error}")
-
-
-def _fitting(entry: ImageEntry, place: ImagePlace, jpeg: Jpeg) -> _Look:
-    """Whether an image has the size that was annotated, as it is stored or turned as its EXIF says."""
+def _misfit(entry: ImageEntry, jpeg: Jpeg) -> str:
+    """Says so if an image has not the size that was annotated, as it is stored or turned as its EXIF says."""
     stored, annotated = (jpeg.width, jpeg.height), (entry.width, entry.height)
     if stored == annotated or (stored[::-1] == annotated and jpeg.orientation in _TURNED):
-        return _Look(place, jpeg, "")
-    return _Look(
-        place, jpeg, f"the file has {stored[0]}×{stored[1]} pixels vs {annotated[0]}×{annotated[1]} in the annotations"
-    )
+        return ""
+    return f"the file has {stored[0]}×{stored[1]} pixels vs {annotated[0]}×{annotated[1]} in the annotations"
 
 
 def _count_orientation(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> None:

@@ -1,7 +1,7 @@
 """COCO's images where they lie: files of a folder, or members of an official zip file that is never unpacked.
 
 Whoever plans finds each image's place once; workers read there by position, so that nobody but the planner looks
-through a zip file's directory.
+through a zip file's directory. In a bucket an image is one request, for its object or for its part of the zip file.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from podline.data.sources.jpeg import JpegError
+from podline.data.sources.ranges import generation, settled
 from podline.data.sources.rawfiles import reading
+from podline.data.sources.remote import AnyPath, RemotePath, is_remote
 from podline.errors import SourceError
+from podline.storage import Store
 
 MAX_BYTES = 64_000_000
 """Of an image's file; COCO's largest has less than a million."""
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _ENCRYPTED = 1
+# What lies between a member's header and its content, a name and some fields; more costs another request.
+_NAME_BYTES = 256
 _REMEDY = "restore it and convert again"
 
 
@@ -32,7 +37,7 @@ class ImagePlace(NamedTuple):
     """Where an image's bytes are.
 
     Attributes:
-        path: the image's file, or the zip file.
+        path: the image's file, or the zip file; in a bucket, ``gs://bucket/name#generation``.
         size: of the image's file, in bytes.
         crc: its CRC-32; whoever reads it later gets the same bytes, or an error.
         offset: of the member's header in the zip file; None for a file of its own.
@@ -60,16 +65,50 @@ class ImagePlace(NamedTuple):
 
     def read_any(self) -> bytes:
         """The image's file, whatever its checksum."""
+        if is_remote(self.path):
+            return self._read_remote()
         with reading(self.path), open(self.path, "rb") as stream:  # noqa: PTH123 (as in FolderImages)
             if self.offset is None:
                 return stream.read(self.size + 1)
             stream.seek(self.offset)
-            header = stream.read(_LOCAL_HEADER.size)
-            if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\3\4":
-                raise SourceError(f"{self.path} is damaged at byte {self.offset:,}: no member starts there; {_REMEDY}")
-            *_, name, extra = _LOCAL_HEADER.unpack(header)
-            stream.seek(name + extra, 1)
-            data = stream.read(self.stored)
+            start = self._content_starts(stream.read(_LOCAL_HEADER.size))
+            stream.seek(self.offset + start)
+            return self._inflated(stream.read(self.stored))
+
+    def _read_remote(self) -> bytes:
+        store, name, version = generation(self.path)
+        if self.offset is None:
+            return store.read_bytes(name, version)
+        place, length = self.offset, _LOCAL_HEADER.size + _NAME_BYTES + self.stored
+
+        def read() -> bytes:
+            return store.read_range(name, place, length, version)
+
+        def is_right(data: bytes) -> bool:
+            try:
+                return zlib.crc32(self._member(data, store, name, version)) == self.crc
+            except SourceError:
+                return False
+
+        return self._member(settled(read, is_right, self.path), store, name, version)
+
+    def _member(self, data: bytes, store: Store, name: str, version: str) -> bytes:
+        """A member's content, out of bytes that begin with its header."""
+        start = self._content_starts(data[: _LOCAL_HEADER.size])
+        content = data[start : start + self.stored]
+        missing = self.stored - len(content)
+        if missing > 0 and start > _LOCAL_HEADER.size + _NAME_BYTES and self.offset is not None:
+            content += store.read_range(name, self.offset + len(data), missing, version)
+        return self._inflated(content)
+
+    def _content_starts(self, header: bytes) -> int:
+        """How many bytes after a member's header its content starts."""
+        if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\3\4":
+            raise SourceError(f"{self.path} is damaged at byte {self.offset:,}: no member starts there; {_REMEDY}")
+        *_, name, extra = _LOCAL_HEADER.unpack(header)
+        return _LOCAL_HEADER.size + name + extra
+
+    def _inflated(self, data: bytes) -> bytes:
         if not self.deflated:
             return data
         try:
@@ -83,6 +122,8 @@ class FolderImages:
     """The images in a folder."""
 
     folder: Path
+    parallel: ClassVar[int] = 1
+    generations: ClassVar[tuple[str, ...]] = ()
 
     @property
     def shown(self) -> str:
@@ -109,16 +150,62 @@ class FolderImages:
 
 
 @dataclass(frozen=True)
+class BucketImages:
+    """The images in a folder of a bucket, each an object."""
+
+    folder: RemotePath
+
+    @property
+    def shown(self) -> str:
+        """What errors call this."""
+        return str(self.folder)
+
+    @property
+    def parallel(self) -> int:
+        """How many may be read at once."""
+        return self.folder.parallel
+
+    @property
+    def generations(self) -> tuple[str, ...]:
+        """The objects that hold the images."""
+        return tuple(path.uri for path in self.folder.iterdir() if path.is_file())
+
+    def place(self, name: str) -> ImagePlace | None:
+        """Where an image is, or None.
+
+        Raises:
+            JpegError: why it cannot be read.
+        """
+        _check_name(name)
+        file = self.folder / name
+        return ImagePlace(file.uri, _bounded(file.bytes)) if file.is_file() else None
+
+    def count(self) -> int:
+        """How many JPEG files there are."""
+        return sum(path.name.endswith(".jpg") for path in self.folder.iterdir())
+
+
+@dataclass(frozen=True)
 class ZipImages:
     """The images in a zip file, by their names without folders."""
 
-    path: Path
+    path: Path | RemotePath
     members: Mapping[str, zipfile.ZipInfo]
 
     @property
     def shown(self) -> str:
         """What errors call this."""
         return str(self.path)
+
+    @property
+    def parallel(self) -> int:
+        """How many may be read at once."""
+        return self.path.parallel if isinstance(self.path, RemotePath) else 1
+
+    @property
+    def generations(self) -> tuple[str, ...]:
+        """The object that holds the images, if they are in a bucket."""
+        return (self.path.uri,) if isinstance(self.path, RemotePath) else ()
 
     def place(self, name: str) -> ImagePlace | None:
         """Where an image is, or None.
@@ -133,7 +220,7 @@ class ZipImages:
         if member.flag_bits & _ENCRYPTED or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise JpegError("is encrypted, or compressed in a way that is not read")
         return ImagePlace(
-            path=str(self.path),
+            path=self.path.uri if isinstance(self.path, RemotePath) else str(self.path),
             size=_bounded(member.file_size),
             crc=member.CRC,
             offset=member.header_offset,
@@ -146,14 +233,17 @@ class ZipImages:
         return len(self.members)
 
 
-def open_images(place: Path) -> FolderImages | ZipImages:
+Images = FolderImages | BucketImages | ZipImages
+
+
+def open_images(place: AnyPath) -> Images:
     """The images of a folder or a zip file.
 
     Raises:
         SourceError: the zip file cannot be read.
     """
     if place.is_dir():
-        return FolderImages(place)
+        return BucketImages(place) if isinstance(place, RemotePath) else FolderImages(place)
     with open_zip(place) as archive:
         members = [member for member in archive.infolist() if member.filename.endswith(".jpg")]
     named = {PurePosixPath(member.filename).name: member for member in members}
@@ -162,15 +252,15 @@ def open_images(place: Path) -> FolderImages | ZipImages:
     return ZipImages(place, named)
 
 
-def open_zip(place: Path) -> zipfile.ZipFile:
-    """A zip file.
+def open_zip(place: AnyPath) -> zipfile.ZipFile:
+    """A zip file; of one in a bucket, what is asked for is read and no more.
 
     Raises:
         SourceError: it cannot be read.
     """
     try:
-        with reading(place):
-            return zipfile.ZipFile(place)
+        with reading(str(place)):
+            return zipfile.ZipFile(place.open("rb") if isinstance(place, RemotePath) else place)
     except (zipfile.BadZipFile, ValueError, EOFError, struct.error, NotImplementedError) as error:
         raise SourceError(f"{place} is truncated, or no zip file ({error}); fetch it again") from error
 

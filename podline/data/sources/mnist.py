@@ -16,6 +16,7 @@ import numpy as np
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, decompress
 from podline.data.sources.cifar import checked_labels
+from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
@@ -53,10 +54,13 @@ def open_mnist(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source
 
 def _plain(file: RawFile, work: Path) -> RawFile:
     """A file as it is, or unpacked."""
-    with reading(file.path), file.path.open("rb") as stream:
+    path = file.path
+    if isinstance(path, RangedFile):
+        return file  # in a bucket, what is compressed has been copied
+    with reading(path), path.open("rb") as stream:
         if stream.read(2) != GZIP_MAGIC:
             return file
-    (plain,) = made_once(work, file.sha256, lambda folder: [decompress(file.path, file.name, folder / file.name)])
+    (plain,) = made_once(work, file.sha256, lambda folder: [decompress(path, file.name, folder / file.name)])
     return replace(plain, shown=file.shown)
 
 
@@ -69,9 +73,9 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
         raise SourceError(f"{images.shown} has {count:,} images vs {label_count:,} labels in {labels.shown}; {_REMEDY}")
     if not count:
         raise SourceError(f"{images.shown} holds no image: 0 vs 1 at least; {_REMEDY}")
-    with reading(labels.path):
-        values = np.fromfile(labels.path, np.uint8, offset=8)
-    block = RowBlock(images.name, str(images.path), 16, height * width, count, "hwc")
+    with reading(labels.shown):
+        values = np.frombuffer(labels.path.read_bytes(), np.uint8, offset=8)
+    block = RowBlock(images.name, images.place, 16, height * width, count, "hwc")
     return SourceSplit(
         name, IMAGE_SHAPE, (block,), {"label": checked_labels(values, count, len(class_names.MNIST), labels)}
     )
@@ -80,7 +84,7 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
 def _dimensions(file: RawFile, dimensions: int) -> tuple[int, ...]:
     """The sizes in an IDX header, once the magic number is right and the file has exactly so many bytes."""
     length = 4 + 4 * dimensions
-    with reading(file.path), file.path.open("rb") as stream:
+    with reading(file.shown), file.path.open("rb") as stream:
         header = stream.read(length)
     magic = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
     if header[:4] != magic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from podline import digests
 from podline.data.sources import class_names
@@ -13,14 +13,12 @@ from podline.data.sources.archives import unpack
 from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
 from podline.data.sources.mnist import SPLITS, open_mnist, spellings
 from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
-from podline.data.sources.remote import fetched, is_remote
+from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.settings import DatasetName
 
 _HASHING_THREADS = 2
-# MNIST/raw/train-images-idx3-ubyte
-_DEEPEST = 3
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Find:
     """The files of one layout in one place, by official name."""
 
     layout: Layout
-    files: dict[str, Path]
+    files: dict[str, AnyPath]
 
     @property
     def missing(self) -> list[str]:
@@ -133,22 +131,24 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
         SourceError: nothing is there, a file is missing or damaged, or it is another data set.
         StoreError: the cache folder cannot be written.
     """
-    if is_remote(uri):
-        return open_source(dataset, str(fetched(uri, work, _is_wanted)), work)
-    if "://" in uri:
+    if "://" in uri and not is_remote(uri):
         raise SourceError(f"{uri}: a source is a folder, a .tar.gz, or one of these in gs://; {_fetch(dataset, 'DIR')}")
-    place = Path(uri).expanduser().absolute()
-    with reading(place):
+    place = open_remote(uri) if is_remote(uri) else Path(uri).expanduser().absolute()
+    with reading(str(place)):
         if not place.exists():
             raise SourceError(f"{place} does not exist; {_fetch(dataset, place)}")
-        unpacked = _unpacked(place, work) if place.is_file() else {}
-        finds = _finds({path.parent for path in unpacked} if unpacked else {place})
-        fitting = [find for find in finds if dataset in find.layout.datasets]
-        archive = _archive_in(place, dataset)
-        if not fitting and archive is not None:
-            return open_source(dataset, str(archive), work)
-        if not fitting:
-            raise SourceError(_nothing_fits(dataset, place, finds))
+        return _open_place(dataset, place, work)
+
+
+def _open_place(dataset: DatasetName, place: AnyPath, work: Path) -> Source:
+    unpacked = _unpacked(place, work) if place.is_file() else {}
+    finds = _finds({path.parent for path in unpacked} if unpacked else {place})
+    fitting = [find for find in finds if dataset in find.layout.datasets]
+    archive = _archive_in(place, dataset)
+    if not fitting and archive is not None:
+        return _open_place(dataset, archive, work)
+    if not fitting:
+        raise SourceError(_nothing_fits(dataset, place, finds))
     find = min(fitting, key=lambda find: len(find.missing))
     if find.missing:
         raise SourceError(
@@ -156,7 +156,9 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
             f"unpack the official archive again, or {_fetch(dataset, 'DIR')}"
         )
 
-    def raw(name: str, path: Path) -> RawFile:
+    def raw(name: str, path: AnyPath) -> RawFile:
+        if isinstance(path, RemotePath):
+            return path.raw_file(name, work)
         return replace(unpacked[path], name=name) if path in unpacked else raw_file(name, path)
 
     with ThreadPoolExecutor(_HASHING_THREADS) as threads:  # a checksum is computed without Python's lock
@@ -166,14 +168,7 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
     return source
 
 
-def _is_wanted(name: str) -> bool:
-    """Whether an object may be part of a source: a file or an archive of a layout, where it is looked for."""
-    path = PurePosixPath(name)
-    archives = {layout.archive for layout in LAYOUTS}
-    return (path.name in _WANTED and len(path.parts) <= _DEEPEST) or name in archives
-
-
-def _finds(places: Iterable[Path]) -> list[Find]:
+def _finds(places: Iterable[AnyPath]) -> list[Find]:
     """What lies in some folders, or in the official folders below them, in the order of :data:`LAYOUTS`."""
     finds = []
     for layout in LAYOUTS:
@@ -190,20 +185,21 @@ def _finds(places: Iterable[Path]) -> list[Find]:
     return finds
 
 
-def _unpacked(archive: Path, work: Path) -> dict[Path, RawFile]:
-    """The files of an archive that any layout wants."""
-    key = digests.of_file(archive)
-    files = made_once(work, key, lambda folder: unpack(archive, _WANTED, folder))
-    return {file.path: replace(file, shown=f"{archive}/{file.name}") for file in files}
+def _unpacked(archive: AnyPath, work: Path) -> dict[Path, RawFile]:
+    """The files of an archive that any layout wants, by where they were put."""
+    local = archive.staged(work) if isinstance(archive, RemotePath) else archive
+    key = digests.of_file(local)
+    files = made_once(work, key, lambda folder: unpack(local, _WANTED, folder))
+    return {work / key / file.name: replace(file, shown=f"{archive}/{file.name}") for file in files}
 
 
-def _archive_in(place: Path, dataset: DatasetName) -> Path | None:
+def _archive_in(place: AnyPath, dataset: DatasetName) -> AnyPath | None:
     """The official archive of a data set in a folder."""
     names = (layout.archive for layout in LAYOUTS if dataset in layout.datasets and layout.archive)
     return next((place / name for name in names if (place / name).is_file()), None)
 
 
-def _refuse_other_names(source: Source, place: Path) -> None:
+def _refuse_other_names(source: Source, place: AnyPath) -> None:
     """CIFAR-10 and the drawn sample share a layout; their class names tell them apart."""
     for other, names in (("cifar10", class_names.CIFAR10), ("sample", class_names.SAMPLE)):
         if source.dataset != other and source.class_names == names:
@@ -213,7 +209,7 @@ def _refuse_other_names(source: Source, place: Path) -> None:
             )
 
 
-def _nothing_fits(dataset: DatasetName, place: Path, finds: list[Find]) -> str:
+def _nothing_fits(dataset: DatasetName, place: AnyPath, finds: list[Find]) -> str:
     """What a place holds in place of the data set that was asked for, and what to do."""
     others = [find.layout for find in finds]
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
@@ -231,7 +227,7 @@ def _nothing_fits(dataset: DatasetName, place: Path, finds: list[Find]) -> str:
     return f"{place} {holds} vs {wanted}; {_fetch(dataset, place)}"
 
 
-def _fetch(dataset: DatasetName, folder: Path | str) -> str:
+def _fetch(dataset: DatasetName, folder: AnyPath | str) -> str:
     """How to come by a data set."""
     command = f"podline sample {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
     return f"get it with `{command}`"

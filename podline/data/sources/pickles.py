@@ -19,7 +19,7 @@ import pickletools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from podline.data.sources.pickled_arrays import (
     NDARRAY,
@@ -32,6 +32,7 @@ from podline.data.sources.pickled_arrays import (
     printable,
     text_of,
 )
+from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import reading
 from podline.errors import SourceError
 
@@ -44,11 +45,11 @@ _FREE_OPCODES, _BYTES_PER_OPCODE = 20_000, 64
 _REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 
 
-def read_pickle(path: Path, shown: str = "") -> Any:
+def read_pickle(path: Path | RangedFile, shown: str = "") -> Any:
     """What a pickle holds.
 
     Args:
-        path: an uncompressed pickle file.
+        path: an uncompressed pickle file, here or in a bucket; there, long bytes are not read.
         shown: what errors call it, if not by its path.
 
     Returns:
@@ -58,17 +59,35 @@ def read_pickle(path: Path, shown: str = "") -> Any:
     Raises:
         SourceError: it is truncated or damaged, it holds something else than data, or it is out of proportion.
     """
-    with reading(path), path.open("rb") as stream:
-        if not path.stat().st_size:
+    with reading(str(path)), path.open("rb") as stream:
+        size = path.bytes if isinstance(path, RangedFile) else path.stat().st_size
+        if not size:
             raise SourceError(f"{shown or path} is empty: 0 bytes; {_REMEDY}")
+        if isinstance(path, RangedFile):
+            return _Machine(_Stream(stream, size), shown or str(path)).run()
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Machine(data, shown or str(path)).run()
+
+
+class _Stream:
+    """What a machine asks of a mapped file, by a file that is not mapped."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._size = size
+        self.tell, self.read, self.readline, self.seek = stream.tell, stream.read, stream.readline, stream.seek
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read_byte(self) -> int:
+        (byte,) = self.read(1)
+        return byte
 
 
 class _Machine:
     """The stack machine of one pickle."""
 
-    def __init__(self, data: mmap.mmap, shown: str) -> None:
+    def __init__(self, data: mmap.mmap | _Stream, shown: str) -> None:
         self.data, self.shown, self.at = data, shown, 0
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stacks that marks have put aside
@@ -196,14 +215,14 @@ def _key(key: Any) -> str | int:
     raise TypeError(f"a dictionary's key is a {type(key).__name__}")
 
 
-def _line(data: mmap.mmap) -> bytes:
+def _line(data: mmap.mmap | _Stream) -> bytes:
     line = data.readline()
     if not line.endswith(b"\n"):
         raise ValueError("a line is cut off")
     return line[:-1]
 
 
-def _python2_string(data: mmap.mmap) -> bytes:
+def _python2_string(data: mmap.mmap | _Stream) -> bytes:
     """The argument of ``STRING``, protocol 0: Python 2's ``repr`` of a str, to the end of the line."""
     line = _line(data)
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
@@ -218,7 +237,7 @@ def _byte(escape: bytes) -> bytes:
     return bytes((int(escape[1:], 16),))
 
 
-def _two_lines(data: mmap.mmap) -> tuple[str, str]:
+def _two_lines(data: mmap.mmap | _Stream) -> tuple[str, str]:
     """The argument of ``GLOBAL`` and ``INST``: a module and a name in it."""
     return _line(data).decode("utf-8"), _line(data).decode("utf-8")
 
@@ -249,7 +268,7 @@ def _push_top(count: int) -> Callable[[_Machine, Any], object]:
 def _sized_bytes(width: int, signed: bool = False) -> tuple[Callable[[Any], Any], Callable[[_Machine, Any], object]]:
     """Reads the byte count in ``width`` little-endian bytes, then the bytes."""
 
-    def count(data: mmap.mmap) -> int:
+    def count(data: mmap.mmap | _Stream) -> int:
         field = data.read(width)
         if len(field) != width:
             raise ValueError("a byte count is cut off")

@@ -17,6 +17,7 @@ from typing import Any
 
 from podline import digests
 from podline.data.manifest import SourceFile
+from podline.data.sources.ranges import RangedFile
 from podline.errors import SourceError
 from podline.storage import FolderStore, explained
 
@@ -40,10 +41,15 @@ class RawFile:
     """
 
     name: str
-    path: Path
+    path: Path | RangedFile
     bytes: int
     sha256: str
     shown: str
+
+    @property
+    def place(self) -> str | RangedFile:
+        """Where a worker reads it: a path, or what to ask the bucket for."""
+        return self.path if isinstance(self.path, RangedFile) else str(self.path)
 
     @property
     def info(self) -> SourceFile:
@@ -126,7 +132,8 @@ def _whole(folder: Path) -> tuple[RawFile, ...] | None:
     try:
         files = _listed(folder, json.loads((folder / _LIST).read_text()))
         whole = all(
-            file.path.stat().st_size == file.bytes and digests.of_file(file.path) == file.sha256 for file in files
+            (folder / file.name).stat().st_size == file.bytes and digests.of_file(folder / file.name) == file.sha256
+            for file in files
         )
     except (OSError, ValueError, TypeError):
         return None

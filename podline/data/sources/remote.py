@@ -1,17 +1,22 @@
-"""Raw files in a bucket, made to look like files of a folder: links to checked copies in the cache.
+"""Raw files in a bucket, looked at like those of a folder, and read where they are.
 
-A folder of links is named by the generations that it links to, and the cache keeps a copy under the same path for as
-long as it is the same generation: so the links of an earlier run lead to the right bytes, or nowhere until they are
-fetched again.
+What can be read by position is never copied: rows of a batch file (:mod:`podline.data.sources.ranges`), images and
+annotations in zip files, files by themselves. A compressed file can only be read from its beginning: it is copied into
+the cache once, checked, and unpacked from there.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Literal
 
 from podline import digests
+from podline.data.sources.archives import GZIP_MAGIC
+from podline.data.sources.ranges import buffered, looked_through, settled
+from podline.data.sources.rawfiles import RawFile, raw_file
 from podline.errors import SourceError
 from podline.storage import BUCKET_SCHEME, Listed, Store, explained, open_store
 
@@ -21,39 +26,148 @@ def is_remote(uri: str) -> bool:
     return uri.startswith(BUCKET_SCHEME)
 
 
-def fetched(uri: str, work: Path, wanted: Callable[[str], bool]) -> Path:
-    """A folder or a file on this machine with what a URI has.
+@dataclass(frozen=True, order=True)
+class RemotePath:
+    """A file or a folder of a source in a bucket, as it was when the source was looked at; pathlib's words.
 
-    Args:
-        uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.
-        work: where the links go.
-        wanted: says which files of a prefix are needed, by their names in it.
-
-    Raises:
-        SourceError: nothing of the kind is there.
-        StoreError: it cannot be fetched.
+    Attributes:
+        place: the name below the source's own; empty for the source itself.
     """
-    parent, _, last = uri.rstrip("/").rpartition("/")
-    store = open_store(uri)
-    if parent.removeprefix(BUCKET_SCHEME).strip("/") and not uri.endswith("/"):
-        beside = open_store(parent)
-        archive = beside.find(last)
-        if archive is not None:
-            return _linked(beside, [archive], work) / last
-    found = [file for file in store.listing() if wanted(file.name)]
-    if not found:
-        raise SourceError(f"{uri}: there is no object of that name, and none below it that any data set has")
-    return _linked(store, found, work)
 
+    place: str
+    _store: Store = field(compare=False, repr=False)
+    _files: Mapping[str, Listed] = field(compare=False, repr=False)
 
-def _linked(store: Store, files: list[Listed], work: Path) -> Path:
-    key = digests.of_json([store.uri, *([file.name, file.version] for file in files)])[:32]
-    folder = work / "remote" / key
-    for file, copy in zip(files, store.locals(file.name for file in files), strict=True):
-        link = folder / file.name
+    def __str__(self) -> str:
+        """What errors call this."""
+        return self._store.where(self.place) if self.place else self._store.uri
+
+    def __truediv__(self, name: str) -> RemotePath:
+        """What is below this."""
+        return RemotePath(f"{self.place}/{name}" if self.place else name, self._store, self._files)
+
+    @property
+    def name(self) -> str:
+        """The last part of it."""
+        return str(self).rpartition("/")[2]
+
+    @property
+    def uri(self) -> str:
+        """A file's ``gs://bucket/name#generation``."""
+        return f"{self}#{self._listed.version}"
+
+    @property
+    def bytes(self) -> int:
+        """A file's size."""
+        return self._listed.bytes
+
+    @property
+    def parallel(self) -> int:
+        """How many objects may be read at once."""
+        return self._store.parallel
+
+    def is_file(self) -> bool:
+        """Whether there is an object of this name."""
+        return self.place in self._files
+
+    def is_dir(self) -> bool:
+        """Whether there are objects below this."""
+        return next(iter(self.iterdir()), None) is not None
+
+    def exists(self) -> bool:
+        """Either."""
+        return self.is_file() or self.is_dir()
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """What is in this folder."""
+        top = PurePosixPath(self.place)
+        depth = len(top.parts)
+        below = (PurePosixPath(name) for name in self._files if not self.place or name.startswith(f"{self.place}/"))
+        for name in dict.fromkeys(path.parts[depth] for path in below):
+            yield self / name
+
+    def read_bytes(self) -> bytes:
+        """A file's content, checked.
+
+        Raises:
+            ArtifactError: it has another generation by now.
+            StoreError: it cannot be read.
+        """
+        return self._store.read_bytes(self.place, self._listed.version)
+
+    def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
+        """A file to read here and there; for lack of a checksum, everything is read until it came twice alike."""
+        del mode  # pathlib's, whose place this takes
+        return buffered(self._read, self.bytes)
+
+    def staged(self, work: Path) -> Path:
+        """A file on this machine with a file's content: a link, under its own name, to the copy in the cache.
+
+        Args:
+            work: where the link goes.
+
+        Raises:
+            ArtifactError: it has another generation by now.
+            StoreError: it cannot be fetched.
+        """
+        copy = self._store.local(self.place, self._listed.version)
+        link = work / "remote" / digests.of_bytes(self.uri.encode())[:32] / self.name
         with explained("write", link):
             link.parent.mkdir(parents=True, exist_ok=True)
             if not (link.is_symlink() and link.readlink() == copy):
                 with contextlib.suppress(FileExistsError):  # another process makes the same one
                     link.symlink_to(copy)
-    return folder
+        return link
+
+    def raw_file(self, name: str, work: Path) -> RawFile:
+        """This as a raw file with its checksum: read where it is, or copied if it is compressed.
+
+        Args:
+            name: its official name.
+            work: the cache folder of sources.
+
+        Raises:
+            ArtifactError: it has another generation by now.
+            StoreError: it cannot be read.
+        """
+        if self._read(0, len(GZIP_MAGIC)) == GZIP_MAGIC:
+            return replace(raw_file(name, self.staged(work)), shown=str(self))
+        file, sha256 = looked_through(self.uri, self.bytes, work)
+        return RawFile(name, file, file.bytes, sha256, str(self))
+
+    def _read(self, start: int, length: int) -> bytes:
+        def read() -> bytes:
+            return self._store.read_range(self.place, start, length, self._listed.version)
+
+        return settled(read, lambda _data: False, str(self))
+
+    @property
+    def _listed(self) -> Listed:
+        return self._files[self.place]
+
+
+def open_remote(uri: str) -> RemotePath:
+    """What a URI names: an object, or a folder of objects.
+
+    Args:
+        uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.
+
+    Raises:
+        SourceError: nothing is there.
+        StoreError: the bucket cannot be read.
+    """
+    parent, _, last = uri.rstrip("/").rpartition("/")
+    store = open_store(uri)
+    if parent.removeprefix(BUCKET_SCHEME).strip("/") and not uri.endswith("/"):
+        beside = open_store(parent)
+        file = beside.find(last)
+        if file is not None:
+            return RemotePath(last, beside, {last: file})
+    files = {file.name: file for file in store.listing()}
+    if not files:
+        raise SourceError(f"{uri}: there is no object of that name, and none below it")
+    return RemotePath("", store, files)
+
+
+AnyPath = Path | RemotePath
+"""Where a raw file may be."""

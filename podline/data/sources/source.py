@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, Protocol
@@ -17,7 +17,9 @@ from typing import BinaryIO, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from podline.ahead import in_order
 from podline.data.manifest import Quarantined, SourceFile
+from podline.data.sources.ranges import RangedFile
 from podline.errors import SourceError
 
 _SCANNED_BYTES = 4_000_000
@@ -38,7 +40,8 @@ class RowBlock:
 
     Attributes:
         key: the raw file's short name, as errors and quarantine say it: ``data_batch_1``.
-        path: the file to read; plain bytes (a compressed file is unpacked into the source's work folder first).
+        path: the file to read, here or in a bucket; plain bytes (a compressed file is unpacked into the source's work
+            folder first).
         offset: first byte of the first image.
         stride: bytes from one image to the next.
         count: how many images.
@@ -46,7 +49,7 @@ class RowBlock:
     """
 
     key: str
-    path: str
+    path: str | RangedFile
     offset: int
     stride: int
     count: int
@@ -55,7 +58,8 @@ class RowBlock:
     def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
         """Reads image ``images[i]`` into ``out[rows[i]]``, as it is stored.
 
-        One positioned read an image: cheaper than mapping the file anew, and it leaves no mapped pages behind.
+        One positioned read an image: cheaper than mapping the file anew, and it leaves no mapped pages behind. Of a
+        file in a bucket, the blocks that hold any of the images are fetched: ask for many at once.
 
         Args:
             out: uint8, (n, size), C-contiguous.
@@ -65,9 +69,12 @@ class RowBlock:
         Raises:
             SourceError: the file is gone or shorter than it was.
         """
+        if isinstance(self.path, RangedFile):
+            self.path.rows_into(out, rows, self.offset + images * self.stride)
+            return
         size, whole = out.shape[1], out.reshape(-1).data
         starts, places = (rows * size).tolist(), (self.offset + images * self.stride).tolist()
-        with self._open() as stream:
+        with self._open(self.path) as stream:
             number, read = stream.fileno(), 0
             for start, place in zip(starts, places, strict=True):
                 read += os.preadv(number, (whole[start : start + size],), place)
@@ -83,20 +90,32 @@ class RowBlock:
             SourceError: the file is gone or shorter than it was.
         """
         step = max(1, min(self.count, _SCANNED_BYTES // self.stride))
-        buffer = np.empty((step - 1) * self.stride + size, np.uint8)
-        rows = np.lib.stride_tricks.as_strided(buffer, (step, size), (self.stride, 1), writeable=False)
-        with self._open() as stream:
-            for first in range(0, self.count, step):
-                count = min(step, self.count - first)
-                wanted = buffer[: (count - 1) * self.stride + size]
-                read = os.preadv(stream.fileno(), (wanted.data,), self.offset + first * self.stride)
-                self._check(read, len(wanted))
-                yield rows[:count]
+        firsts = range(0, self.count, step)
+        counts = [min(step, self.count - first) for first in firsts]
+        wanted = [
+            (self.offset + first * self.stride, (count - 1) * self.stride + size)
+            for first, count in zip(firsts, counts, strict=True)
+        ]
+        for count, found in zip(counts, self._ranges(self.path, wanted), strict=True):
+            yield np.lib.stride_tricks.as_strided(found, (count, size), (self.stride, 1), writeable=False)
+
+    def _ranges(self, path: str | RangedFile, wanted: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[np.uint8]]:
+        """The bytes at some places, by start and length; the next ones overwrite them."""
+        if isinstance(path, RangedFile):
+            for data in in_order(lambda one: path.read(*one), wanted, path.parallel):
+                yield np.frombuffer(data, np.uint8)
+            return
+        buffer = np.empty(max((length for _start, length in wanted), default=0), np.uint8)
+        with self._open(path) as stream:
+            for start, length in wanted:
+                read = os.preadv(stream.fileno(), (buffer[:length].data,), start)
+                self._check(read, length)
+                yield buffer[:length]
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[BinaryIO]:
+    def _open(self, path: str) -> Iterator[BinaryIO]:
         try:
-            with Path(self.path).open("rb", buffering=0) as stream:
+            with Path(path).open("rb", buffering=0) as stream:
                 yield stream
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
@@ -127,6 +146,11 @@ class SourceSplit:
     def __len__(self) -> int:
         """Records to convert."""
         return sum(block.count for block in self.blocks) if self.kept is None else len(self.kept)
+
+    @property
+    def remote(self) -> bool:
+        """Whether the images are in a bucket."""
+        return any(isinstance(block.path, RangedFile) for block in self.blocks)
 
     def record_name(self, index: int) -> str:
         """Where record ``index`` comes from: ``data_batch_1[17]``."""

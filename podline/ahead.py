@@ -1,0 +1,40 @@
+"""Work that threads do ahead of who wants it, a little at a time; its results come in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Iterator[Answer]:
+    """What a function makes of items, in their order.
+
+    Args:
+        function: called by the threads.
+        items: taken as they are needed.
+        threads: how many items are worked on at once, one by the caller itself; so many answers wait at most, whatever
+            the number of items.
+
+    Raises:
+        Exception: what the function raised, in its turn.
+    """
+    if threads == 1:
+        yield from map(function, items)
+        return
+    ahead: deque[Future[Answer]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                if len(ahead) == threads:
+                    yield ahead.popleft().result()
+                ahead.append(pool.submit(function, item))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for waiting in ahead:
+                waiting.cancel()

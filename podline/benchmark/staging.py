@@ -1,0 +1,92 @@
+"""Measured in child processes: objects of a bucket brought to this machine, by the store and by a bare download.
+
+Each process starts with an empty cache, named by its environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from google.cloud import storage
+
+from podline.buckets import split_uri
+from podline.data.manifest import read_manifest
+from podline.data.reader import open_split
+from podline.progress import silent
+from podline.settings import load
+from podline.stages import CONVERT, ConvertSpec
+from podline.storage import open_store
+
+_BLOCK_BYTES = 1 << 20
+
+
+def make_data_set(source: str, root: str, shard_bytes: int) -> str:
+    """Converts raw files into a store; returns the data set's folder in it."""
+    spec = ConvertSpec(root=root, dataset="cifar10", source=source, shard_bytes=shard_bytes)
+    return CONVERT.run(spec, silent()).folder
+
+
+def shards_of(root: str, folder: str) -> list[str]:
+    """The names of all shards."""
+    manifest = read_manifest(open_store(root), folder)
+    return [f"{folder}/{shard.file}" for split in manifest.splits for shard in split.shards]
+
+
+def stage(root: str, folder: str) -> float:
+    """Seconds until all shards are in the cache, checked."""
+    store, names = open_store(root), shards_of(root, folder)
+    started = time.perf_counter()
+    store.locals(names)
+    return time.perf_counter() - started
+
+
+def download(root: str, folder: str, target: str) -> float:
+    """Seconds of as many threads as the store has that each download one shard after the other, and nothing else."""
+    bucket, prefix = split_uri(root)
+    names = shards_of(root, folder)
+    settings = load().store
+    client = storage.Client(project=None)
+    place = client.bucket(bucket, user_project=settings.user_project)
+    Path(target).mkdir()
+
+    def fetch(number: int) -> None:
+        name = f"{prefix}/{names[number]}" if prefix else names[number]
+        place.blob(name).download_to_filename(f"{target}/{number}", checksum=None)
+
+    started = time.perf_counter()
+    with ThreadPoolExecutor(settings.parallel) as threads:
+        list(threads.map(fetch, range(len(names))))
+    return time.perf_counter() - started
+
+
+def first_batch(root: str, folder: str, batch_size: int) -> float:
+    """Seconds from the manifest to the first shuffled batch, while all shards begin to be fetched."""
+    store = open_store(root)
+    started = time.perf_counter()
+    split = open_split(store, folder, read_manifest(store, folder), "train")
+    split.gather(np.random.default_rng(0).permutation(len(split))[:batch_size])
+    return time.perf_counter() - started
+
+
+def there_and_back(root: str, size: int, work: str) -> float:
+    """The peak memory, in MB, of a process that publishes an object of so many bytes and brings it back."""
+    store, path = open_store(root), Path(work) / "object"
+    random, digest = np.random.default_rng(0), hashlib.sha256()
+    with path.open("wb") as stream:
+        for start in range(0, size, _BLOCK_BYTES):
+            block = random.bytes(min(_BLOCK_BYTES, size - start))
+            stream.write(block)
+            digest.update(block)
+    name = f"object-{size}"
+    store.publish_file(path, name)
+    path.unlink()
+    if store.local(name).stat().st_size != size or store.sha256(name) != digest.hexdigest():
+        raise AssertionError(f"{name} came back as something else")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

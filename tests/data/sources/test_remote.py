@@ -1,0 +1,267 @@
+"""Raw files in a bucket are read where they are: the same source as in a folder, and no more bytes than it takes."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import fault_proxy
+import numpy as np
+import pytest
+from coco_files import CocoFiles
+from gcs_emulator import upload
+from published import (
+    MNIST_NAMES,
+    archive_of,
+    cifar10_batch,
+    write_cifar10_bins,
+    write_cifar10_pickles,
+    write_cifar100_pickles,
+    write_mnist,
+)
+
+from podline.buckets import forget_clients
+from podline.data.sources import ranges
+from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.duplicates import quarantine_shared
+from podline.data.sources.opening import open_source
+from podline.data.sources.ranges import RangedFile
+from podline.data.sources.source import Source
+from podline.errors import ArtifactError, DamagedTransferError, SourceError
+from podline.recipes.settings import DatasetName
+from podline.storage import open_store
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
+)
+
+
+@pytest.fixture
+def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
+    monkeypatch.setattr(ranges, "BLOCK_BYTES", 4000)  # of a few records, so that there are many blocks
+    with fault_proxy.fault_proxy(gcs) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        forget_clients()
+        yield proxy
+
+
+def no_copies(tmp_path: Path) -> bool:
+    return not any((tmp_path / "cache" / "objects").iterdir())
+
+
+def everything(source: Source) -> dict[str, np.ndarray]:
+    columns = [(split.name, split.read(np.arange(len(split))[::-1])) for split in source.splits]
+    return {f"{name} {key}": column for name, found in columns for key, column in found.items()}
+
+
+def same(found: Source, expected: Source) -> None:
+    assert (found.dataset, found.class_names, found.files) == (expected.dataset, expected.class_names, expected.files)
+    for ours, theirs in zip(found.splits, expected.splits, strict=True):
+        assert [replace(block, path="") for block in ours.blocks] == [
+            replace(block, path="") for block in theirs.blocks
+        ]
+    expected_columns = everything(expected)
+    for name, column in everything(found).items():
+        np.testing.assert_array_equal(column, expected_columns[name])
+
+
+def python3_pickles(folder: Path) -> Path:
+    """Pixels that cannot be read by position: Python 3's protocol 0 writes them as text."""
+    write_cifar10_pickles(folder)
+    (folder / "data_batch_2").write_bytes(pickle.dumps(cifar10_batch("data_batch_2", 5), 0))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("dataset", "write"),
+    [
+        ("cifar10", write_cifar10_bins),
+        ("cifar10", write_cifar10_pickles),
+        ("cifar10", python3_pickles),
+        ("cifar100", write_cifar100_pickles),
+        ("mnist", write_mnist),
+    ],
+)
+def test_plain_files_are_read_by_range_and_never_copied(
+    tmp_path: Path,
+    gcs_root: str,
+    proxy: fault_proxy.FaultProxy,
+    dataset: DatasetName,
+    write: Callable[[Path], Path],
+) -> None:
+    raw = write(tmp_path / "raw")
+    for path in raw.glob("*.gz"):
+        (raw / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    uri = upload(raw, f"{gcs_root}raw data")
+    source = open_source(dataset, uri, tmp_path / "work")
+    same(source, open_source(dataset, str(raw), tmp_path / "work2"))
+    assert all(split.remote for split in source.splits)
+    assert no_copies(tmp_path)
+
+    # What a file's checksums are is known from now on.
+    proxy.downloaded.clear()
+    small = open_source(dataset, uri, tmp_path / "work")
+    whole = sum(path.stat().st_size for path in raw.iterdir())
+    assert sum(proxy.downloaded.values()) <= whole * 1.5
+    proxy.downloaded.clear()
+    small.splits[0].read(np.array([0]))
+    assert sum(proxy.downloaded.values()) <= 2 * ranges.BLOCK_BYTES
+
+
+def test_a_shard_reads_the_blocks_that_it_needs_once(
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
+) -> None:
+    raw = write_cifar10_bins(tmp_path / "raw", rows=40)
+    source = open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work")
+    proxy.downloaded.clear()
+    places = np.random.default_rng(0).permutation(len(source.splits[0]))
+    found = source.splits[0].read(places)["image"]
+    size = sum((raw / f"data_batch_{number}.bin").stat().st_size for number in range(1, 6))
+    assert sum(proxy.downloaded.values()) == size
+    expected = open_source("cifar10", str(raw), tmp_path / "work2").splits[0].read(places)["image"]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_what_is_compressed_is_copied_once_and_unpacked(
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
+) -> None:
+    folder = write_cifar10_pickles(tmp_path / "raw" / "cifar-10-batches-py")
+    (tmp_path / "packed").mkdir()
+    archive = archive_of(folder, tmp_path / "packed" / "cifar-10-python.tar.gz")
+    mnist = write_mnist(tmp_path / "mnist")
+    for name in MNIST_NAMES:
+        if (mnist / name).exists():
+            (mnist / f"{name}.gz").write_bytes(gzip.compress((mnist / name).read_bytes()))
+            (mnist / name).unlink()
+    for dataset, place in (("cifar10", archive.parent), ("mnist", mnist)):
+        uri = upload(place, f"{gcs_root}{dataset}")
+        for _ in range(2):
+            same(open_source(dataset, uri, tmp_path / "work"), open_source(dataset, str(place), tmp_path / "work2"))
+    same(
+        open_source("cifar10", f"{gcs_root}cifar10/{archive.name}", tmp_path / "work"),
+        open_source("cifar10", str(archive), tmp_path / "work2"),
+    )
+    sizes = {path.name: path.stat().st_size for path in (archive, *mnist.iterdir())}
+    assert {
+        Path(name).name: sent - 4 * name.endswith("gz") for name, sent in proxy.downloaded.items()
+    }.keys() == sizes.keys()
+    assert proxy.downloaded[f"{gcs_root.partition('podline-test/')[2]}cifar10/{archive.name}"] == sizes[archive.name]
+
+
+def coco(tmp_path: Path, gcs_root: str, *, zipped: bool) -> tuple[str, Path]:
+    raw = tmp_path / f"raw{zipped}"
+    CocoFiles("val", 3, 101).write(raw, zipped=zipped)
+    CocoFiles("train", 6).write(raw, zipped=zipped)
+    if zipped:
+        with zipfile.ZipFile(raw / "train2017.zip", "a") as archive:
+            archive.writestr("train2017/unlisted.bin", bytes(1_000_000))
+    return upload(raw, f"{gcs_root}coco{zipped}"), raw
+
+
+def pictures(source: CocoSource) -> dict[str, list[bytes]]:
+    return {name: [image.place.read() for image in images] for name, images in source.splits.items()}
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_images_and_annotations_are_read_where_they_are(
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, zipped: bool
+) -> None:
+    uri, raw = coco(tmp_path, gcs_root, zipped=zipped)
+    found, expected = open_coco("coco", uri, 64, 3), open_coco("coco", str(raw), 64, 3)
+    assert (found.files, found.sizes, found.counted) == (expected.files, expected.sizes, expected.counted)
+    assert pictures(found) == pictures(expected)
+    assert no_copies(tmp_path)
+    if zipped:
+        [train] = [sent for name, sent in proxy.downloaded.items() if name.endswith("train2017.zip")]
+        listed = sum(image.place.stored for image in found.splits["train"])
+        # Each image twice, for its plan and for its record; the directory twice; not a byte of what is not listed.
+        assert 2 * listed < train < 2 * listed + 50_000
+
+
+def test_what_images_are_is_known_the_next_time(tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy) -> None:
+    for zipped in (False, True):
+        uri, _raw = coco(tmp_path, gcs_root, zipped=zipped)
+        found = open_coco("coco", uri, 64, 3, tmp_path / "work")
+        proxy.downloaded.clear()
+        assert open_coco("coco", uri, 64, 3, tmp_path / "work") == found
+        assert not any(name.endswith(".jpg") for name in proxy.downloaded)
+        assert proxy.downloaded[f"{uri.partition('podline-test/')[2]}/train2017.zip"] < 10_000
+
+
+@pytest.mark.parametrize("faults", [(fault_proxy.DAMAGE,), fault_proxy.ALL])
+def test_what_arrives_damaged_is_asked_for_again(
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, faults: tuple[str, ...]
+) -> None:
+    raw = write_cifar10_pickles(tmp_path / "raw")
+    uri = upload(raw, f"{gcs_root}raw")
+    coco_uri, coco_raw = coco(tmp_path, gcs_root, zipped=True)
+    proxy.share, proxy.faults = 0.2, faults
+    same(open_source("cifar10", uri, tmp_path / "work"), open_source("cifar10", str(raw), tmp_path / "work2"))
+    assert pictures(open_coco("coco", coco_uri, 64, 3)) == pictures(open_coco("coco", str(coco_raw), 64, 3))
+    assert proxy.happened.total() > 5
+    proxy.share, proxy.faults = 1.0, (fault_proxy.DAMAGE,)
+    with pytest.raises(DamagedTransferError, match=r"raw/.*arrives damaged, 4 times"):
+        open_source("cifar10", uri, tmp_path / "work3")
+
+
+def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
+) -> None:
+    uri = upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw")
+    source = open_source("cifar10", uri, tmp_path / "work")
+    upload(write_cifar10_bins(tmp_path / "raw", rows=5), uri)
+    with pytest.raises(ArtifactError, match=r"data_batch_1.bin is generation \d+ vs \d+ when it was looked at first"):
+        source.splits[0].read(np.array([0]))
+    coco_uri, raw = coco(tmp_path, gcs_root, zipped=True)
+    looked = open_coco("coco", coco_uri, 64, 3)
+    upload(raw, coco_uri)
+    with pytest.raises(ArtifactError, match=r"train2017.zip is generation \d+ vs \d+ when it was looked at first"):
+        looked.splits["train"][0].place.read()
+
+
+def test_training_images_of_the_test_split_are_found_in_a_bucket(
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
+) -> None:
+    raw = write_cifar10_bins(tmp_path / "raw", rows=120)
+    test = bytearray((raw / "test_batch.bin").read_bytes())
+    test[1:3073] = (raw / "data_batch_3.bin").read_bytes()[3074:6146]
+    (raw / "test_batch.bin").write_bytes(test)
+    found = quarantine_shared(open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work"))
+    assert [record.record for record in found.quarantined] == ["data_batch_3.bin[1]"]
+
+
+def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:
+    open_store(gcs_root).publish_bytes("some/thing", b"x")
+    with pytest.raises(SourceError, match=r"gs://.* holds some vs data_batch_1 and the other files of CIFAR-10"):
+        open_source("cifar10", gcs_root, tmp_path / "work")
+    with pytest.raises(SourceError, match=r"nothing: there is no object of that name, and none below it"):
+        open_source("cifar10", f"{gcs_root}nothing", tmp_path / "work")
+    with pytest.raises(SourceError, match=r"gs://.* holds some vs annotations/person_keypoints_train2017"):
+        open_coco("coco", gcs_root, 64, 3)
+
+
+def test_rows_that_lie_across_blocks_are_put_together(
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
+) -> None:
+    content = np.random.default_rng(0).integers(0, 256, 50_000, np.uint8)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "x").write_bytes(content.tobytes())
+    uri = upload(tmp_path / "raw", f"{gcs_root}raw")
+    found = open_store(uri).find("x")
+    assert found is not None
+    file, _sha256 = ranges.looked_through(f"{uri}/x#{found.version}", found.bytes, tmp_path / "work")
+    for size in (1, 700, 4000, 9001):
+        starts = np.random.default_rng(1).integers(0, len(content) - size, 30)
+        out = np.zeros((40, size), np.uint8)
+        rows = np.random.default_rng(2).permutation(40)[:30]
+        file.rows_into(out, rows, starts)
+        for row, start in zip(rows, starts, strict=True):
+            np.testing.assert_array_equal(out[row], content[start : start + size])
+    assert isinstance(file, RangedFile)
+    assert file.read_bytes() == content.tobytes()
+    assert (file.read(49_990, 100), file.read(50_000, 5)) == (content[49_990:].tobytes(), b"")
