@@ -337,7 +337,7 @@ def _client() -> storage.Client:
     # Without a project: nothing here needs one, and credentials may not name any.
     client = storage.Client(project=None)
     # It would ask for the bucket's location, to trace requests by; without saying who pays, and few accounts may.
-    client._bucket_metadata_cache = None
+    vars(client)["_bucket_metadata_cache"] = None
     # By default ten connections are kept, and each further one is opened anew for every request.
     for scheme in ("https://", "http://"):
         client._http.mount(scheme, HTTPAdapter(pool_maxsize=_KEPT_CONNECTIONS))

@@ -11,6 +11,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from google.cloud import storage
@@ -24,6 +25,7 @@ from podline.stages import CONVERT, ConvertSpec
 from podline.storage import open_store
 
 _BLOCK_BYTES = 1 << 20
+_BARE: dict[str, Any] = {"checksum": None}
 
 
 def make_data_set(source: str, root: str, shard_bytes: int) -> str:
@@ -57,7 +59,7 @@ def download(root: str, folder: str, target: str) -> float:
 
     def fetch(number: int) -> None:
         name = f"{prefix}/{names[number]}" if prefix else names[number]
-        place.blob(name).download_to_filename(f"{target}/{number}", checksum=None)
+        place.blob(name).download_to_filename(f"{target}/{number}", **_BARE)
 
     started = time.perf_counter()
     with ThreadPoolExecutor(settings.parallel) as threads:
