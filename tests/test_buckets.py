@@ -17,7 +17,7 @@ from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
 from podline import digests
-from podline.buckets import BucketStore, split_uri
+from podline.buckets import BucketStore, forget_clients, split_uri
 from podline.cloud_storage_errors import cloud_explained
 from podline.errors import (
     ArtifactError,

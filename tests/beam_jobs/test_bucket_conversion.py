@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import fault_proxy
@@ -17,15 +17,10 @@ from killed_conversions import contents, convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
 from beam_jobs.conversion import convert
-from podline.buckets import forget_clients
 from podline.holdings import verify
 from podline.progress import Reporter, silent
 from podline.stages import CONVERT, ConvertSpec
 from podline.storage import open_store
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
-)
 
 
 def cifar(folder: Path) -> Path:
@@ -46,14 +41,6 @@ def spec_of(write: Callable[[Path], Path], root: Path | str, source: Path | str)
 
 def problems(root: str) -> list[str]:
     return verify(open_store(root), Reporter("store", lambda _event: None))[1]
-
-
-@pytest.fixture
-def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
-    with fault_proxy.fault_proxy(gcs) as proxy:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
-        forget_clients()
-        yield proxy
 
 
 @pytest.mark.parametrize("write", [cifar, coco])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from published import (
     write_mnist,
 )
 
-from podline.buckets import forget_clients
 from podline.data.sources import ranges
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.duplicates import quarantine_shared
@@ -35,18 +34,11 @@ from podline.errors import ArtifactError, DamagedTransferError, SourceError
 from podline.recipes.settings import DatasetName
 from podline.storage import open_store
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:.*socket:pytest.PytestUnraisableExceptionWarning"
-)
 
-
-@pytest.fixture
-def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
-    monkeypatch.setattr(ranges, "BLOCK_BYTES", 4000)  # of a few records, so that there are many blocks
-    with fault_proxy.fault_proxy(gcs) as proxy:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
-        forget_clients()
-        yield proxy
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a few records, so that there are many."""
+    monkeypatch.setattr(ranges, "BLOCK_BYTES", 4000)
 
 
 def no_copies(tmp_path: Path) -> bool:
