@@ -64,6 +64,7 @@ def test_a_changed_object_that_kept_its_metadata_is_not_believed(store: BucketSt
     assert store.sha256("name") == digests.of_bytes(b"another")
 
 
+@pytest.mark.slow  # for the stand-in, which takes its time to take them in
 def test_a_listing_of_ten_thousand_objects_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"many/{number:05}" for number in range(10_000)]
     (tmp_path / "data" / "bucket" / "prefix" / "many").mkdir(parents=True)
