@@ -41,6 +41,7 @@ from podline.errors import (
     SettingsError,
     StoreError,
     StoreUnavailableError,
+    TakenError,
 )
 from podline.settings import StoreSettings, load
 from podline.storage import BUCKET_SCHEME, Listed, Store, explained
@@ -222,7 +223,7 @@ class BucketStore(Store):
                 if _sha256_of(there) == content.sha256:
                     return
             elif there is not None and not replace:
-                raise ArtifactError(
+                raise TakenError(
                     f"{self.where(name)} is already there with other content; delete it, or choose another --root"
                 )
             generation = int(there.generation or 0) if there is not None else 0

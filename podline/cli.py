@@ -49,6 +49,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "What there is": {
         "data": Entry("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
         "model": Entry("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
+        "models": Entry("podline.commands.models:models_group", "Champions: list, promote, rollback, history."),
         "runs": Entry("podline.commands.runs:runs_group", "Training runs: list, show."),
         "store": Entry("podline.commands.store:store_group", "The store, a folder or a bucket: list, verify, prune."),
     },
@@ -83,9 +84,10 @@ Exit codes:
     1  a bug, or an unforeseen error     8  credentials for Google Cloud
     2  an option, setting or spec        9  a quota of Google Cloud
     3  the raw data                     10  a TPU that is not set up
-    4  a damaged artifact               75  try again later: killed, hung, timed out, away
-    5  the store: access, space        130  interrupted (Ctrl-C)
-    6  the loss is no finite number    143  asked to end (SIGTERM)
+    4  a damaged artifact               11  a promotion that a rule refuses
+    5  the store: access, space         75  try again later: killed, hung, timed out, away
+    6  the loss is no finite number    130  interrupted (Ctrl-C)
+                                       143  asked to end (SIGTERM)
 
 Settings (time-outs, workers, the default --root) come from `--settings FILE`, a TOML file, or from PODLINE_...
 variables; see docs/settings.md. An error is one line on standard error; --debug adds the traceback.

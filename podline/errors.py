@@ -45,6 +45,10 @@ class ArtifactError(PermanentError):
     exit_code = 4
 
 
+class TakenError(ArtifactError):
+    """A name that is there already with other content, where nothing may be overwritten."""
+
+
 class StoreError(PermanentError):
     """A store that cannot be read or written: no permission, no space, no such place."""
 
@@ -79,6 +83,12 @@ class TpuSetupError(PermanentError):
     """A TPU, its project or its machine that is not set up for the run: only a person can change that."""
 
     exit_code = 10
+
+
+class RefusedError(PermanentError):
+    """A model that may not become the champion of its recipe: a rule says so."""
+
+    exit_code = 11
 
 
 class OrphanedError(PermanentError):
@@ -134,6 +144,12 @@ class WorkerLostError(TransientError):
     """A process that others train together with was lost, or did not come; all of them go on from what is saved."""
 
     retry_delays = (10.0, 60.0, 300.0)
+
+
+class OvertakenError(TransientError):
+    """Somebody else changed the champion while this promotion was under way; judging it again, against the new one."""
+
+    retry_delays = (1.0, 5.0, 30.0)
 
 
 class TpuApiError(TransientError):

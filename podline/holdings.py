@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from podline import champions
 from podline.data.coco_truth import truth_name
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.data.tfds import tfds_names
@@ -16,8 +17,6 @@ from podline.errors import ArtifactError, StoreError
 from podline.progress import Reporter
 from podline.stages import SPEC, Completion
 from podline.storage import Listed, Store
-
-CHAMPION = "champion.json"
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Holding:
         folder: its name in the store.
         objects: all that lies there.
         whole: whether word was left that it is done: a manifest, or the completion record of a training.
-        users: the runs that use a data set; of a run, the champions that it is.
+        users: the runs that use a data set; of a run, the recipes whose champion it is or was.
     """
 
     folder: str
@@ -81,10 +80,10 @@ def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str
             further = _fields_of(spec, "recipe").get("further")
             if further:
                 users.setdefault(f"runs/{further}", []).append(folder.removeprefix("runs/"))
-    for name in store.list("models"):
-        if name.endswith(f"/{CHAMPION}"):
-            run = _fields(store, name).get("run", "")
-            users.setdefault(f"runs/{run}", []).append(name.removesuffix(f"/{CHAMPION}"))
+    for recipe in champions.recipes(store):
+        # Those before the champion as well: it may be rolled back to them.
+        for run in {entry.run for entry in champions.history(store, recipe)}:
+            users.setdefault(f"runs/{run}", []).append(f"{champions.FOLDER}/{recipe}")
     return users
 
 

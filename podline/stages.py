@@ -8,7 +8,9 @@ whole, and what a damaged file costs (its own stage and those that depend on it)
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -36,7 +38,10 @@ JUDGED = "test"
 
 
 class Spec(Frozen):
-    """What a stage is given. Fields named in ``beside_the_point`` say where and how, and do not change the result."""
+    """What a stage is given.
+
+    Fields named in ``beside_the_point``, by dotted paths, say where and how, and do not change the result.
+    """
 
     beside_the_point: ClassVar[frozenset[str]] = frozenset({"root"})
 
@@ -49,7 +54,11 @@ class Spec(Frozen):
 
     def digest(self) -> str:
         """A hash of all that the result depends on."""
-        return digests.of_json(self.model_dump(mode="json", exclude=set(self.beside_the_point)))
+        document = self.model_dump(mode="json")
+        for path in self.beside_the_point:
+            *branches, leaf = path.split(".")
+            functools.reduce(operator.getitem, branches, document).pop(leaf, None)
+        return digests.of_json(document)
 
 
 class Result(Frozen):
@@ -134,7 +143,7 @@ class ValidateResult(Result):
 class TrainSpec(Spec):
     """A recipe trained on a data set."""
 
-    beside_the_point = frozenset({"root", "strategy", "preflight"})
+    beside_the_point = frozenset({"root", "strategy", "preflight", "recipe.promotion"})
 
     recipe: Recipe
     fingerprint: str

@@ -29,10 +29,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podline import digests
-from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.errors import ArtifactError, SettingsError, StoreError, TakenError
 
 BUCKET_SCHEME = "gs://"
 _SCRATCH = ".podline"
+# What file systems without hard links say; on them, two who write a name at once are not told apart.
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 @contextlib.contextmanager
@@ -208,7 +210,7 @@ class Store(ABC):
                 with less than its content: only for what is checked against a checksum each time before it is used.
 
         Raises:
-            ArtifactError: the name is there with other content, and ``replace`` is not set.
+            TakenError: the name is there with other content, and ``replace`` is not set.
             StoreError: it cannot be written.
         """
 
@@ -242,7 +244,7 @@ class Store(ABC):
         """Publishes bytes under a name; see :meth:`publish_file`.
 
         Raises:
-            ArtifactError: the name is there with other content, and ``replace`` is not set.
+            TakenError: the name is there with other content, and ``replace`` is not set.
             StoreError: it cannot be written.
         """
         with self.workspace("publish") as folder:
@@ -364,24 +366,24 @@ class FolderStore(Store):
         """Moves the file; see :meth:`Store.publish_file`."""
         target = self.local(name)
         with explained("write", target):
-            if not replace and target.is_file():
-                if digests.of_file(target) == digests.of_file(source):
-                    return
-                raise ArtifactError(
-                    f"{target} is already there with other content; delete it, or choose another --root"
-                )
+            if not replace and _has_same(target, source):
+                return
             target.parent.mkdir(parents=True, exist_ok=True)
             if flush:
                 with source.open("rb") as stream:
                     os.fsync(stream.fileno())
+            settle = Path.replace if replace else _appear
             try:
-                source.replace(target)
+                settle(source, target)
+            except FileExistsError:
+                if not _has_same(target, source):  # somebody else was faster
+                    raise
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
                 beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
                 shutil.copyfile(source, beside)
-                beside.replace(target)
+                settle(beside, target)
             if flush:
                 _sync_folder(target.parent)
 
@@ -389,6 +391,31 @@ class FolderStore(Store):
         """See :meth:`Store.delete`."""
         with explained("delete", self.local(name)):
             self.local(name).unlink(missing_ok=True)
+
+
+def _has_same(target: Path, source: Path) -> bool:
+    """Whether a file is there with the content of another.
+
+    Raises:
+        TakenError: it is there with other content.
+    """
+    if not target.is_file():
+        return False
+    if digests.of_file(target) != digests.of_file(source):
+        raise TakenError(f"{target} is already there with other content; delete it, or choose another --root")
+    return True
+
+
+def _appear(source: Path, target: Path) -> None:
+    """Gives a file a name that nobody has: of several at once, one succeeds, and the others get FileExistsError."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        source.replace(target)
+    else:
+        source.unlink()
 
 
 def _listed(name: str, facts: os.stat_result) -> Listed:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.champions import Candidate, crown
 from podline.cli import cli
 from podline.data.manifest import dataset_folder
 from podline.holdings import holdings, needless, remove, verify
@@ -43,7 +44,7 @@ def problems(store: Store) -> list[str]:
 def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
     run(store, "sample-1")
     run(store, "sample-2", further="sample-1")
-    store.publish_json("models/sample/champion.json", {"run": "sample-2"})
+    crown(store, "sample", Candidate("sample-2", "0", "sample", FINGERPRINT), None, "promoted")
     held = {holding.folder: holding for holding in holdings(store)}
     assert {folder: holding.users for folder, holding in held.items()} == {
         DATASET: ("sample-1", "sample-2"),

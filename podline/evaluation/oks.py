@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -188,6 +188,24 @@ def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
     return ThresholdFigures(score=score, kept=len(kept), right=sum(kept), people=len(matches.people))
 
 
+class CloseJoints(NamedTuple):
+    """A person in truth: the image, which joints are labelled, (17,), and which of these were found close, (17,)."""
+
+    image_id: int
+    labelled: npt.NDArray[np.bool_]
+    close: npt.NDArray[np.bool_]
+
+
+def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
+    """Every person that counts, by the annotation's id: which joints are close; none of a person that was not found."""
+    matches, found = _Matches(evaluation), {}
+    for person, annotation in matches.people.items():
+        labelled, result = np.reshape(annotation["keypoints"], (-1, 3))[:, 2] > 0, matches.results.get(person)
+        close = np.zeros(len(labelled), bool) if result is None else matches.closeness(annotation, result) >= MATCH
+        found[person] = CloseJoints(annotation["image_id"], labelled, labelled & close)
+    return found
+
+
 def _evaluated(truth: Truth, results: Results) -> COCOeval:
     annotations = [dict(annotation) for annotation in truth["annotations"]]
     wanted = _coco(truth, annotations)
@@ -238,6 +256,16 @@ class _Matches:
                     if person > 0:
                         self.results[int(person)] = evaluation.cocoDt.anns[result]
 
+    def closeness(self, annotation: Mapping[str, Any], result: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+        """Of each joint, how near it was found: 1 is perfect; only of labelled ones does it mean anything."""
+        return np.exp(-_squares(annotation, result) / (2 * self.sigmas) ** 2 / 2)
+
+
+def _squares(annotation: Mapping[str, Any], result: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    """Of each joint, the square of the distance, as a share of the person's area."""
+    truth, pose = (np.reshape(person["keypoints"], (-1, 3))[:, :2] for person in (annotation, result))
+    return ((pose - truth) ** 2).sum(axis=-1) / (annotation["area"] + np.spacing(1))
+
 
 def _joint_table(matches: _Matches) -> tuple[JointFigures, ...]:
     labelled = np.zeros(len(COCO_JOINTS), int)
@@ -249,9 +277,8 @@ def _joint_table(matches: _Matches) -> tuple[JointFigures, ...]:
         result = matches.results.get(person)
         if result is None:
             continue
-        pose, area = np.reshape(result["keypoints"], (-1, 3)), annotation["area"] + np.spacing(1)
-        squares = ((pose[:, :2] - truth[:, :2]) ** 2).sum(axis=-1) / area
-        closeness = np.exp(-squares / (2 * matches.sigmas) ** 2 / 2)
+        pose, squares = np.reshape(result["keypoints"], (-1, 3)), _squares(annotation, result)
+        closeness = matches.closeness(annotation, result)
         for joint in np.flatnonzero(truth[:, 2] > 0):
             similarities[joint].append(closeness[joint])
             if pose[joint].any():

@@ -11,6 +11,7 @@ from podline.data.epochs import Epochs
 from podline.frozen import Frozen
 from podline.recipes.changes import Changes
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
+from podline.recipes.promotion_settings import PromotionSettings
 
 DatasetName = Literal["cifar10", "cifar100", "mnist", "sample", "coco", "coco_sample"]
 POSES: frozenset[DatasetName] = frozenset({"coco", "coco_sample"})
@@ -252,6 +253,8 @@ class Recipe(Frozen):
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
+        promotion: what makes a trained model the recipe's champion; of all this the one thing that is no part of a
+            run's name, since training does not depend on it.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
@@ -280,6 +283,9 @@ class Recipe(Frozen):
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     seed: int = Field(default=0, ge=0)
     deterministic: bool = False
+    promotion: PromotionSettings = Field(
+        default=PromotionSettings(), exclude_if=lambda value: value == PromotionSettings()
+    )
 
     @model_validator(mode="after")
     def _decides_by_validation(self) -> Recipe:

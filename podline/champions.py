@@ -1,0 +1,163 @@
+"""The champion of each recipe: a history that only grows, in ``models/<recipe>/history/000001.json`` and so on.
+
+What the last entry names is the champion. An entry appears whole and under a number that nobody has, in a folder as in
+a bucket, so of two changes at once one is made, and one that is killed is made or not. There is no other record of it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from typing import Any, Literal, NamedTuple
+
+from podline.errors import ArtifactError, OvertakenError, StoreError, TakenError
+from podline.frozen import Frozen
+from podline.storage import Store
+
+FOLDER = "models"
+_NAME = re.compile(rf"{FOLDER}/(?P<recipe>[^/]+)/history/(?P<number>\d{{6}})\.json")
+
+Action = Literal["promoted", "promoted anyway", "rolled back"]
+
+
+class Crowned(Frozen):
+    """A model that became the champion.
+
+    Attributes:
+        number: of the change, from 1.
+        action: how it came to it: by the rules, by a person in spite of them, or because a later one was taken back.
+        run: whose model it is.
+        weights_sha256: the model's identity.
+        dataset: what it was trained on …
+        fingerprint: … and its data set's fingerprint.
+        reason: what a person said; may be empty.
+        time: Unix time.
+        token: no two changes have the same, be they otherwise equal.
+    """
+
+    number: int
+    action: Action
+    run: str
+    weights_sha256: str
+    dataset: str
+    fingerprint: str
+    reason: str = ""
+    time: float
+    token: str
+
+
+class Candidate(NamedTuple):
+    """A model that may become the champion; see :class:`Crowned`."""
+
+    run: str
+    weights_sha256: str
+    dataset: str
+    fingerprint: str
+
+
+def recipes(store: Store) -> list[str]:
+    """The recipes that have a champion."""
+    return sorted({match["recipe"] for match in map(_NAME.fullmatch, store.list(FOLDER)) if match})
+
+
+def history(store: Store, recipe: str) -> list[Crowned]:
+    """Every change of a recipe's champion, the first one first; empty if it has none.
+
+    Raises:
+        ArtifactError: an entry is damaged, or one is missing.
+    """
+    names = [name for name in store.list(f"{FOLDER}/{recipe}/history") if _NAME.fullmatch(name)]
+    entries = [_read(store, name) for name in names]
+    for place, entry in enumerate(entries, start=1):
+        if entry.number != place:
+            raise ArtifactError(
+                f"{store.where(_name(recipe, place))} is missing, and number {entry.number} is there; put it back"
+            )
+    return entries
+
+
+def champion(store: Store, recipe: str) -> Crowned | None:
+    """A recipe's champion; None if it has none.
+
+    Raises:
+        ArtifactError: see :func:`history`.
+    """
+    entries = history(store, recipe)
+    return entries[-1] if entries else None
+
+
+def crown(
+    store: Store, recipe: str, candidate: Candidate, before: Crowned | None, action: Action, reason: str = ""
+) -> Crowned:
+    """Makes a model the champion.
+
+    Args:
+        store: the store.
+        recipe: whose champion.
+        candidate: the model.
+        before: the champion that the decision was made against.
+        action: how it comes to it.
+        reason: what a person says.
+
+    Raises:
+        OvertakenError: there is another champion by now.
+        StoreError: it cannot be written.
+    """
+    entry = Crowned(
+        number=before.number + 1 if before else 1,
+        action=action,
+        reason=reason,
+        time=time.time(),
+        token=uuid.uuid4().hex,
+        **candidate._asdict(),
+    )
+    try:
+        store.publish_json(_name(recipe, entry.number), entry.model_dump(mode="json"))
+    except TakenError:
+        now = champion(store, recipe)
+        raise OvertakenError(
+            f"{recipe}: {candidate.run} was judged against {before.run if before else 'no champion'}, and meanwhile "
+            f"{now.run if now else 'another'} became the champion; nothing was changed, promote it again"
+        ) from None
+    return entry
+
+
+def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
+    """Makes the champion before the present one the champion again; once more, the one before that.
+
+    Raises:
+        StoreError: there is none to go back to.
+        OvertakenError: the champion was changed meanwhile.
+    """
+    entries = history(store, recipe)
+    line = standing(entries)
+    if len(line) < 2:
+        there = f"{line[0].run} is its first champion" if line else "it has no champion"
+        raise StoreError(f"{store.where(f'{FOLDER}/{recipe}')}: {there}; there is nothing to roll back to")
+    to = line[-2]
+    candidate = Candidate(to.run, to.weights_sha256, to.dataset, to.fingerprint)
+    return crown(store, recipe, candidate, entries[-1], "rolled back", reason)
+
+
+def standing(entries: list[Crowned]) -> list[Crowned]:
+    """The line of champions that were not taken back, the present one last."""
+    line: list[Crowned] = []
+    for entry in entries:
+        if entry.action == "rolled back":
+            line.pop()
+        else:
+            line.append(entry)
+    return line
+
+
+def _name(recipe: str, number: int) -> str:
+    return f"{FOLDER}/{recipe}/history/{number:06d}.json"
+
+
+def _read(store: Store, name: str) -> Crowned:
+    document: Any = store.read_json(name)
+    try:
+        return Crowned.model_validate(document)
+    except ValueError as error:
+        raise ArtifactError(f"{store.where(name)} is no entry of a champion's history ({error})") from error

@@ -1,0 +1,172 @@
+"""``podline models``: the champion of each recipe, and how it came to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from podline import champions
+from podline.catalogue import run_of, training_of
+from podline.champions import Crowned
+from podline.commands import display, pages
+from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.errors import RefusedError, StoreError
+from podline.promotion.stage import PromoteResult, PromoteSpec
+from podline.recipes.choices import Choices
+from podline.reporting.figures import METRIC_NAMES, metric_text, moment
+from podline.running import perform
+from podline.stages import Metric
+from podline.storage import Store, open_store
+
+_reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
+_recipe_argument = click.argument("recipe", metavar="RECIPE")
+
+
+@click.group("models", cls=pages.Group)
+def models_group() -> None:
+    """Champions: the best model of each recipe, what it took to become it, and the way back."""
+
+
+@models_group.command("list")
+@store_options
+@json_option
+def list_models(as_json: bool, **options: Any) -> None:
+    """The champion of every recipe: its run, its figure, since when.
+
+      podline models list --root podline-root
+
+    Next: `podline models history RECIPE`.
+    """
+    store = open_store(load_settings(options).root)
+    found = {
+        recipe: entries[-1] for recipe in champions.recipes(store) if (entries := champions.history(store, recipe))
+    }
+    if as_json:
+        say_json([_document(store, recipe, entry) for recipe, entry in found.items()])
+    elif not found:
+        say([f"{store.uri} has no champions; make one with `podline models promote RUN`"])
+    else:
+        width = max(map(len, found))
+        say([f"{recipe:{width}}  {_line(store, entry)}" for recipe, entry in found.items()])
+
+
+@models_group.command("promote")
+@click.argument("run", metavar="RUN")
+@click.option("--anyway", is_flag=True, help="Whatever the rules say; only an export that is broken still refuses.")
+@_reason_option
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Another rule than the run's recipe has, like --set promotion.rate=0.01; may be repeated.",
+)
+@store_options
+@json_option
+def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Holds an evaluated run against the champion of its recipe; it takes its place if no rule refuses it.
+
+      podline models promote sample-0123456789ab --root podline-root
+      podline models promote sample-0123456789ab --anyway --reason "new classes"
+
+    A refusal names each rule, class or joint, by how much, and ends with exit code 11. Of two promotions at once one
+    wins; the other is told, with exit code 75, and nothing was changed by it. See docs/promotion.md.
+    """
+    settings = load_settings(options)
+    store = open_store(settings.root)
+    spec = _spec(store, run, assignments, anyway=anyway, reason=reason)
+    with display.shown() as listener:
+        result: PromoteResult = perform(spec, listener, settings)
+    if as_json:
+        say_json(result.model_dump(mode="json"))
+        click.get_current_context().exit(0 if result.promoted else RefusedError.exit_code)
+    if not result.promoted:
+        raise RefusedError(f"{result.headline}: {'; '.join(result.refusals)}")
+    say([result.headline, *result.refusals])
+
+
+@models_group.command("rollback")
+@_recipe_argument
+@_reason_option
+@store_options
+@json_option
+def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
+    """The champion before the present one takes its place again; once more, the one before that.
+
+      podline models rollback sample --reason "slow on phones" --root podline-root
+
+    Nothing is deleted: it is one more entry in the history. A night that finds the run done does not promote it again.
+    """
+    store = open_store(load_settings(options).root)
+    entry = champions.roll_back(store, recipe, reason)
+    if as_json:
+        say_json(_document(store, recipe, entry))
+    else:
+        say([f"{entry.run} is the champion of {recipe} again (number {entry.number})"])
+
+
+@models_group.command("history")
+@_recipe_argument
+@store_options
+@json_option
+def history(recipe: str, as_json: bool, **options: Any) -> None:
+    """Every change of a recipe's champion, the last one first.
+
+    podline models history sample --root podline-root
+    """
+    store = open_store(load_settings(options).root)
+    entries = champions.history(store, recipe)
+    if as_json:
+        say_json([_document(store, recipe, entry) for entry in reversed(entries)])
+    elif not entries:
+        known = ", ".join(champions.recipes(store)) or "none"
+        raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
+    else:
+        say([f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)])
+
+
+def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:
+    found = run_of(store, run)
+    evaluated, trained = found.stages.get("evaluate"), found.stages.get("train")
+    if evaluated is None or trained is None:
+        raise StoreError(f"{store.where(found.folder)} is not evaluated; run `podline evaluate` first")
+    training = training_of(store, run)
+    return PromoteSpec(
+        root=store.uri,
+        run=run,
+        dataset=training.recipe.dataset,
+        fingerprint=training.fingerprint,
+        recipe=training.recipe.name,
+        weights_sha256=trained.result["weights_sha256"],
+        evaluation_sha256=evaluated.result["evaluation_sha256"],
+        rules=Choices(assignments=assignments).apply(training.recipe).promotion,
+        anyway=anyway,
+        reason=reason,
+        again=True,
+    )
+
+
+def _line(store: Store, entry: Crowned) -> str:
+    reason = f": {entry.reason}" if entry.reason else ""
+    return f"{entry.run}  {_figure(store, entry.run):28} {entry.action} {moment(entry.time)}{reason}"
+
+
+def _figure(store: Store, run: str) -> str:
+    found = _metrics(store, run)
+    measure = next((name for name in ("top1", "ap") if name in found), None)
+    return f"{METRIC_NAMES[measure]} {metric_text(measure, found[measure])}" if measure else "not evaluated"
+
+
+def _metrics(store: Store, run: str) -> dict[str, Metric]:
+    record = run_of(store, run).stages.get("evaluate")
+    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()} if record else {}
+
+
+def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
+    return {
+        "recipe": recipe,
+        **entry.model_dump(mode="json", exclude={"token"}),
+        "model": store.where(f"runs/{entry.run}/model/model.keras"),
+        "metrics": {name: metric.model_dump() for name, metric in _metrics(store, entry.run).items()},
+    }

@@ -1,0 +1,1 @@
+"""Whether a trained model becomes the champion of its recipe, and why not."""

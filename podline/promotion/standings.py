@@ -1,0 +1,186 @@
+"""What the rules look at, from what evaluations left: how good a model is, its peers, two models example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from pycocotools.cocoeval import COCOeval
+
+from podline import champions
+from podline.catalogue import training_of
+from podline.champions import Crowned
+from podline.data.keypoints import COCO_JOINTS
+from podline.data.manifest import Manifest, read_manifest
+from podline.errors import PodlineError
+from podline.evaluation.classification import BINS
+from podline.evaluation.document import EVALUATION, ClassFigures, Evaluation, Figures, read_evaluation
+from podline.evaluation.guesses import Guesses
+from podline.evaluation.intervals import Z
+from podline.evaluation.noise import average_precisions
+from podline.evaluation.oks import JointFigures, close_joints
+from podline.evaluation.paired import Changed, chance_to_lose, changed
+from podline.evaluation.pose_document import PoseEvaluation
+from podline.promotion.chance import Share, spread_of
+from podline.promotion.rules import Paired, Standing, share_chance
+from podline.recipes.promotion_settings import PromotionSettings
+from podline.recipes.settings import Recipe
+from podline.stages import SPEC, TrainSpec
+from podline.storage import Store
+
+# Of the newest trainings of a recipe so many are looked at, and so many peers are enough.
+_LOOKED_AT, MOST_PEERS = 60, 20
+_DRAWS = 200
+
+
+def standing_of(document: Evaluation | PoseEvaluation) -> Standing:
+    """How good a model is, as its evaluation says."""
+    if isinstance(document, Evaluation):
+        return class_standing(document.run, document.trained, document.per_class)
+    return pose_standing(document.run, document.trained.metrics["ap"].value, document.trained.people, document.joints)
+
+
+def class_standing(run: str, figures: Figures, classes: tuple[ClassFigures, ...]) -> Standing:
+    """A classifier's: accuracy, each class's share of right answers, calibration error."""
+    return Standing(
+        run=run,
+        measure="accuracy",
+        main=Share(figures.metrics["top1"].value, figures.examples),
+        parts={found.name: Share(found.accuracy.value, found.examples) for found in classes},
+        calibration_error=figures.metrics["calibration_error"].value,
+    )
+
+
+def pose_standing(run: str, ap: float, people: int, joints: tuple[JointFigures, ...]) -> Standing:
+    """A pose network's: average precision, and of each joint the share that is close."""
+    return Standing(
+        run=run,
+        measure="AP",
+        main=Share(ap, max(people, 1)),
+        parts={
+            found.joint: Share(found.close / found.labelled if found.labelled else 0.0, found.labelled)
+            for found in joints
+        },
+    )
+
+
+def examples_of(manifest: Manifest, split: str) -> tuple[str, ...]:
+    """What a split holds, by checksums: equal for splits of two data sets that hold the same in the same order."""
+    found = manifest.split(split)
+    return (*(shard.sha256 for shard in found.shards), *((found.truth.sha256,) if found.truth else ()))
+
+
+def peers_of(store: Store, champion: Crowned, candidate: str, examples: tuple[str, ...], split: str) -> list[Standing]:
+    """Trainings that are as good as the champion but for chance, and were judged on the same examples.
+
+    They have its recipe but for the seed, and its data, or were champions themselves.
+
+    Args:
+        store: the store.
+        champion: whose peers.
+        candidate: the run that is judged; it is no peer.
+        examples: what it was judged on, see :func:`examples_of`.
+        split: which split that is.
+    """
+    training = training_of(store, champion.run)
+    crowned = {entry.run for entry in champions.standing(champions.history(store, training.recipe.name))}
+    found = []
+    for name in _newest(store, training.recipe.name):
+        if name in (champion.run, candidate) or not store.exists(f"runs/{name}/{EVALUATION}"):
+            continue
+        peer = training_of(store, name)
+        of_its_data = peer.fingerprint == training.fingerprint or name in crowned
+        if of_its_data and _but_for_chance(peer.recipe) == _but_for_chance(training.recipe):
+            found += _judged_on(store, peer, examples, split)
+        if len(found) == MOST_PEERS - 1:
+            break
+    return found
+
+
+def _judged_on(store: Store, peer: TrainSpec, examples: tuple[str, ...], split: str) -> Iterator[Standing]:
+    """The peer's standing, if it was judged on these examples and its files can be read."""
+    try:
+        if examples_of(read_manifest(store, peer.dataset_folder), split) == examples:
+            yield standing_of(read_evaluation(store, peer.folder))
+    except PodlineError:  # what a peer has lost is no reason to refuse another
+        return
+
+
+def _newest(store: Store, recipe: str) -> list[str]:
+    """The runs of a recipe by their names, the last begun first."""
+    specs = [found for found in store.listing("runs") if found.name.endswith(f"/{SPEC}") and found.name.count("/") == 2]
+    specs = [found for found in specs if found.name.startswith(f"runs/{recipe}-")]
+    newest = sorted(specs, key=lambda found: (-found.published, found.name))[:_LOOKED_AT]
+    return [found.name.split("/")[1] for found in newest]
+
+
+def _but_for_chance(recipe: Recipe) -> dict[str, Any]:
+    return recipe.model_dump(exclude={"seed", "promotion"})
+
+
+def paired_classes(
+    before: Guesses, after: Guesses, class_names: tuple[str, ...], settings: PromotionSettings
+) -> Paired:
+    """Two classifiers on the same examples, one by one."""
+    labels = after.labels
+
+    def chance(chosen: npt.NDArray[np.bool_], spread: float) -> float:
+        counts, share = changed(before.right[chosen], after.right[chosen]), float(after.right[chosen].mean())
+        return chance_to_lose(counts, spread_of(spread, (share + float(before.right[chosen].mean())) / 2))
+
+    chosen = {name: labels == label for label, name in enumerate(class_names)}
+    return Paired(
+        main=chance(np.ones(len(labels), bool), settings.spread),
+        parts={name: chance(rows, settings.part_spread) for name, rows in chosen.items() if rows.any()},
+        calibration_deviation=_calibration_deviation(before, after),
+    )
+
+
+def _calibration_deviation(before: Guesses, after: Guesses) -> float:
+    """The deviation of the difference of two calibration errors, by drawing examples with replacement."""
+    random, count = np.random.default_rng(0), len(after.labels)
+    drawn = np.empty(_DRAWS)
+    for draw in range(_DRAWS):
+        times = np.bincount(random.integers(count, size=count), minlength=count)
+        drawn[draw] = _calibration_error(after, times) - _calibration_error(before, times)
+    return float(drawn.std(ddof=1))
+
+
+def _calibration_error(guesses: Guesses, times: npt.NDArray[np.int64]) -> float:
+    places = np.clip(np.ceil(guesses.confidences * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    gaps = np.bincount(places, (guesses.right - guesses.confidences) * times, BINS)
+    return float(np.abs(gaps).sum() / times.sum())
+
+
+def paired_poses(before: COCOeval, after: COCOeval, settings: PromotionSettings) -> Paired:
+    """Two pose networks on the same images, one by one; a joint's images, with all their people, count as one each."""
+    ap = average_precisions(before, after)["ap"]
+    share = (before.stats[0] + after.stats[0]) / 2
+    nets: dict[str, dict[int, int]] = {name: {} for name in COCO_JOINTS}
+    was, now = close_joints(before), close_joints(after)
+    for person, (image, labelled, close) in now.items():
+        for place in np.flatnonzero(labelled):
+            net = nets[COCO_JOINTS[place]]
+            net[image] = net.get(image, 0) + int(close[place]) - int(was[person].close[place])
+    shares = {name: _close_share(now, place) for place, name in enumerate(COCO_JOINTS)}
+    return Paired(
+        main=share_chance(-ap.value, (ap.high - ap.low) / (2 * Z), share, settings.spread),
+        parts={
+            name: chance_to_lose(_by_image(net), spread_of(settings.part_spread, shares[name]))
+            for name, net in nets.items()
+            if net
+        },
+    )
+
+
+def _by_image(net: dict[int, int]) -> Changed:
+    """Images in which more was lost than gained, and the other way round."""
+    values = np.array(list(net.values()))
+    return Changed(int((values < 0).sum()), int((values > 0).sum()), len(values))
+
+
+def _close_share(people: dict[int, Any], place: int) -> float:
+    labelled = [person for person in people.values() if person.labelled[place]]
+    return sum(bool(person.close[place]) for person in labelled) / len(labelled) if labelled else 0.0

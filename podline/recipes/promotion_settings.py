@@ -1,0 +1,33 @@
+"""What a model must not be worse in than the champion of its recipe, and by how much chance may seem to make it so."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from podline.frozen import Frozen
+
+
+class PromotionSettings(Frozen):
+    """The rules of promotion; see docs/promotion.md.
+
+    A spread is a standard deviation between trainings that differ in their seed alone, beyond what the size of the test
+    split explains, where the figure is one half; of a figure r it is ``sqrt(4 r (1 - r))`` times that. It is assumed as
+    long as fewer than three such trainings are known, and weighs as much as four of them afterwards.
+
+    Attributes:
+        rate: of models that are as good as the champion, at most this share is refused, by all rules together.
+        spread: of the metric that counts.
+        part_spread: of a class's share of right answers, or a joint's of close ones.
+        calibration: by so much the calibration error may be higher; classifiers only.
+        size: by this share the bytes of the parameters may grow.
+        operations: by this share the multiply-adds for one example may grow.
+        tflite: a TensorFlow Lite file is made as well, and must give the same answers.
+    """
+
+    rate: float = Field(default=0.05, gt=0, lt=0.5)
+    spread: float = Field(default=0.005, ge=0, lt=0.5)
+    part_spread: float = Field(default=0.02, ge=0, lt=0.5)
+    calibration: float = Field(default=0.02, ge=0, lt=1)
+    size: float = Field(default=0.1, ge=0)
+    operations: float = Field(default=0.1, ge=0)
+    tflite: bool = False

@@ -1,0 +1,212 @@
+"""The stage that decides on a promotion, on runs that were really trained; small ones."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import small_dataset
+import tensorflow as tf
+from click.testing import CliRunner
+from small_dataset import FINGERPRINT, drawn, publish_dataset
+
+from podline import champions
+from podline.commands.models import _spec as spec_of
+from podline.commands.models import models_group
+from podline.errors import ArtifactError
+from podline.evaluation.evaluate import evaluate
+from podline.progress import silent
+from podline.promotion.document import Promotion, read_promotion
+from podline.promotion.promote import promote
+from podline.promotion.stage import PROMOTE, PromoteSpec
+from podline.recipes.promotion_settings import PromotionSettings
+from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.stages import EvaluateSpec, TrainSpec
+from podline.storage import Store, open_store
+from podline.training.train import train
+
+TEST = 120
+OTHER = "fedcba9876543210"
+
+
+def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values) -> str:
+    """A run that was trained and evaluated; its name."""
+    recipe = Recipe(
+        name="t",
+        dataset="sample",
+        batch_size=32,
+        seed=seed,
+        evaluate_every=None,
+        **(
+            {
+                "model": ModelSettings(kind="linear"),
+                "duration": Duration(epochs=6),
+                "schedule": ScheduleSettings(kind="constant", learning_rate=0.01),
+            }
+            | values
+        ),
+    )
+    result = train(TrainSpec(root=store.uri, recipe=recipe, fingerprint=fingerprint, preflight=False), silent())
+    judging = EvaluateSpec(
+        root=store.uri,
+        run=result.run,
+        dataset="sample",
+        fingerprint=fingerprint,
+        weights_sha256=result.weights_sha256,
+    )
+    evaluate(judging, silent())
+    return result.run
+
+
+def spec(store: Store, run: str, **changes) -> PromoteSpec:
+    made = spec_of(store, run, (), anyway=False, reason="")
+    return made.model_copy(update={"again": False} | changes)
+
+
+def decision(store: Store, run: str) -> Promotion:
+    found = read_promotion(store, f"runs/{run}")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    root = tmp_path_factory.mktemp("root")
+    publish_dataset(root, train=256, test=TEST)
+    return open_store(root)
+
+
+@pytest.fixture(scope="module")
+def runs(store) -> tuple[str, str]:
+    return trained(store, 0), trained(store, 1)
+
+
+@pytest.fixture
+def fresh(store, runs) -> Store:
+    """The store without champions."""
+    for name in store.list("models"):
+        store.delete(name)
+    for run in runs:
+        store.delete(f"runs/{run}/promotion.json")
+    return store
+
+
+def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, runs):
+    first, second = (promote(spec(fresh, run), silent()) for run in runs)
+    assert (first.promoted, first.against) == (True, "")
+    assert (second.promoted, second.against, second.refusals) == (True, runs[0], ())
+    assert [entry.run for entry in champions.history(fresh, "t")] == list(runs)
+    found = decision(fresh, runs[1])
+    assert (found.number, found.peers) == (2, (runs[0],))
+    assert {check.rule for check in found.checks} == {
+        *("guessing", "export", "main", "class", "calibration", "size", "operations"),
+    }
+    assert [check.name for check in found.checks if check.rule == "class"] == ["dark", "stripes", "bright"]
+
+
+def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    champions.roll_back(fresh, "t", "slow")
+    found = PROMOTE.find(spec(fresh, runs[1]), silent())
+    assert found is not None
+    assert found.reused
+    now = champions.champion(fresh, "t")
+    assert now is not None
+    assert now.run == runs[0]
+    assert PROMOTE.find(spec(fresh, runs[1], again=True), silent()) is None
+    assert promote(spec(fresh, runs[1], again=True), silent()).promoted
+    assert [entry.run for entry in champions.history(fresh, "t")] == [*runs, runs[0], runs[1]]
+
+
+def test_a_promotion_that_was_killed_after_its_change_is_finished_by_the_next(fresh, runs):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    whole = decision(fresh, runs[1])
+    fresh.delete(f"runs/{runs[1]}/promotion.json")
+    assert PROMOTE.find(spec(fresh, runs[1]), silent()) is None
+    again = promote(spec(fresh, runs[1]), silent())
+    assert (again.promoted, again.against) == (True, runs[0])
+    assert decision(fresh, runs[1]).checks == whole.checks
+    assert len(champions.history(fresh, "t")) == 2
+
+
+def test_every_form_answers_what_the_trained_model_answers(fresh, runs):
+    assert promote(spec(fresh, runs[0], rules=PromotionSettings(tflite=True)), silent()).promoted
+    exports = decision(fresh, runs[0]).exports
+    assert [(file.form, file.same, file.images) for file in exports] == [
+        (form, True, 100) for form in ("keras", "savedmodel", "tflite")
+    ]
+    images = drawn(TEST, 1)["image"]
+    names = {file.form: str(fresh.local(file.name)) for file in exports}
+    opened = keras.models.load_model(names["keras"], compile=False)
+    expected = np.asarray(opened(images))
+    np.testing.assert_allclose(np.asarray(tf.saved_model.load(names["savedmodel"]).serve(images)), expected, atol=1e-4)
+    lite = tf.lite.Interpreter(names["tflite"]).get_signature_runner("serve")
+    np.testing.assert_allclose(next(iter(lite(images=images).values())), expected, atol=1e-3)
+
+
+def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insists(fresh, runs):
+    name = f"runs/{runs[0]}/model/model.keras"
+    whole = fresh.read_bytes(name)
+    other = keras.models.load_model(str(fresh.local(name)), compile=False)
+    other.set_weights([weights + 0.5 for weights in other.get_weights()])
+    try:
+        other.save(str(fresh.local(name)))
+        result = promote(spec(fresh, runs[0], anyway=True), silent())
+        assert not result.promoted
+        [refusal] = result.refusals
+        assert refusal.startswith(f"export keras: {name} differs by")
+        fresh.publish_bytes(name, whole[:-200], replace=True)
+        assert "gives no answers" in promote(spec(fresh, runs[0]), silent()).refusals[0]
+    finally:
+        fresh.publish_bytes(name, whole, replace=True)
+    assert champions.champion(fresh, "t") is None
+    assert PROMOTE.find(spec(fresh, runs[0]), silent()) is None
+    assert promote(spec(fresh, runs[0]), silent()).promoted
+
+
+def test_a_larger_model_and_a_changed_evaluation_are_named(fresh, runs):
+    promote(spec(fresh, runs[0]), silent())
+    larger = trained(fresh, 0, model=ModelSettings(kind="resnet", width=0.25), duration=Duration(epochs=8))
+    result = promote(spec(fresh, larger), silent())
+    assert not result.promoted
+    assert [line.split(",")[0] for line in result.refusals if line.startswith(("size", "operations"))] == [
+        "size",
+        "operations",
+    ]
+    assert promote(spec(fresh, larger, anyway=True), silent()).promoted
+    entry = champions.champion(fresh, "t")
+    assert entry is not None
+    assert (entry.run, entry.action) == (larger, "promoted anyway")
+    with pytest.raises(ArtifactError, match="evaluate the run again"):
+        promote(spec(fresh, larger, evaluation_sha256="0" * 64), silent())
+
+
+def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    splits = {"train": drawn(256, 0), "test": drawn(90, 7)}
+    monkeypatch.setattr(small_dataset, "FINGERPRINT", OTHER)
+    publish_dataset(fresh.uri, splits=splits)
+    later = trained(fresh, 5, OTHER)
+    result = promote(spec(fresh, later), silent())
+    assert result.against == runs[0]
+    figures = {check.rule: check for check in decision(fresh, later).checks}
+    model = keras.models.load_model(str(fresh.local(f"runs/{runs[0]}/model/model.keras")), compile=False)
+    guesses = np.argmax(np.asarray(model(splits["test"]["image"])), 1)
+    assert figures["main"].before == np.mean(guesses == splits["test"]["label"])
+
+
+def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
+    def said(*words: str) -> str:
+        done = CliRunner().invoke(models_group, [*words, "--root", fresh.uri], catch_exceptions=False)
+        return done.output
+
+    assert "has no champions" in said("list")
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    assert said("list").startswith(f"t  {runs[1]}  accuracy ")
+    assert f"{runs[0]} is the champion of t again (number 3)" in said("rollback", "t", "--reason", "slow on phones")
+    lines = said("history", "t").splitlines()
+    assert [line.split()[:2] for line in lines] == [["3", runs[0]], ["2", runs[1]], ["1", runs[0]]]
+    assert lines[0].endswith("slow on phones")
