@@ -250,6 +250,9 @@ class ReportSpec(RunSpec):
     """One page about a run."""
 
     evaluation_sha256: str
+    promotion_sha256: str = Field(
+        default="", exclude_if=lambda sha256: not sha256, description="of the decision that it is to show"
+    )
     command: str = Field(default="", description="what to type to do it again")
 
     beside_the_point = frozenset({"root", "command"})

@@ -13,8 +13,9 @@ from podline.storage import open_store
 from tasks.bucket_credentials import bucket_credentials
 from tasks.outcome import TimeSheet, publish_artifacts, summary
 from tasks.parameters import TrainingParameters
+from tasks.promoting import promotion_of
 from tasks.sources import conversion_of
-from tasks.stages import convert, evaluate, report, train, validate
+from tasks.stages import convert, evaluate, promote, report, train, validate
 
 
 def named(form: type[TrainingParameters]) -> str:
@@ -50,9 +51,8 @@ def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any]:
             manifest_sha256=manifest_sha256(open_store(root), converted.folder),
         ),
     )
-    trained = times.run(
-        train, TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint, strategy=strategy)
-    )
+    training = TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint, strategy=strategy)
+    trained = times.run(train, training)
     evaluated = times.run(
         evaluate,
         EvaluateSpec(
@@ -65,6 +65,7 @@ def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any]:
             strategy=strategy,
         ),
     )
+    promoted = times.run(promote, promotion_of(training, trained, evaluated)) if parameters.promote else None
     reported = times.run(
         report,
         ReportSpec(
@@ -73,8 +74,9 @@ def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any]:
             dataset=recipe.dataset,
             fingerprint=converted.fingerprint,
             evaluation_sha256=evaluated.evaluation_sha256,
+            promotion_sha256=promoted.promotion_sha256 if promoted else "",
             command=parameters.command(root),
         ),
     )
-    publish_artifacts(root, times, converted, trained, evaluated, reported)
-    return summary(root, times, evaluated, reported)
+    publish_artifacts(root, times, converted, trained, evaluated, reported, promoted)
+    return summary(root, times, evaluated, reported, promoted)

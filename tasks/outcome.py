@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 
+from podline.promotion.stage import PromoteResult
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text
 from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
 from podline.storage import Store, open_store
 from podline.tool_stages import LearningRateResult
+from tasks.promoting import outcome
 from tasks.report_artifact import report_text
 from tasks.stage_task import StageTask
 
@@ -37,8 +39,10 @@ class TimeSheet:
         return result
 
 
-def summary(root: str, times: TimeSheet, evaluated: EvaluateResult, reported: ReportResult) -> dict[str, Any]:
-    """A run in JSON: its name, metrics with intervals, where the report lies, each stage's seconds."""
+def summary(
+    root: str, times: TimeSheet, evaluated: EvaluateResult, reported: ReportResult, promoted: PromoteResult | None
+) -> dict[str, Any]:
+    """A run in JSON: its name, metrics with intervals, the promotion, where the report lies, each stage's seconds."""
     store = open_store(root)
     return {
         "run": evaluated.run,
@@ -46,6 +50,7 @@ def summary(root: str, times: TimeSheet, evaluated: EvaluateResult, reported: Re
         "metrics": {name: metric.model_dump() for name, metric in evaluated.metrics.items()},
         "measure": evaluated.measure,
         f"untrained_{evaluated.measure}": evaluated.untrained,
+        "promotion": promoted.model_dump(include={"promoted", "against", "refusals"}) if promoted else None,
         "report": store.where(reported.html),
         "report_markdown": store.where(reported.markdown),
         "stages": times.stages,
@@ -59,6 +64,7 @@ def publish_artifacts(
     trained: TrainResult,
     evaluated: EvaluateResult,
     reported: ReportResult,
+    promoted: PromoteResult | None,
 ) -> None:
     """Puts the report and a table of the key figures on the flow run."""
     store = open_store(root)
@@ -68,6 +74,7 @@ def publish_artifacts(
     rows = {METRIC_NAMES[name]: metric_text(name, metric) for name, metric in evaluated.metrics.items()}
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
     rows["training"] = f"{count(trained.steps)} steps in {duration(trained.seconds)} on {trained.devices}"
+    rows["promotion"] = outcome(promoted)
     rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"
     rows["report"] = store.where(reported.html)
     create_table_artifact(

@@ -135,6 +135,13 @@ class TrainingParameters(BaseModel, frozen=True):
         description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
         json_schema_extra=place(14),
     )
+    promote: bool = Field(
+        default=False,
+        title="Promote",
+        description="Whether the model takes the place of its recipe's champion, if it is not worse beyond noise in "
+        "what counts, in any class or joint, in calibration, size or cost. A refusal says why, and fails nothing.",
+        json_schema_extra=place(16),
+    )
 
     @property
     def choices(self) -> Choices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podline.promotion.stage import PROMOTE
 from podline.stages import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE
 from podline.tool_stages import LR_FIND
 from tasks.stage_task import StageTask
@@ -10,5 +11,8 @@ convert = StageTask(CONVERT, "Raw archives become sharded TFRecords.")
 validate = StageTask(VALIDATE, "Every byte of the data set is checked against its manifest.")
 train = StageTask(TRAIN, "The recipe is trained; a run that was broken off goes on from its last checkpoint.")
 evaluate = StageTask(EVALUATE, "The trained model is judged, every example once.")
+promote = StageTask(
+    PROMOTE, "The model is held against the champion of its recipe, and takes its place if no rule refuses."
+)
 report = StageTask(REPORT, "One HTML page about the run, and the same in Markdown.")
 find_learning_rate = StageTask(LR_FIND, "Training steps at a rising rate, and what their losses say of it.")

@@ -8,6 +8,7 @@ asked.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -123,7 +124,10 @@ def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Ans
         _export(model, folder / "made")
         converter = tf.lite.TFLiteConverter.from_saved_model(str(folder / "made"), signature_keys=["serve"])
         store.publish_bytes(name, converter.convert(), replace=True)
-    interpreter = tf.lite.Interpreter(model_content=store.read_bytes(name))
+    with warnings.catch_warnings():
+        # It is to live on as LiteRT, a package of its own; the file is the same.
+        warnings.filterwarnings("ignore", ".*tf.lite.Interpreter is deprecated", UserWarning)
+        interpreter = tf.lite.Interpreter(model_content=store.read_bytes(name))
     serve = interpreter.get_signature_runner("serve")
     return lambda batch: _flat(serve(images=batch))
 

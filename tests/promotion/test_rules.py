@@ -1,0 +1,126 @@
+"""The rules, on models that are drawn: what is equal passes, what is worse is refused and named."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from podline.evaluation.guesses import Guesses
+from podline.promotion.chance import Share, chance_by_peers, spread_of, student_tail
+from podline.promotion.document import Check
+from podline.promotion.rules import Cost, Standing, checks_of
+from podline.promotion.standings import paired_classes
+from podline.recipes.promotion_settings import PromotionSettings
+
+CLASSES = tuple(f"class {label}" for label in range(10))
+PER_CLASS = 100
+LABELS = np.repeat(np.arange(len(CLASSES)), PER_CLASS)
+SAME = (Cost(1000, 1000), Cost(1000, 1000))
+RULES = PromotionSettings()
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "tail"),
+    # Student's table, as every textbook has it.
+    [(1.812, 10, 0.05), (2.764, 10, 0.01), (2.132, 4, 0.05), (6.314, 1, 0.05), (1.645, 1e6, 0.05), (0, 3, 0.5)],
+)
+def test_the_tails_of_students_variable_are_those_of_the_tables(t: float, freedom: float, tail: float) -> None:
+    assert student_tail(t, freedom) == pytest.approx(tail, abs=1e-4)
+    assert student_tail(-t, freedom) == pytest.approx(1 - tail, abs=1e-4)
+
+
+def test_a_spread_is_the_same_in_angles_wherever_the_share_lies() -> None:
+    for share in (0.2, 0.5, 0.9):
+        moved = Share(share + spread_of(0.001, share), 10**9).angle - Share(share, 10**9).angle
+        assert moved == pytest.approx(0.001, rel=0.01)
+
+
+def test_the_chance_by_peers_keeps_its_rate_for_one_more_of_them() -> None:
+    random = np.random.default_rng(0)
+    chances = [
+        chance_by_peers(random.normal(0.7, 0.02, 5).tolist(), random.normal(0.7, 0.02), 4e-4) for _ in range(3000)
+    ]
+    for rate in (0.5, 0.05, 0.01):
+        # That what is expected is just right makes it the more careful, far out.
+        assert 0.2 * rate < np.mean(np.array(chances) < rate) < rate + 3 * math.sqrt(rate / 3000)
+    assert chance_by_peers([0.5, 0.5], 0.4, 0.0) == 0
+    assert chance_by_peers([0.5, 0.5], 0.5, 0.0) == 1
+
+
+class Models:
+    """Trainings of one recipe: each example has its own chance to be right, and each training of each class a shift."""
+
+    def __init__(self, seed: int, spread: float) -> None:
+        self.random = np.random.default_rng(seed)
+        # Most examples are easy, and some are a matter of luck: about 9 of 10 are right.
+        self.rates = np.where(
+            self.random.uniform(size=len(LABELS)) < 0.75, 0.99, self.random.uniform(0.3, 1, len(LABELS))
+        )
+        self.spread = spread
+
+    def trained(self, worse: int | None = None, by: float = 0.0) -> Guesses:
+        """One more; the share of right answers of one class may be lower on purpose."""
+        shift = np.array([spread_of(self.spread, 0.9) * self.random.standard_normal() for _ in CLASSES])
+        rates = np.clip(self.rates + shift[LABELS], 0, 1)
+        if worse is not None:
+            rates = np.where(worse == LABELS, rates * (1 - by / rates[worse == LABELS].mean()), rates)
+        right = self.random.uniform(size=len(LABELS)) < rates
+        confidence = np.clip(self.rates, 0.5, 1)
+        return Guesses(LABELS, np.where(right, LABELS, (LABELS + 1) % len(CLASSES)), confidence, confidence)
+
+
+def standing(guesses: Guesses, calibration_error: float = 0.03) -> Standing:
+    parts = {name: Share(float(guesses.right[label == LABELS].mean()), PER_CLASS) for label, name in enumerate(CLASSES)}
+    return Standing("run", "accuracy", Share(float(guesses.right.mean()), len(LABELS)), parts, calibration_error)
+
+
+def refusals(candidate: Guesses, peers: list[Guesses]) -> list[Check]:
+    paired = paired_classes(peers[0], candidate, CLASSES, RULES) if len(peers) < 3 else None
+    checks = checks_of(standing(candidate), [standing(peer) for peer in peers], paired, SAME, RULES)
+    return [check for check in checks if check.refused]
+
+
+@pytest.mark.parametrize("peers", [1, 3, 12])
+def test_equal_models_are_refused_no_more_often_than_the_rate_and_worse_ones_with_their_class_named(peers: int) -> None:
+    refused, named, times = 0, 0, 40 if peers < 3 else 150
+    for time in range(times):
+        models = Models(time, spread=0.02)
+        line = [models.trained() for _ in range(peers)]
+        refused += bool(refusals(models.trained(), line))
+        worse = time % len(CLASSES)
+        # One class of ten loses 25 points: the model as a whole two and a half.
+        named += any(check.name == CLASSES[worse] for check in refusals(models.trained(worse, by=0.25), line))
+    assert refused / times <= RULES.rate + 3 * math.sqrt(RULES.rate / times)
+    assert named / times >= 0.95 - 3 * math.sqrt(0.05 / times)
+
+
+def test_what_refuses_is_said_with_both_values_and_how_likely_it_is() -> None:
+    models = Models(0, spread=0.01)
+    line = [models.trained() for _ in range(5)]
+    found = refusals(models.trained(3, by=0.4), line)
+    [check] = [check for check in found if check.rule == "class"]
+    assert check.name == "class 3"
+    assert check.before is not None
+    assert check.after is not None
+    assert check.message.startswith(
+        f"class class 3: {100 * check.after:.1f} % vs {100 * check.before:.1f} % of the mean of 5"
+    )
+    assert "points lower; chance alone gives that to fewer than 1 of 1,000 models" in check.message
+
+
+def test_a_model_that_is_badly_calibrated_or_larger_is_refused_by_that_name() -> None:
+    models = Models(1, spread=0.0)
+    before, after = models.trained(), models.trained()
+    paired = paired_classes(before, after, CLASSES, RULES)
+    costs = Cost(1000, 1000), Cost(1101, 1099)
+    checks = checks_of(standing(after, 0.3), [standing(before)], paired, costs, RULES)
+    assert [(check.rule, check.name) for check in checks if check.refused] == [
+        ("calibration", "calibration error"),
+        ("size", "parameters"),
+    ]
+    [size] = [check.message for check in checks if check.rule == "size"]
+    assert size == "size, parameters: 1,101 bytes vs 1,000 of the champion: +10.1 %, and at most +10 % is allowed"
+    near = checks_of(standing(after, 0.045), [standing(before)], paired, SAME, RULES)
+    assert not any(check.refused for check in near)
