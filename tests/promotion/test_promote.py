@@ -141,7 +141,8 @@ def test_every_form_answers_what_the_trained_model_answers(fresh, runs):
     names = {file.form: str(fresh.local(file.name)) for file in exports}
     opened = keras.models.load_model(names["keras"], compile=False)
     expected = np.asarray(opened(images))
-    np.testing.assert_allclose(np.asarray(tf.saved_model.load(names["savedmodel"]).serve(images)), expected, atol=1e-4)
+    saved = tf.saved_model.load(names["savedmodel"])
+    np.testing.assert_allclose(np.asarray(saved.serve(images)), expected, atol=1e-4)
     with pytest.warns(UserWarning, match="LiteRT"):
         lite = tf.lite.Interpreter(names["tflite"]).get_signature_runner("serve")
     np.testing.assert_allclose(next(iter(lite(images=images).values())), expected, atol=1e-3)
