@@ -258,6 +258,8 @@ def standing_prefect(home: Path, api_url: str, root: str, mark: Mapping[str, str
         **_own_prefect(home, api_url),
         # A run that is gone is noticed after four of these; see tasks.deploying.
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        # Whoever clicks on Run or Retry watches: the worker asks for work more often than every 10 s, its default.
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PYTHONUNBUFFERED": "1",
         f"{_PREFIX}ROOT": root,
     }

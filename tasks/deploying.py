@@ -20,7 +20,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError
@@ -69,7 +69,7 @@ def deployed(folder: Path) -> Iterator[Change]:
         folder: where ``prefect.yaml`` and the flows are.
 
     Raises:
-        SettingsError: there is no such file, or no server is named.
+        SettingsError: there is no such file, no server is named, or it asks for a secret that is not the one given.
         PodlineError: the server does not answer, or refuses.
     """
     names = _names(folder / PROJECT)
@@ -88,6 +88,12 @@ def deployed(folder: Path) -> Iterator[Change]:
     except httpx.TransportError as error:
         raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} does not answer ({error})") from error
     except PrefectHTTPStatusError as error:
+        if error.response.status_code == httpx.codes.UNAUTHORIZED:
+            given = "is another one" if PREFECT_API_AUTH_STRING.value() else "is not set"
+            raise SettingsError(
+                f"the Prefect server {PREFECT_API_URL.value()} asks for a secret: PREFECT_API_AUTH_STRING {given}; "
+                "it has to be what the server was given as PREFECT_SERVER_API_AUTH_STRING"
+            ) from error
         raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} refuses: {error}") from error
     for name in names:
         yield Change("deployment", name, _did(before.get(name), after.get(name)))

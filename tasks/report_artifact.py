@@ -43,4 +43,5 @@ def _place(where: str) -> str:
 
 def _image(chart: Chart) -> str:
     alt = chart.alt.replace("[", "(").replace("]", ")")
-    return f"![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.svg.encode()).decode()})"
+    title = alt.partition(". ")[0].rstrip(".")
+    return f"**{title}**\n\n![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.svg.encode()).decode()})"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from prefect import Task
+from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 
 from podline import settings
@@ -82,7 +83,10 @@ class StageTask(Generic[S, R]):
 
 def run_in_child(spec: Spec) -> dict[str, Any]:
     """The body of every stage's task; returns the result as JSON."""
-    machine, listener = settings.load(), everyone(stage_of(spec).name)
+    name = stage_of(spec).name
+    machine, listener = settings.load(), everyone(name)
+    # The first that a person sees of it: the stage's own process may take a while to say something.
+    get_run_logger().info("%s: begins, in a process of its own", name)
     tpu = tpu_of(spec, machine)
     if tpu is None:
         return perform(spec, listener, machine).model_dump(mode="json")

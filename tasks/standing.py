@@ -121,7 +121,7 @@ class Place:
         if standing and standing.worker:
             # Runs first, while there is a worker that notices how they end, and a server that it tells.
             runs = self._children(standing.worker)
-            tell(f"{len(runs)} runs in progress" + ("; each saves its work" if runs else ""))
+            tell(f"runs in progress   {len(runs)}" + ("; they save their work" if runs else ""))
             self._end(lambda: self._children(standing.worker), _LEAVE_SECONDS)
             self._end(lambda: [process for process in self._ours() if process != standing.server], _STOP_SECONDS)
         self._end(self._ours, _STOP_SECONDS)

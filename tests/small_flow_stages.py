@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +48,18 @@ def ran(root: str) -> list[str]:
 
 
 def _note_run(spec: Spec, stage: str) -> None:
+    """Notes that a stage runs; as long as there is a file ``hold-STAGE``, it gets no further.
+
+    A stage that is held has started a process in a session of its own, and says so by a file ``held-STAGE``.
+    """
     with Path(spec.root, "ran").open("a") as file:
         file.write(f"{stage}\n")
+    hold = Path(spec.root, f"hold-{stage}")
+    if hold.exists():
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        Path(spec.root, f"held-{stage}").touch()
+    while hold.exists():
+        time.sleep(0.05)
 
 
 def _leave(spec: Any, result: Result, files: dict[str, bytes]) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from podline.benchmark.child import measure
@@ -252,6 +253,24 @@ def _diagnosis(sizes: Sizes, work: Path) -> list[Row]:
     return [cost_row("diagnosis", ours=ours, other=other, unit="ms", note=note)]
 
 
+def _flow(sizes: Sizes, work: Path) -> list[Row]:
+    # By name, as a child process is told: the library does not import what is above it.
+    steps = 10 * sizes.steps
+    found = measure(
+        work, "tasks.flow_overhead:overhead", work=str(work), steps=steps, repetitions=sizes.long_repetitions
+    )
+    ours, other = median(found["flow"]), median(found["commands"])
+    note = (
+        f"convert, validate, train {steps} steps, evaluate, report, on the drawn sample, from Run to Completed with "
+        f"server and worker up; the same as five commands: {ours - other:+.1f} s, {_FLOW_COST} s + 2 % are allowed"
+    )
+    retry = "from Retry to the first line of the stage that is not done; the most that it may take"
+    return [
+        cost_row("flow", ours=[ours], other=[other], unit="s", note=note),
+        cost_row("flow-retry", ours=found["retry"], other=[_RETRY_COST], unit="s", note=retry),
+    ]
+
+
 def _strategies(sizes: Sizes, work: Path) -> list[Row]:
     """Every strategy that CPUs allow beside the plain one, which is measured before and after the others."""
     batch = sizes.train_batch_size
@@ -328,6 +347,8 @@ _CONVERSION = "podline.benchmark.conversion"
 _COCO = "podline.benchmark.coco"
 _TRAINING = "podline.benchmark.training"
 _WORKERS = 2
+# Seconds that Prefect may cost, and that a Retry may take to be at work again.
+_FLOW_COST, _RETRY_COST = 10, 20
 _DEVICES = {
     "cpu:2": "2 logical devices",
     "cpu:8": "8 logical devices",
@@ -349,6 +370,7 @@ BENCHMARKS = {
         Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
         Benchmark("diagnosis", "a training step that is watched over against a bare one", _diagnosis),
         Benchmark("strategies", "2 and 8 devices and 2 processes against one device, on the same cores", _strategies),
+        Benchmark("flow", "a run under Prefect against its stages as commands, and how soon a Retry is at work", _flow),
         Benchmark("labels", "scalar labels against one-hot ones, bytes and time", _labels),
         Benchmark("pixels", "uint8 pixels against float32 ones, bytes and time", _pixels),
     )

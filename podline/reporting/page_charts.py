@@ -25,7 +25,7 @@ _CHART = re.compile(
     re.DOTALL,
 )
 # Of the page's units, which are small: a chart is looked at by itself.
-_SCALE = 2.0
+_SCALE = 1.6
 
 
 class Chart(NamedTuple):

@@ -25,9 +25,10 @@ def text_of(root: Path, page: str, store: Any = None) -> str:
 
 
 def test_charts_come_after_what_counts_most_and_before_the_figures(tmp_path: Path) -> None:
-    text = text_of(tmp_path, "<h1>80 %</h1>" + CHART.format("Loss &amp; [all]") + CHART.format("Accuracy"))
+    text = text_of(tmp_path, "<h1>80 %</h1>" + CHART.format("Loss &amp; [all]. Last 0.5.") + CHART.format("Accuracy"))
     pictures = re.findall(r"!\[(.*)\]\(data:image/svg\+xml;base64,(.*)\)", text)
-    assert [alt for alt, _ in pictures] == ["Loss & (all)", "Accuracy"]
+    assert [alt for alt, _ in pictures] == ["Loss & (all). Last 0.5.", "Accuracy"]
+    assert "\n**Loss & (all)**\n" in text
     assert all(b"<path/></svg>" in base64.b64decode(data) for _, data in pictures)
     headings = re.findall(r"^#.*", text, re.MULTILINE)
     assert headings == ["# 80 %", "## Charts", "## Figures", "## Data"]

@@ -1,0 +1,124 @@
+"""Measured: what running under Prefect costs, beside the same stages as commands; for ``podline benchmark flow``."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from podline.data.sources.sample import write_sample
+from podline.errors import PodlineError
+from podline.settings import Settings
+from podline.stages import EVALUATE, STAGES, completion_name
+from podline.storage import open_store
+from tasks.standing import Place
+
+_RECIPE = "sample"
+_DEPLOYMENT = "cifar-training/cifar-manual"
+_POLL = 0.1
+_PATIENCE = 300.0
+
+
+def overhead(work: str, steps: int, repetitions: int) -> dict[str, list[float]]:
+    """Seconds of the stages under Prefect and as commands; and from Retry to the first line of a stage that is done.
+
+    Server and worker are up already, as they are for whoever clicks on Run. A run's time is from the moment at which it
+    is asked for to the moment at which it is Completed.
+
+    Args:
+        work: a folder; every repetition has a store of its own in it.
+        steps: of the training.
+        repetitions: of each side; who goes first alternates.
+
+    Raises:
+        PodlineError: a run or a command failed.
+    """
+    source = str(write_sample(Path(work, "raw")))
+    place = Place(Settings(root=f"{work}/standing", server_timeout=_PATIENCE))
+    found: dict[str, list[float]] = {"flow": [], "commands": [], "retry": []}
+    try:
+        up = place.up("127.0.0.1", _free_port(), Path(__file__).parent.parent, lambda _line: None)
+        server = _Server(up.api_url)
+        for repetition in range(repetitions):
+            for side in ("flow", "commands") if repetition % 2 == 0 else ("commands", "flow"):
+                root, started = f"{work}/{side}-{repetition}", time.perf_counter()
+                if side == "commands":
+                    _run_commands(source, root, steps)
+                    found[side].append(time.perf_counter() - started)
+                    continue
+                run = server.start(source, root, steps)
+                server.wait(run)
+                found[side].append(time.perf_counter() - started)
+                _forget_evaluation(root)
+                found["retry"].append(server.retry(run))
+    finally:
+        place.down(lambda _line: None)
+    return found
+
+
+class _Server:
+    """A Prefect server, by what a browser asks it."""
+
+    def __init__(self, url: str) -> None:
+        self._client = httpx.Client(base_url=url, timeout=60)
+
+    def start(self, source: str, root: str, steps: int) -> str:
+        """Starts a run of the deployment; its id."""
+        deployment = self._client.get(f"/deployments/name/{_DEPLOYMENT}").raise_for_status().json()["id"]
+        parameters = {"recipe": _RECIPE, "source": source, "root": root, "steps": steps}
+        given = {"parameters": {"parameters": parameters}}
+        return self._ask(f"deployments/{deployment}/create_flow_run", given)["id"]
+
+    def wait(self, run: str) -> None:
+        """Waits until a run is done."""
+        while (state := self._client.get(f"/flow_runs/{run}").raise_for_status().json()["state"])[
+            "type"
+        ] != "COMPLETED":
+            if state["type"] in ("FAILED", "CRASHED", "CANCELLED"):
+                raise PodlineError(f"the run ended as {state['name']}: {state['message']}")
+            time.sleep(_POLL)
+
+    def retry(self, run: str) -> float:
+        """Seconds from what the button Retry does to the first line in the log of the evaluation."""
+        clicked = time.time()
+        state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry"}
+        self._ask(f"flow_runs/{run}/set_state", {"state": state})
+        self.wait(run)
+        tasks = self._ask("task_runs/filter", {"task_runs": {"name": {"any_": [EVALUATE.name]}}})
+        newest = max((task for task in tasks if task["flow_run_id"] == run), key=lambda task: task["created"])
+        lines = self._ask("logs/filter", {"logs": {"task_run_id": {"any_": [newest["id"]]}}})
+        return min(datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines) - clicked
+
+    def _state(self, run: str) -> dict[str, Any]:
+        return self._client.get(f"/flow_runs/{run}").raise_for_status().json()["state"]
+
+    def _ask(self, path: str, body: dict[str, Any]) -> Any:
+        return self._client.post(f"/{path}", json=body).raise_for_status().json()
+
+
+def _run_commands(source: str, root: str, steps: int) -> None:
+    length = ["--steps", str(steps)]
+    options = {"convert": ["--source", source], "validate": []}
+    for stage in STAGES:
+        command = [sys.executable, "-m", "podline.cli", stage, _RECIPE, "--root", root, *options.get(stage, length)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own)
+        if done.returncode:
+            raise PodlineError(f"podline {stage} ended with {done.returncode}:\n{done.stderr}")
+
+
+def _forget_evaluation(root: str) -> None:
+    """Makes the evaluation something that has to be done."""
+    store = open_store(root)
+    (run,) = {name.split("/")[1] for name in store.list("runs")}
+    store.delete(completion_name(f"runs/{run}", EVALUATE.name))
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]

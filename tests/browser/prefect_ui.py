@@ -1,0 +1,121 @@
+"""Prefect's UI as a person uses it: pages, forms and buttons by what is written on them, a screenshot of each step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page, expect
+
+# An overloaded machine may take its time; nothing here measures.
+PATIENCE = 180_000.0
+RUN_PATIENCE = 900_000.0
+_ENDS = ("Completed", "Failed", "Cancelled", "Crashed")
+
+
+class PrefectUi:
+    """One window of a browser, at a server."""
+
+    def __init__(self, page: Page, url: str, screenshots: Path) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            page: the window.
+            url: of the server.
+            screenshots: a folder; pictures are numbered in their order.
+        """
+        self.page, self._url, self._screenshots = page, url, screenshots
+        self._taken = 0
+        page.set_default_timeout(PATIENCE)
+        expect.set_options(timeout=PATIENCE)
+
+    def open(self, path: str) -> None:
+        """Opens one of the server's pages."""
+        self.page.goto(f"{self._url}/{path}")
+
+    def screenshot(self, name: str, *, whole: bool = False) -> None:
+        """Takes a picture of the window, or of the whole page however long it is."""
+        # What moves into its place has a moment to get there.
+        self.page.wait_for_timeout(500)
+        self._taken += 1
+        path = self._screenshots / f"{self._taken:02}-{name}.png"
+        if not whole:
+            self.page.screenshot(path=path)
+            return
+        size = self.page.viewport_size
+        assert size is not None
+        # The page scrolls within itself, so the window has to grow.
+        height = self.page.evaluate("Math.max(...[...document.querySelectorAll('*')].map(e => e.scrollHeight))")
+        self.page.set_viewport_size({"width": size["width"], "height": height})
+        self.page.wait_for_timeout(500)
+        self.page.screenshot(path=path)
+        self.page.set_viewport_size(size)
+
+    def log_in(self, secret: str) -> None:
+        """Gives the secret that the server asks for."""
+        field = self.page.get_by_placeholder("admin:pass")
+        field.fill(secret)
+        field.press("Enter")
+
+    def start_run(self, deployment: str, fill_in: Callable[[], None]) -> None:
+        """Starts a run by the form, and opens its page.
+
+        Args:
+            deployment: its name.
+            fill_in: what is done in the form, before it is sent.
+        """
+        self.open("deployments")
+        self.page.get_by_role("link", name=deployment, exact=True).click()
+        expect(self.page.get_by_text("No runs found")).to_be_visible()
+        self.screenshot("deployment")
+        self.page.get_by_role("button", name="Run", exact=True).click()
+        self.page.get_by_text("Custom run").click()
+        fill_in()
+        self.send_form()
+        self.page.locator("a[href*='/runs/flow-run/']").first.click()
+        expect(self._state).to_be_visible()
+
+    def send_form(self) -> None:
+        """Clicks on what sends the form."""
+        self.page.get_by_role("button", name="Submit").click()
+
+    def field(self, label: str) -> Locator:
+        """Where something is written into a form, by what stands above it."""
+        title = self.page.locator(".schema-form-property__label", has_text=re.compile(rf"^{label}( \(Optional\))?$"))
+        return self.page.locator(".schema-form-property").filter(has=title).last.locator("input, textarea")
+
+    def tab(self, name: str) -> None:
+        """Opens a part of the run's page."""
+        self.page.locator("li.p-tab", has_text=re.compile(f"^{name}$")).click()
+
+    @property
+    def text(self) -> str:
+        """All that can be read on the page."""
+        return self.page.locator("body").inner_text()
+
+    def wait_for_end(self) -> str:
+        """The name of the state that the run ends in."""
+        expect(self._state).to_have_text(re.compile("|".join(_ENDS)), timeout=RUN_PATIENCE)
+        return self._state.inner_text().strip()
+
+    def stages(self) -> list[tuple[str, str]]:
+        """The task runs that the page lists, the newest first: the name and the state of each."""
+        self.tab("Task Runs")
+        rows = self.page.locator(".state-list-item")
+        expect(rows.first).to_be_visible()
+        found = (row.inner_text().split("\n") for row in rows.all())
+        return [(lines[0], lines[1]) for lines in found]
+
+    @property
+    def _state(self) -> Locator:
+        return self.page.locator(".page-heading-flow-run__meta .state-badge").first
+
+    def retry(self) -> None:
+        """Has a run tried again: the button asks whether that is meant."""
+        buttons = self.page.get_by_role("button", name="Retry", exact=True)
+        buttons.click()
+        expect(buttons).to_have_count(2)
+        self.screenshot("retry")
+        buttons.last.click()
+        expect(buttons).to_have_count(0)

@@ -1,0 +1,198 @@
+"""A day with Podline in a real browser: fill in the form, run, watch, find out why it is red, mend, Retry, read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from browsers import opened_browser
+from playwright.sync_api import expect
+from postgres import postgres_url
+from prefect_ui import PrefectUi
+from standing_prefect import PROJECT, Standing, podline_up
+from websockets import Subprotocol
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosedError
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
+
+SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
+
+
+@pytest.fixture
+def screenshots(request: pytest.FixtureRequest) -> Path:
+    """The folder of this test's pictures; TEST_OUTPUT says where all of them go."""
+    folder = Path(os.environ.get("TEST_OUTPUT", PROJECT / "test-output")) / request.node.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.png"):
+        old.unlink()
+    return folder
+
+
+@pytest.fixture(params=["sqlite", "postgresql-with-a-secret"])
+def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """The variables of the server."""
+    if request.param == "sqlite":
+        yield {}
+        return
+    with postgres_url() as url:
+        yield {"PREFECT_API_DATABASE_CONNECTION_URL": url, "PREFECT_SERVER_API_AUTH_STRING": SECRET}
+
+
+def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> None:
+    with opened_browser() as browser, podline_up(tmp_path, database) as up:
+        ui = PrefectUi(browser.new_page(viewport={"width": 1400, "height": 1000}), up.url, screenshots)
+        ui.open("deployments")
+        if database:
+            ui.screenshot("log-in")
+            ui.log_in(SECRET)
+        expect(ui.page.get_by_text("cifar-manual")).to_be_visible()
+        ui.screenshot("deployments")
+
+        ui.start_run("cifar-manual", lambda: _fill_in(ui))
+        with _damaged_while_training(ui, up):
+            assert ui.wait_for_end() == "Failed"
+        ui.tab("Logs")
+        cause = re.compile(r"ArtifactError: \S*sample-test\.tfrecord\S* has 1000 bytes")
+        expect(ui.page.get_by_text(cause).first).to_be_visible()
+        ui.screenshot("failed", whole=True)
+        assert dict(ui.stages())["evaluate"] == "Failed"
+        ui.screenshot("failed-stages")
+
+        ui.retry()
+        expect(ui.page.get_by_text("Running", exact=True).first).to_be_visible()
+        assert ui.wait_for_end() == "Completed"
+        stages = ui.stages()
+        assert stages[:5] == [
+            ("report", "Completed"),
+            ("evaluate", "Completed"),
+            ("train", "Cached"),
+            ("validate", "Cached"),
+            ("convert", "Cached"),
+        ]
+        ui.screenshot("completed")
+
+        ui.tab("Artifacts")
+        ui.screenshot("artifacts", whole=True)
+        ui.page.get_by_text(re.compile("^Report of sample-")).first.click()
+        _look_at_report(ui)
+        if database:
+            _look_for_secret(up)
+            _try_without_secret(up)
+
+
+def _fill_in(ui: PrefectUi) -> None:
+    """60 steps on the drawn sample, after a number of steps that cannot be."""
+    ui.field("Steps").fill("-60")
+    ui.send_form()
+    expect(ui.page.get_by_text("-60 is less than the minimum of 0").first).to_be_visible()
+    ui.screenshot("refused")
+    ui.field("Steps").fill("60")
+    ui.screenshot("form", whole=True)
+
+
+@contextlib.contextmanager
+def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
+    """Progress moves; the training is stopped for a moment, and a file that the evaluation needs is cut short.
+
+    The training itself has the file open: what it reads is what was there. In the end the file is whole again.
+    """
+    ui.tab("Artifacts")
+    progress = {"artifacts": {"key": {"any_": ["train-progress"]}}}
+    _until(lambda: up.ask("artifacts/filter", progress))
+    child = _child("train")
+    os.kill(child, signal.SIGSTOP)
+    try:
+        moving = ui.page.get_by_text(re.compile(r"train: \d+/60 steps"))
+        expect(moving.first).to_be_visible()
+        seen = moving.first.inner_text()
+        assert not seen.startswith("train: 60/60")
+        ui.screenshot("training")
+        shard = min(up.root.glob("datasets/sample/*/sample-test.tfrecord-*"))
+        whole = shard.with_name("whole")
+        shard.rename(whole)
+        shard.write_bytes(whole.read_bytes()[:1000])
+    finally:
+        os.kill(child, signal.SIGCONT)
+    yield
+    expect(ui.page.get_by_text("train: 60/60 steps").first).to_be_visible()
+    whole.rename(shard)
+
+
+def _child(stage: str) -> int:
+    """The process that does a stage."""
+    (found,) = [
+        int(entry.parent.name)
+        for entry in Path("/proc").glob("[0-9]*/cmdline")
+        if f"podline.child\0{stage}\0" in _read(entry)
+    ]
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _until(true: object, seconds: float = 600) -> None:
+    assert callable(true)
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.05)
+
+
+def _look_at_report(ui: PrefectUi) -> None:
+    """The figures, and charts that are drawn."""
+    expect(ui.page.get_by_role("heading", name="Charts")).to_be_visible()
+    sizes = ui.page.locator("article img").evaluate_all("all => all.map(one => one.complete ? one.naturalWidth : 0)")
+    assert len(sizes) >= 8
+    assert min(sizes) > 100
+    assert re.search(r"\d+\.\d %", ui.text)
+    ui.screenshot("report", whole=True)
+
+
+def _try_without_secret(up: Standing) -> None:
+    """Every call is refused, over HTTP and over the sockets that events come and go through; so is `podline deploy`."""
+    refused = httpx.codes.UNAUTHORIZED
+    assert httpx.get(f"{up.url}/api/admin/settings").status_code == refused
+    assert httpx.post(f"{up.url}/api/flow_runs/filter", json={}).status_code == refused
+    assert httpx.post(f"{up.url}/api/flow_runs/filter", json={}, auth=("night", "wrong")).status_code == refused
+    for path in ("events/in", "events/out", "logs/out"):
+        asyncio.run(_expect_refusal(f"{up.url.replace('http', 'ws')}/api/{path}"))
+
+    there = {"PREFECT_API_URL": f"{up.url}/api", "PREFECT_HOME": str(up.root.parent / "home")}
+    deploy = ("deploy", "--project", str(PROJECT))
+    without = up.command(*deploy, **there)
+    assert without.returncode == 2
+    assert re.fullmatch(
+        r"podline: error: .* asks for a secret: PREFECT_API_AUTH_STRING is not set; .*\n", without.stderr
+    )
+    with_it = up.command(*deploy, **there, PREFECT_API_AUTH_STRING=SECRET)
+    assert with_it.returncode == 0, with_it.stderr
+    assert all(line.endswith(": as it was") for line in with_it.stdout.splitlines())
+
+
+async def _expect_refusal(address: str) -> None:
+    """A socket that is asked with a wrong secret, the way Prefect's clients do, is closed."""
+    async with connect(address, subprotocols=[Subprotocol("prefect")]) as asked:
+        await asked.send(json.dumps({"type": "auth", "token": "night:wrong"}))
+        with pytest.raises(ConnectionClosedError, match="Invalid token"):
+            await asked.recv()
+
+
+def _look_for_secret(up: Standing) -> None:
+    """What server, worker, runs and stages say does not tell it."""
+    for path in [*up.logs.iterdir(), *(up.root / ".podline" / "logs").iterdir()]:
+        assert SECRET not in path.read_text(errors="replace"), path

@@ -1,0 +1,154 @@
+"""Units, images and the composition: what they name is there, in the project, in Prefect and on the command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.settings import Settings as PrefectSettings
+from prefect.settings.legacy import _get_settings_fields
+
+from podline.settings import keys, variable_of
+
+PROJECT = Path(__file__).parent.parent.parent
+FILES = PROJECT / "deployments"
+UNITS = sorted((FILES / "systemd").glob("*.service"))
+EXAMPLES = sorted(FILES.rglob("*.env.example"))
+CONTAINERS = FILES / "containers"
+# Of the images' programs: the first words of a command, and where the options of each are told.
+PROGRAMS = ("podline", "prefect")
+# Neither Podline's nor Prefect's: of Python, of pip, of PostgreSQL's image, of those who honour it, of TensorFlow.
+OTHERS = {
+    "PYTHONUNBUFFERED",
+    "PIP_NO_CACHE_DIR",
+    "PIP_DISABLE_PIP_VERSION_CHECK",
+    "POSTGRES_USER",
+    "POSTGRES_PASSWORD",
+    "DO_NOT_TRACK",
+    "PJRT_DEVICE",
+    "NEXT_PLUGGABLE_DEVICE_USE_C_API",
+    "TF_PLUGGABLE_DEVICE_LIBRARY_PATH",
+}
+# Only names of the composition's own .env.
+OF_COMPOSITION = {"PODLINE_RAW_DATA"}
+
+
+def entries(unit: Path, key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)
+
+
+def composition() -> dict[str, Any]:
+    return yaml.safe_load((CONTAINERS / "docker-compose.yaml").read_text())
+
+
+def instructions() -> list[list[str]]:
+    """Of the Containerfile: each instruction with its words."""
+    text = (CONTAINERS / "Containerfile").read_text().replace("\\\n", " ")
+    return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def commands() -> list[list[str]]:
+    """Every command that is one of ours or Prefect's, its program by name."""
+    of_units = [shlex.split(line) for unit in UNITS for line in entries(unit, "ExecStart(?:Pre)?")]
+    of_services = [service["command"] for service in composition()["services"].values() if "command" in service]
+    of_images = [yaml.safe_load(" ".join(words)) for name, *words in instructions() if name == "CMD"]
+    return [[Path(program).name, *words] for program, *words in [*of_units, *of_services, *of_images]]
+
+
+def variables() -> set[str]:
+    """Every environment variable that something is started with."""
+    assigned = [word for unit in UNITS for line in entries(unit, "Environment") for word in line.split()]
+    assigned += [word for name, *words in instructions() if name == "ENV" for word in words]
+    assigned += [line for file in EXAMPLES for line in file.read_text().splitlines() if not line.startswith("#")]
+    of_services = [name for service in composition()["services"].values() for name in service.get("environment", {})]
+    return {assignment.partition("=")[0] for assignment in assigned} | set(of_services)
+
+
+@cache
+def help_of(*command: str) -> str:
+    program = {"prefect": ["-m", "prefect"], "podline": ["-m", "podline.cli"]}[command[0]]
+    done = subprocess.run(
+        [sys.executable, *program, *command[1:], "--help"], capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_every_command_and_option_is_there() -> None:
+    found = commands()
+    assert len(found) >= 8
+    for program, *words in found:
+        assert program in PROGRAMS
+        if words == ["--help"]:
+            continue
+        first_option = next(place for place, word in enumerate(words) if word.startswith("--"))
+        told = help_of(program, *words[:first_option])
+        for option in (word for word in words if word.startswith("--")):
+            assert re.search(rf"(?<!\S){option}\b", told), f"{program} {' '.join(words)}: no {option}"
+
+
+def test_every_variable_means_something() -> None:
+    prefects = set(_get_settings_fields(PrefectSettings))
+    ours = {variable_of(key) for key in keys()}
+    unknown = variables() - prefects - ours - OTHERS - OF_COMPOSITION
+    assert not unknown
+
+
+def test_what_the_composition_asks_for_is_in_the_example_of_its_env() -> None:
+    asked = set(re.findall(r"\$\{(\w+)", (CONTAINERS / "docker-compose.yaml").read_text()))
+    example = (CONTAINERS / "podline.env.example").read_text()
+    assert asked == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
+
+
+def test_the_composition_holds_together() -> None:
+    document = composition()
+    services = document["services"]
+    stages = {words[2] for name, *words in instructions() if name == "FROM" and len(words) > 2}
+    for service in services.values():
+        assert set(service.get("depends_on", {})) <= set(services)
+        named = [volume.partition(":")[0] for volume in service.get("volumes", []) if re.match(r"\w+:", volume)]
+        assert set(named) <= set(document["volumes"])
+        if "build" in service:
+            build = service["build"]
+            assert (CONTAINERS / build["context"]).resolve() == PROJECT
+            assert (PROJECT / build["dockerfile"]).is_file()
+            assert build["target"] in stages
+
+
+def test_the_images_are_made_of_what_is_there_and_let_through() -> None:
+    let_through = {
+        line[1:] for line in (CONTAINERS / "Containerfile.dockerignore").read_text().splitlines() if line[0] == "!"
+    }
+    copied = {source for name, *words in instructions() if name == "COPY" for source in words[:-1]}
+    assert copied == let_through
+    assert all((PROJECT / source).exists() for source in copied)
+
+
+def test_no_example_holds_a_real_secret() -> None:
+    secret = re.compile(r"^(\w*(?:PASSWORD|AUTH_STRING|CONNECTION_URL))=(.*)$", re.MULTILINE)
+    found = [value for file in EXAMPLES for _, value in secret.findall(file.read_text())]
+    assert len(found) >= 5
+    assert all("CHANGE-ME" in value for value in found)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
+def test_systemd_understands_the_units(tmp_path: Path) -> None:
+    programs = Path(sys.executable).parent
+    for unit in UNITS:
+        text = unit.read_text().replace("/opt/podline/.venv/bin", str(programs))
+        (tmp_path / unit.name).write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *map(str, tmp_path.glob("*.service"))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
