@@ -31,7 +31,7 @@ _SETTINGS_FILE = "PODLINE_SETTINGS"
 _GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
-_NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA"})
+_NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
 # Every process below a stage's child inherits this, so that those in a session of their own are found as well.
 STAGE_MARK = "_PODLINE_STAGE"
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from podline.catalogue import Run, run_of, runs
-from podline.commands import pages
+from podline.commands import nights, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.reporting.figures import METRIC_NAMES, duration, metric_text, moment
 from podline.stages import Metric
@@ -17,6 +17,9 @@ from podline.storage import Store, open_store
 @click.group("runs", cls=pages.Group)
 def runs_group() -> None:
     """Training runs: what was trained, how good it is, where its report lies."""
+
+
+runs_group.add_command(nights.index)
 
 
 @runs_group.command("list")

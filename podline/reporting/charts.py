@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +19,9 @@ from podline.training.metrics_log import EvaluationLine, StepsLine
 _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 # More classes than this are drawn as a picture without numbers: nobody reads 10,000 of them.
 MANY_CLASSES = 20
+# A curve has no more points than this.
+MOST_POINTS = 500
+T = TypeVar("T")
 
 
 def verdict(evaluation: Evaluation | PoseEvaluation, measure: str, seen: str) -> str:
@@ -54,7 +57,7 @@ def verdict(evaluation: Evaluation | PoseEvaluation, measure: str, seen: str) ->
         words_on_the_left(axes)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         if measure in figures.SHARES:
-            _percent_axis(axes, "x")
+            percent_axis(axes, "x")
         axes.set_xlim(-0.02, 1.02)
     return drawing.svg
 
@@ -80,7 +83,7 @@ def accuracy(
         (axes,) = drawing.axes()
         axes.plot([line.step for line in steps], [line.accuracy for line in steps], color=ACCENT, label="training")
         _evaluations(axes, evaluations, [line.accuracy for line in evaluations], rejected)
-        _percent_axis(axes, "y")
+        percent_axis(axes, "y")
         axes.set_ylim(0, 1.02)
         steps_axis(axes)
     return drawing.svg
@@ -110,7 +113,7 @@ def throughput(steps: Sequence[StepsLine]) -> str:
         rates.set_ylabel("examples/s")
         waiting.plot(at, [line.waiting for line in steps], color=SECOND)
         waiting.set_ylim(0, max(0.1, 1.1 * max((line.waiting for line in steps), default=0)))
-        _percent_axis(waiting, "y", most=3)
+        percent_axis(waiting, "y", most=3)
         waiting.set_ylabel("waiting")
         steps_axis(waiting)
     return drawing.svg
@@ -160,7 +163,7 @@ def per_class(classes: Sequence[ClassFigures], overall: float) -> str:
         axes.set_ylim(-0.6, len(ranked) - 0.4)
         lowest = min(figures.accuracy.low for figures in ranked)
         axes.set_xlim(np.floor(10 * lowest) / 10 - 0.01, 1.01)
-        _percent_axis(axes, "x")
+        percent_axis(axes, "x")
     return drawing.svg
 
 
@@ -178,7 +181,7 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> str:
         reliability.vlines(confidences, confidences, accuracies, color=SECOND, linewidth=1.2)
         reliability.scatter(confidences, accuracies, areas, color=ACCENT, linewidth=0, zorder=3, label="this model")
         reliability.set_ylim(-0.03, 1.03)
-        _percent_axis(reliability, "y")
+        percent_axis(reliability, "y")
         reliability.set_ylabel("right")
         reliability.legend(loc="upper left")
         histogram.bar(
@@ -193,9 +196,15 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> str:
         histogram.yaxis.set_major_formatter(_THOUSANDS)
         histogram.set_ylabel("examples")
         histogram.set_xlim(0, 1)
-        _percent_axis(histogram, "x")
+        percent_axis(histogram, "x")
         histogram.set_xlabel("confidence in the first guess")
     return drawing.svg
+
+
+def thinned(lines: Sequence[T]) -> Sequence[T]:
+    """Of very many lines every so-manieth, and the last: as many points as a curve of this width can show."""
+    every = -(-len(lines) // MOST_POINTS)
+    return lines if every <= 1 else [*lines[:-1:every], lines[-1]]
 
 
 _THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
@@ -217,7 +226,8 @@ def words_on_the_left(axes: Axes) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _percent_axis(axes: Axes, which: str, most: int = 6) -> None:
+def percent_axis(axes: Axes, which: str, most: int = 6) -> None:
+    """An axis of shares, ``x`` or ``y``, with so many ticks at most."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(_PERCENT)
@@ -255,7 +265,7 @@ def _cells(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
             ha="center",
             va="center_baseline",
             fontsize=8 if len(counts) <= 12 else 6,
-            color=MUTED if not counts[label, prediction] else PAPER if strength > 0.6 else INK,
+            color=MUTED if not counts[label, prediction] else PAPER if strength > 0.7 else INK,
         )
 
 

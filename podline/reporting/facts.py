@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from podline.evaluation.pose_document import PoseEvaluation
 from podline.models.counts import ModelDescription, describe_recipe
 from podline.recipes.settings import Recipe
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
+from podline.reporting.standing import Standing, standing_of
 from podline.stages import Completion, ReportSpec, TrainResult, TrainSpec, completion_name
 from podline.storage import Store
 from podline.tpu.story import Entry
@@ -97,10 +99,12 @@ class Facts(RunFacts):
 
     Attributes:
         evaluation: the figures.
+        standing: beside the champion and the nights before.
         mistakes: images of ``evaluation.mistakes``, uint8 (n, height, width, channels).
     """
 
     evaluation: Evaluation
+    standing: Standing
     mistakes: npt.NDArray[np.uint8]
 
 
@@ -110,12 +114,14 @@ class PoseFacts(RunFacts):
 
     Attributes:
         evaluation: the figures.
+        standing: beside the champion and the nights before.
         pictures: the best, the median and the worst images of the split that was judged, by that name.
         seen: likewise, of images that were trained on.
         maps: what the network answers for one image; None where there is nobody to find.
     """
 
     evaluation: PoseEvaluation
+    standing: Standing
     pictures: dict[str, list[JudgedPicture]]
     seen: dict[str, list[JudgedPicture]]
     maps: MapsOfImage | None
@@ -131,6 +137,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts | PoseFacts:
     evaluation = _evaluation(store, spec)
     manifest = read_manifest(store, spec.dataset_folder)
     shared = _shared(store, spec, manifest)
+    shared["standing"] = standing_of(store, spec, shared["recipe"].name, evaluation, _finished(shared["events"]))
     if isinstance(evaluation, Evaluation):
         return Facts(**shared, evaluation=evaluation, mistakes=_mistakes(store, spec, manifest, evaluation))
     return PoseFacts(
@@ -163,6 +170,11 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any
         "stages": tuple(_stage_seconds(store, spec)),
         "versions": tuple(_versions()),
     }
+
+
+def _finished(events: Sequence[EventLine]) -> float:
+    """When training ended."""
+    return events[-1].time if events else time.time()
 
 
 def _evaluation(store: Store, spec: ReportSpec) -> Evaluation | PoseEvaluation:

@@ -39,26 +39,51 @@ def percent(share: float) -> str:
 
 def percent_within(metric: Metric) -> str:
     """A share with its interval: ``82.3 % [79.9, 84.5]``."""
-    return f"{percent(metric.value)} {interval(metric)}"
-
-
-def interval(metric: Metric) -> str:
-    """The interval of a share, in percent: ``[79.9, 84.5]``."""
-    return f"[{100 * metric.low:.1f}, {100 * metric.high:.1f}]"
+    return f"{percent(metric.value)} [{100 * metric.low:.1f}, {100 * metric.high:.1f}]"
 
 
 def metric_text(name: str, metric: Metric) -> str:
     """An evaluation's metric with its interval, where one is known: shares in percent, a loss with three decimals."""
-    known = metric.low != metric.high
     text = value_text(name, metric.value)
-    if not known:
-        return text
-    return f"{text} {interval(metric)}" if name in SHARES else f"{text} [{metric.low:.3f}, {metric.high:.3f}]"
+    known = metric.low != metric.high
+    return f"{text} [{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]" if known else text
 
 
 def value_text(name: str, value: float) -> str:
     """A metric's value alone: a share in percent, any other with three decimals."""
     return percent(value) if name in SHARES else f"{value:.3f}"
+
+
+def bound_text(name: str, value: float) -> str:
+    """An end of a metric's interval: as the value, without a unit."""
+    return f"{100 * value:.1f}" if name in SHARES else f"{value:.3f}"
+
+
+def change_text(name: str, value: float) -> str:
+    """By how much a metric changed, with its sign: ``+1.4 points`` of a share, ``−0.012`` of any other."""
+    return f"{change_bound(name, value)} points" if name in SHARES else change_bound(name, value)
+
+
+def arrow(change: str) -> str:
+    """The direction of a change, of which :func:`change_text` wrote the words; empty where the words say zero."""
+    return "" if not change.strip("+\N{MINUS SIGN}0. points") else "▲" if change.startswith("+") else "▼"
+
+
+def change_bound(name: str, value: float) -> str:
+    """A change, or an end of its interval, without a unit."""
+    text = f"{100 * value:+.1f}" if name in SHARES else f"{value:+.3f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def short_moment(unix_time: float) -> str:
+    """A moment in universal time that sorts as text: ``2026-11-21 03:14``."""
+    return f"{datetime.fromtimestamp(unix_time, UTC):%Y-%m-%d %H:%M}"
+
+
+def day(unix_time: float) -> str:
+    """A day in universal time, as short as it can be: ``21 Nov``."""
+    when = datetime.fromtimestamp(unix_time, UTC)
+    return f"{when.day} {when:%b}"
 
 
 def count(number: int) -> str:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
 from podline.evaluation.document import Evaluation
-from podline.reporting import charts, figures, pictures, tables
+from podline.reporting import charts, figures, pictures, quoted, tables, verdict
 from podline.reporting.facts import Facts, RunFacts
-from podline.reporting.templates import TEMPLATES
+from podline.reporting.templates import TEMPLATES, unbroken
 
 
 def html(facts: Facts) -> str:
     """The page: one self-contained HTML document."""
     template = TEMPLATES.get_template("page.html")
     return unbroken(template.render(_content(facts), charts=_charts(facts), pictures=_pictures(facts)))
-
-
-def unbroken(page: str) -> str:
-    """A page on which a figure and its unit are never on two lines."""
-    # A figure and its unit stay on one line, and so do the ends of an interval.
-    page = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", page)
-    return re.sub(r"(\[[\d.]+,) ([\d.]+\])", "\\1\N{NO-BREAK SPACE}\\2", page)
 
 
 def markdown(facts: Facts) -> str:
@@ -63,99 +55,92 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
 def _content(facts: Facts) -> dict[str, Any]:
     """What both templates show."""
     evaluation = facts.evaluation
-    top1 = evaluation.trained.metrics["top1"]
-    return run_content(facts) | {
-        "split": evaluation.split,
-        "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
-        "accuracy": figures.percent(top1.value),
-        "interval": figures.interval(top1),
-        "sentences": _sentences(facts),
-        "better_than_guessing": evaluation.better_than_guessing,
-        "tiles": [*_metric_tiles(evaluation), *training_tiles(facts)],
-        "many_classes": len(evaluation.class_names) > charts.MANY_CLASSES,
-        "metrics": tables.metrics(evaluation),
-        "per_class": tables.per_class(evaluation),
-        "weakest": tables.weakest(evaluation),
-        "confusion": tables.confusion(evaluation),
-        "confusions": tables.confusions(evaluation),
-        "calibration": tables.calibration(evaluation),
-        "mistakes": tables.mistakes(evaluation),
-    }
-
-
-def _sentences(facts: Facts) -> list[str]:
-    """The verdict in words: what the figure is measured against."""
-    evaluation = facts.evaluation
-    guessing, untrained = evaluation.guessing, evaluation.untrained.metrics["top1"]
-    against = (
-        f"Always naming the most frequent class of the training split would be right for "
-        f"{figures.percent_within(guessing)}, the same network before training for {figures.percent_within(untrained)}."
+    about = f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly"
+    return (
+        run_content(facts)
+        | verdict.content(facts, about, _against_guessing(evaluation), _tiles(facts))
+        | {
+            "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
+            "many_classes": len(evaluation.class_names) > charts.MANY_CLASSES,
+            "metrics": tables.metrics(evaluation),
+            "per_class": tables.per_class(evaluation),
+            "weakest": tables.weakest(evaluation),
+            "confusion": tables.confusion(evaluation),
+            "confusions": tables.confusions(evaluation),
+            "calibration": tables.calibration(evaluation),
+            "mistakes": tables.mistakes(evaluation),
+        }
     )
+
+
+def _against_guessing(evaluation: Evaluation) -> str:
+    """What the figure is measured against, in words."""
     judged = (
-        "The result is better than guessing."
+        ""
         if evaluation.better_than_guessing
-        else "The result cannot be told from guessing: look for what is wrong before anything else."
+        else " The result cannot be told from guessing: look for what is wrong before anything else."
     )
-    seen = evaluation.seen
-    memory = (
-        f"On {figures.count(seen.examples)} examples that it was trained on the model is right for "
-        f"{figures.percent_within(seen.metrics['top1'])}."
+    untrained, seen = evaluation.untrained.metrics, evaluation.seen
+    return quoted.joined(
+        "Always naming the most frequent class of the training split would be right for ",
+        quoted.metric("evaluation.guessing", "top1", evaluation.guessing),
+        ", the same network before training for ",
+        quoted.metric_of("evaluation.untrained.metrics", "top1", untrained),
+        f".{judged} On ",
+        quoted.number("evaluation.seen.examples", seen.examples),
+        " examples that it was trained on the model is right for ",
+        quoted.metric_of("evaluation.seen.metrics", "top1", seen.metrics),
+        ".",
     )
-    return [against, judged, memory]
 
 
-def _metric_tiles(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """(name, figure) for what is looked at first, after the accuracy."""
-    scored = evaluation.trained
-    return [
-        (words, figures.metric_text(name, scored.metrics[name]))
-        for name, words in figures.METRIC_NAMES.items()
-        if name != "top1" and name in scored.metrics
-    ]
-
-
-def training_tiles(facts: RunFacts) -> list[tuple[str, str]]:
-    """(name, figure) for what training cost."""
-    training = facts.training
-    return [
-        ("parameters", figures.short_count(training.parameters)),
-        ("training", figures.duration(training.seconds)),
-        ("examples a second", figures.rate(training.examples_per_second)),
-    ]
+def _tiles(facts: Facts) -> list[verdict.Tile]:
+    """What is looked at first, after the accuracy."""
+    metrics = facts.evaluation.trained.metrics
+    return [verdict.metric_tile(facts, name) for name in figures.METRIC_NAMES if name != "top1" and name in metrics]
 
 
 def _throughput(facts: RunFacts) -> str:
     training = facts.training
     sizes = ", then ".join(figures.count(size) for size in facts.recipe.batch_sizes)
-    speed, waiting = figures.rate(training.examples_per_second), figures.percent(training.waiting_for_input)
-    return (
-        f"{figures.count(training.steps)} steps of {sizes} examples, "
-        f"{training.epochs:.4g} epochs, on {training.devices}: {speed} examples/s; "
-        f"{waiting} of the time went by waiting for input."
+    return quoted.joined(
+        quoted.number("training.steps", training.steps),
+        f" steps of {sizes} examples, ",
+        quoted.number("training.epochs", training.epochs, lambda epochs: f"{epochs:.4g}"),
+        f" epochs, on {training.devices}: ",
+        quoted.number("training.examples_per_second", training.examples_per_second, figures.rate),
+        " examples/s; ",
+        quoted.number("training.waiting_for_input", training.waiting_for_input, figures.percent),
+        " of the time went by waiting for input.",
     )
 
 
 def _charts(facts: Facts) -> dict[str, Markup]:
     evaluation = facts.evaluation
     top1 = evaluation.trained.metrics["top1"].value
-    drawn = run_charts(facts) | {
-        "verdict": charts.verdict(evaluation, "top1", "on seen examples"),
-        "accuracy": charts.accuracy(facts.steps, facts.evaluations, facts.rejected),
-        "confusion": charts.confusion(evaluation),
-        "per_class": charts.per_class(evaluation.per_class, top1),
-        "calibration": charts.calibration(
-            evaluation.calibration, evaluation.trained.metrics["calibration_error"].value
-        ),
-    }
+    drawn = (
+        run_charts(facts)
+        | verdict.charts(facts)
+        | {
+            "verdict": charts.verdict(evaluation, "top1", "on seen examples"),
+            "accuracy": charts.accuracy(charts.thinned(facts.steps), facts.evaluations, facts.rejected),
+            "confusion": charts.confusion(evaluation),
+            "per_class": charts.per_class(evaluation.per_class, top1),
+            "calibration": charts.calibration(
+                evaluation.calibration, evaluation.trained.metrics["calibration_error"].value
+            ),
+        }
+    )
     return marked(drawn)
 
 
 def run_charts(facts: RunFacts) -> dict[str, str]:
     """The charts that a run of any kind has."""
+    steps = charts.thinned(facts.steps)
     return {
-        "loss": charts.loss(facts.steps, facts.evaluations, facts.rejected),
-        "learning_rate": charts.learning_rate(facts.steps),
-        "throughput": charts.throughput(facts.steps),
+        "loss": charts.loss(steps, facts.evaluations, facts.rejected),
+        "learning_rate": charts.learning_rate(steps),
+        "throughput": charts.throughput(steps),
         "stages": charts.stages(facts.stages),
     }
 

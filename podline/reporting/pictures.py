@@ -12,18 +12,24 @@ import numpy.typing as npt
 
 # The side that a small image is enlarged to, at least, in pixels: sharp on a screen of high resolution as well.
 _SIDE = 192
-_QUALITY = 88
+# A photograph takes no more than this, or the lowest of the qualities: with all of its pictures a page stays below
+# 5 MB, which can be sent by mail.
+_MOST_BYTES = 64_000
+_QUALITIES = (88, 80, 70, 58, 45, 30)
 
 
 def data_uri(image: npt.NDArray[np.uint8]) -> str:
     """An image as a ``data:`` address, each of its pixels enlarged to a square (nearest neighbour, nothing invented).
 
     Args:
-        image: uint8, (height, width, channels); one channel is grey, three are red, green, blue.
+        image: uint8, (height, width, channels); one channel is grey, three are red, green, blue. One that is larger
+            than it is shown becomes a photograph.
     """
-    factor = max(1, -(-_SIDE // max(image.shape[:2])))
+    factor = -(-_SIDE // max(image.shape[:2]))
     enlarged = image.repeat(factor, axis=0).repeat(factor, axis=1)
     colours = np.broadcast_to(enlarged, (*enlarged.shape[:2], 3))
+    if factor == 1:
+        return photo_uri(colours)
     buffer = io.BytesIO()
     matplotlib.image.imsave(buffer, np.ascontiguousarray(colours), format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
@@ -35,5 +41,9 @@ def photo_uri(image: npt.NDArray[np.uint8]) -> str:
     Args:
         image: uint8, (height, width, 3), red, green, blue.
     """
-    encoded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1]
-    return "data:image/jpeg;base64," + base64.b64encode(encoded.tobytes()).decode()
+    encoded = b""
+    for quality in _QUALITIES:
+        encoded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+        if len(encoded) <= _MOST_BYTES:
+            break
+    return "data:image/jpeg;base64," + base64.b64encode(encoded).decode()

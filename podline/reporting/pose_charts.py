@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from podline.evaluation.oks import JointFigures
 from podline.reporting import figures
-from podline.reporting.charts import steps_axis, verdict, words_on_the_left
+from podline.reporting.charts import steps_axis, thinned, verdict, words_on_the_left
 from podline.reporting.drawing import ACCENT, MUTED, SECOND, chart
 from podline.reporting.facts import PoseFacts
 from podline.training.metrics_log import StepsLine
@@ -28,8 +28,9 @@ _COLOURS = (ACCENT, SECOND, "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0
 def charts(facts: PoseFacts) -> dict[str, str]:
     """All of them, by name; those of the stages by ``stage_<measure>``, as far as they were measured."""
     drawn = {"verdict": verdict(facts.evaluation, "ap", "on seen images"), "joints": joints(facts.evaluation.joints)}
-    logged = {name.partition("/")[2] for line in facts.steps for name in line.measures}
-    return drawn | {f"stage_{name}": stages(facts.steps, name) for name in MEASURES if name in logged}
+    steps = thinned(facts.steps)
+    logged = {name.partition("/")[2] for line in steps for name in line.measures}
+    return drawn | {f"stage_{name}": stages(steps, name) for name in MEASURES if name in logged}
 
 
 def joints(entries: Sequence[JointFigures]) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from podline.evaluation.pose_document import PoseEvaluation
-from podline.reporting import figures, pictures, pose_charts, pose_tables
+from podline.reporting import figures, pictures, pose_charts, pose_tables, quoted, verdict
 from podline.reporting.facts import PoseFacts
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
-from podline.reporting.page import marked, run_charts, run_content, training_tiles, unbroken
+from podline.reporting.page import marked, run_charts, run_content
 from podline.reporting.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.reporting.skeletons import CENTER, LEFT, RIGHT, with_skeletons
-from podline.reporting.templates import TEMPLATES
+from podline.reporting.templates import TEMPLATES, unbroken
 
 # Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.
 _LONGER_SIDE = 560
@@ -24,7 +24,7 @@ def html(facts: PoseFacts) -> str:
     template = TEMPLATES.get_template("pose_page.html")
     page = template.render(
         _content(facts),
-        charts=marked(run_charts(facts) | pose_charts.charts(facts)),
+        charts=marked(run_charts(facts) | verdict.charts(facts) | pose_charts.charts(facts)),
         pictures=_pictures(facts.pictures),
         seen=_pictures(facts.seen),
         maps=_maps(facts.maps) if facts.maps else None,
@@ -42,33 +42,29 @@ def markdown(facts: PoseFacts) -> str:
 def _content(facts: PoseFacts) -> dict[str, Any]:
     """What both templates show."""
     evaluation, manifest = facts.evaluation, facts.manifest
-    ap = evaluation.trained.metrics["ap"]
-    return run_content(facts) | {
-        "split": evaluation.split,
-        "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
-        "ap": f"{ap.value:.3f}",
-        "interval": f"[{ap.low:.3f}, {ap.high:.3f}]",
-        "verdict": evaluation.verdict(),
-        "better_than_guessing": evaluation.better_than_guessing,
-        "threshold": _threshold(evaluation),
-        "tiles": [*_tiles(evaluation), *training_tiles(facts)],
-        "metrics": pose_tables.metrics(evaluation),
-        "joints": pose_tables.joints(evaluation.joints),
-        "sizes": pose_tables.sizes(evaluation.sizes),
-        "counted": pose_tables.counted(manifest),
-        "last_measures": pose_tables.last_measures(facts.steps),
-        "examples": pose_tables.examples(evaluation.pictures),
-    }
+    about = f"for people’s keypoints on the {evaluation.split} split of {evaluation.dataset}"
+    return (
+        run_content(facts)
+        | verdict.content(facts, about, evaluation.verdict(), _tiles(facts))
+        | {
+            "threshold": _threshold(evaluation),
+            "metrics": pose_tables.metrics(evaluation),
+            "joints": pose_tables.joints(evaluation.joints),
+            "sizes": pose_tables.sizes(evaluation.sizes),
+            "counted": pose_tables.counted(manifest),
+            "last_measures": pose_tables.last_measures(facts.steps),
+            "examples": pose_tables.examples(evaluation.pictures),
+        }
+    )
 
 
-def _tiles(evaluation: PoseEvaluation) -> list[tuple[str, str]]:
-    """(name, figure) for what is looked at first, after the AP."""
-    scored = evaluation.trained.metrics
-    names = ("ap50", "ap75", "ar")
+def _tiles(facts: PoseFacts) -> list[verdict.Tile]:
+    """What is looked at first, after the AP."""
+    scored = facts.evaluation.trained
     return [
-        *((figures.METRIC_NAMES[name], f"{scored[name].value:.3f}") for name in names if name in scored),
-        ("images", figures.count(evaluation.trained.images)),
-        ("people", figures.count(evaluation.trained.people)),
+        *(verdict.metric_tile(facts, name) for name in ("ap50", "ap75", "ar") if name in scored.metrics),
+        verdict.Tile("images", quoted.number("evaluation.trained.images", scored.images)),
+        verdict.Tile("people", quoted.number("evaluation.trained.people", scored.people)),
     ]
 
 
@@ -116,8 +112,8 @@ def _maps(of_image: MapsOfImage) -> dict[str, Any]:
         ("Part affinity fields", paf_picture(image, maps.pafs), paf_picture(image, maps.wanted_pafs)),
     ]
     panels = {
-        "Each joint’s heatmap": heatmap_panels(image, maps.heatmaps),
-        "The strength of each limb’s field": paf_panels(image, maps.pafs),
+        ("Each joint’s heatmap", "Heatmap"): heatmap_panels(image, maps.heatmaps),
+        ("The strength of each limb’s field", "Strength of the field"): paf_panels(image, maps.pafs),
     }
     return {
         "image": str(of_image.image_id),
@@ -126,8 +122,8 @@ def _maps(of_image: MapsOfImage) -> dict[str, Any]:
             for name, answered, wanted in rows
         ],
         "panels": {
-            title: [{"name": name, "uri": pictures.photo_uri(panel)} for name, panel in named]
-            for title, named in panels.items()
+            title: [{"name": name, "alt": f"{kind}: {name}", "uri": pictures.photo_uri(panel)} for name, panel in named]
+            for (title, kind), named in panels.items()
         },
     }
 

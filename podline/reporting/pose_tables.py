@@ -10,7 +10,7 @@ from podline.data.manifest import Manifest
 from podline.evaluation.oks import JointFigures, SizeFigures
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.evaluation.pose_images import Ranked
-from podline.reporting import figures
+from podline.reporting import figures, quoted
 from podline.reporting.tables import Table
 from podline.training.metrics_log import StepsLine
 
@@ -20,28 +20,33 @@ _NONE = "–"
 def metrics(evaluation: PoseEvaluation) -> Table:
     """Every metric with its interval, of the trained network, the untrained one, and on images that were trained on."""
     sides = {
-        f"trained, {evaluation.split} split": evaluation.trained,
-        f"untrained, {evaluation.split} split": evaluation.untrained,
-        "trained, images it has seen": evaluation.seen,
+        f"trained, {evaluation.split} split": "trained",
+        f"untrained, {evaluation.split} split": "untrained",
+        "trained, images it has seen": "seen",
     }
-    names = [name for name in figures.METRIC_NAMES if any(name in scored.metrics for scored in sides.values())]
+
+    def metric(side: str, name: str) -> str:
+        metrics = getattr(evaluation, side).metrics
+        return quoted.metric_of(f"evaluation.{side}.metrics", name, metrics) if name in metrics else _NONE
+
+    def count(side: str, what: str) -> str:
+        return quoted.number(f"evaluation.{side}.{what}", getattr(getattr(evaluation, side), what))
+
+    known = {name for side in sides.values() for name in getattr(evaluation, side).metrics}
     rows = [
-        {"": figures.METRIC_NAMES[name]}
-        | {
-            side: figures.metric_text(name, scored.metrics[name]) if name in scored.metrics else _NONE
-            for side, scored in sides.items()
-        }
-        for name in names
+        {"": words} | {title: metric(side, name) for title, side in sides.items()}
+        for name, words in figures.METRIC_NAMES.items()
+        if name in known
     ]
     rows += [
-        {"": what} | {side: figures.count(getattr(scored, what)) for side, scored in sides.items()}
+        {"": what} | {title: count(side, what) for title, side in sides.items()}
         for what in ("images", "people", "results")
     ]
     guessing = dict.fromkeys(sides, _NONE) | {
-        next(iter(sides)): figures.metric_text("ap", evaluation.guessing),
+        next(iter(sides)): quoted.metric("evaluation.guessing", "ap", evaluation.guessing),
     }
     rows.insert(1, {"": "AP of one and the same person in every image"} | guessing)
-    return Table(pd.DataFrame(rows))
+    return Table(pd.DataFrame(rows, dtype=object))
 
 
 def sizes(entries: Sequence[SizeFigures]) -> Table:
@@ -51,14 +56,14 @@ def sizes(entries: Sequence[SizeFigures]) -> Table:
             "root of the area": f"{size.low:g}–{size.high:g} px"
             if size is not entries[-1]
             else f"from {size.low:g} px",
-            "people": figures.count(size.people),
-            "found at OKS 0.5": figures.count(size.found),
-            "AP": _share(size.ap),
-            "AR": _share(size.ar),
+            "people": quoted.number(f"evaluation.sizes.{place}.people", size.people),
+            "found at OKS 0.5": quoted.number(f"evaluation.sizes.{place}.found", size.found),
+            "AP": _share(f"evaluation.sizes.{place}.ap", size.ap),
+            "AR": _share(f"evaluation.sizes.{place}.ar", size.ar),
         }
-        for size in entries
+        for place, size in enumerate(entries)
     ]
-    return Table(pd.DataFrame(rows))
+    return Table(pd.DataFrame(rows, dtype=object))
 
 
 def joints(entries: Sequence[JointFigures]) -> Table:
@@ -66,16 +71,19 @@ def joints(entries: Sequence[JointFigures]) -> Table:
     rows = [
         {
             "joint": joint.joint.replace("_", " "),
-            "labelled": figures.count(joint.labelled),
-            "in people found": figures.count(joint.in_found),
-            "close": figures.count(joint.close),
+            **{
+                words: quoted.number(f"evaluation.joints.{place}.{key}", getattr(joint, key))
+                for words, key in (("labelled", "labelled"), ("in people found", "in_found"), ("close", "close"))
+            },
             "of those found": figures.percent(joint.close / joint.in_found) if joint.in_found else _NONE,
-            "mean OKS": f"{joint.similarity:.3f}" if joint.in_found else _NONE,
-            "median distance": _NONE if joint.distance is None else f"{joint.distance:.3f}",
+            "mean OKS": _share(f"evaluation.joints.{place}.similarity", joint.similarity if joint.in_found else -1),
+            "median distance": _share(
+                f"evaluation.joints.{place}.distance", -1 if joint.distance is None else joint.distance
+            ),
         }
-        for joint in entries
+        for place, joint in enumerate(entries)
     ]
-    return Table(pd.DataFrame(rows))
+    return Table(pd.DataFrame(rows, dtype=object))
 
 
 def counted(manifest: Manifest) -> Table:
@@ -110,5 +118,6 @@ def examples(ranked: Ranked) -> Table:
     return Table(pd.DataFrame(rows), words=2)
 
 
-def _share(value: float) -> str:
-    return _NONE if value < 0 else f"{value:.3f}"
+def _share(source: str, value: float) -> str:
+    """A figure that is known, or, where it is negative, the word that it is not."""
+    return _NONE if value < 0 else quoted.number(source, value, lambda value: f"{value:.3f}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ import pandas as pd
 from markupsafe import Markup
 
 from podline.data.manifest import Manifest
-from podline.evaluation.document import ClassFigures, Evaluation
+from podline.evaluation.document import ClassFigures, Evaluation, Figures
 from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
-from podline.reporting import figures
+from podline.reporting import figures, quoted
+from podline.reporting.templates import TEMPLATES
 from podline.tpu.story import Entry, Story
 from podline.training.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
 
@@ -30,7 +31,7 @@ class Table:
     """A table.
 
     Attributes:
-        frame: texts only.
+        frame: texts only, of which some may be quoted; the first of a row says what the row is about.
         words: how many columns, from the left, hold words; the others hold figures, which are aligned right.
         header: whether the columns' names say anything.
     """
@@ -41,9 +42,14 @@ class Table:
 
     def html(self) -> Markup:
         """The table as an element of the page, in a frame that scrolls where the page is too narrow for it."""
-        kind = "facts" if self.words == len(self.frame.columns) else f"figures words-{self.words}"
-        table = self.frame.to_html(index=False, border=0, classes=kind, header=self.header, justify="unset")
-        return Markup(f'<div class="scroll">{table}</div>')  # noqa: S704 (pandas has escaped the texts)
+        columns = [str(column).strip() for column in self.frame.columns]
+        filled = TEMPLATES.get_template("table.html").render(
+            kind="facts" if self.words == len(columns) else f"figures words-{self.words}",
+            header=self.header,
+            columns=columns,
+            rows=self.frame.to_numpy().tolist(),
+        )
+        return Markup(filled)  # noqa: S704 (the template has escaped the texts)
 
     def markdown(self) -> str:
         """The table in GitHub's Markdown."""
@@ -58,30 +64,36 @@ class Table:
 
 
 def _figures(rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
-    return Table(pd.DataFrame(list(rows)), words)
+    return Table(pd.DataFrame(list(rows), dtype=object), words)
 
 
 def _facts(pairs: Iterable[tuple[str, str]]) -> Table:
-    return Table(pd.DataFrame(list(pairs), columns=["", " "]), words=2, header=False)
+    return Table(pd.DataFrame(list(pairs), columns=["", " "], dtype=object), words=2, header=False)
 
 
 def metrics(evaluation: Evaluation) -> Table:
     """Every metric of the trained model, of the untrained one, and on examples that the model was trained on."""
     sides = {
-        f"trained, {evaluation.split} split": evaluation.trained,
-        f"untrained, {evaluation.split} split": evaluation.untrained,
-        "trained, examples it has seen": evaluation.seen,
+        f"trained, {evaluation.split} split": "trained",
+        f"untrained, {evaluation.split} split": "untrained",
+        "trained, examples it has seen": "seen",
     }
+
+    def row(words: str, cell: Callable[[str, Figures], str]) -> dict[str, str]:
+        return {"": words} | {title: cell(side, getattr(evaluation, side)) for title, side in sides.items()}
+
+    def counted(words: str, key: str) -> dict[str, str]:
+        return row(words, lambda side, scored: quoted.number(f"evaluation.{side}.{key}", getattr(scored, key)))
+
     rows = [
-        {"": words} | {side: figures.metric_text(name, scored.metrics[name]) for side, scored in sides.items()}
+        row(words, lambda side, scored, name=name: quoted.metric_of(f"evaluation.{side}.metrics", name, scored.metrics))
         for name, words in figures.METRIC_NAMES.items()
         if name in evaluation.trained.metrics
     ]
-    rows.append({"": "right"} | {side: figures.count(scored.correct) for side, scored in sides.items()})
+    rows.append(counted("right", "correct"))
     if evaluation.trained.correct_top5 is not None:
-        best_five = {side: figures.count(scored.correct_top5 or 0) for side, scored in sides.items()}
-        rows.append({"": "right among the best five"} | best_five)
-    rows.append({"": "examples"} | {side: figures.count(scored.examples) for side, scored in sides.items()})
+        rows.append(counted("right among the best five", "correct_top5"))
+    rows.append(counted("examples", "examples"))
     return _figures(rows)
 
 
@@ -101,11 +113,14 @@ def _classes(entries: Iterable[tuple[int, ClassFigures]]) -> Table:
         {
             "class": scored.name,
             "label": str(label),
-            "examples": figures.count(scored.examples),
-            "right": figures.count(scored.correct),
-            "named": figures.count(scored.predicted),
-            "accuracy": figures.percent(scored.accuracy.value),
-            "95 % interval": figures.interval(scored.accuracy),
+            **{
+                words: quoted.number(f"evaluation.per_class.{label}.{key}", getattr(scored, key))
+                for words, key in (("examples", "examples"), ("right", "correct"), ("named", "predicted"))
+            },
+            "accuracy": quoted.number(
+                f"evaluation.per_class.{label}.accuracy.value", scored.accuracy.value, figures.percent
+            ),
+            "95 % interval": quoted.interval(f"evaluation.per_class.{label}.accuracy", "top1", scored.accuracy),
         }
         for label, scored in entries
     ]
@@ -114,9 +129,11 @@ def _classes(entries: Iterable[tuple[int, ClassFigures]]) -> Table:
 
 def confusion(evaluation: Evaluation) -> Table:
     """The confusion matrix's counts: a row for each label, a column for each prediction."""
+    names = evaluation.class_names
     return _figures(
-        {"label": name} | {other: figures.count(n) for other, n in zip(evaluation.class_names, row, strict=True)}
-        for name, row in zip(evaluation.class_names, evaluation.confusion, strict=True)
+        {"label": names[label]}
+        | {names[other]: quoted.number(f"evaluation.confusion.{label}.{other}", n) for other, n in enumerate(row)}
+        for label, row in enumerate(evaluation.confusion)
     )
 
 
@@ -133,7 +150,7 @@ def confusions(evaluation: Evaluation) -> Table:
         {
             "label": names[label],
             "taken for": names[prediction],
-            "times": figures.count(n),
+            "times": quoted.number(f"evaluation.confusion.{label}.{prediction}", n),
             "of its class": figures.percent(n / classes[label].examples),
         }
         for n, label, prediction in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:_CONFUSIONS]
@@ -146,11 +163,13 @@ def calibration(evaluation: Evaluation) -> Table:
     return _figures(
         {
             "confidence in": f"{100 * entry.low:.0f}–{100 * entry.high:.0f} %",
-            "examples": figures.count(entry.examples),
-            "mean confidence": figures.percent(entry.confidence),
-            "right": figures.percent(entry.accuracy),
+            "examples": quoted.number(f"evaluation.calibration.{place}.examples", entry.examples),
+            "mean confidence": quoted.number(
+                f"evaluation.calibration.{place}.confidence", entry.confidence, figures.percent
+            ),
+            "right": quoted.number(f"evaluation.calibration.{place}.accuracy", entry.accuracy, figures.percent),
         }
-        for entry in evaluation.calibration
+        for place, entry in enumerate(evaluation.calibration)
         if entry.examples
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jinja2
 
 TEMPLATES = jinja2.Environment(
@@ -11,3 +13,10 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+
+
+def unbroken(page: str) -> str:
+    """A page on which a figure and its unit are never on two lines."""
+    # A figure and its unit stay on one line, and so do the ends of an interval.
+    page = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", page)
+    return re.sub(r"(\[[\d.]+,) ([\d.]+\])", "\\1\N{NO-BREAK SPACE}\\2", page)

@@ -44,6 +44,7 @@ def finished_run(
     quarantined: int = 2,
     perfect: bool = False,
     accuracy: float = 0.8,
+    seed: int = 0,
 ) -> ReportSpec:
     """Puts a data set and a trained, evaluated run into a store.
 
@@ -55,6 +56,7 @@ def finished_run(
         quarantined: how many records were left out.
         perfect: no mistake at all.
         accuracy: about what the model is made to get right.
+        seed: of the training; another one is another run on the same data.
     """
     random = np.random.default_rng(0)
     store = open_store(root)
@@ -62,19 +64,21 @@ def finished_run(
         images = random.integers(0, 256, (records, 32, 32, 3), np.uint8)
     labels = np.sort(random.integers(0, len(class_names), len(images)))
     manifest = _data_set(store, class_names, images, labels, quarantined)
-    train = TrainSpec(root=str(root), recipe=_recipe(), fingerprint=FINGERPRINT)
+    train = TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=FINGERPRINT)
     _training(store, train, len(images))
+    random = np.random.default_rng(seed)
     guesses = np.where(random.random(len(labels)) < accuracy, labels, random.integers(0, len(class_names), len(labels)))
     evaluation = _evaluation(train.run, manifest, labels, labels if perfect else guesses, random)
     return _evaluated(store, train, evaluation)
 
 
-def _recipe() -> Recipe:
+def _recipe(seed: int) -> Recipe:
     return Recipe(
         name="cifar10",
         dataset="cifar10",
         model=ModelSettings(kind="resnet"),
         augmentation=AugmentationSettings(pad=4, flip=True),
+        seed=seed,
     )
 
 
@@ -173,7 +177,7 @@ FOUND = [
 
 
 def _training(store: Store, spec: TrainSpec, examples: int) -> None:
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(1 + spec.recipe.seed)
     lines: list[StepsLine | EvaluationLine | FindingLine] = [*FOUND]
     for step in range(20, 1301, 20):
         loss = 0.35 + 1.9 * np.exp(-step / 320) + 0.05 * random.standard_normal()

@@ -38,6 +38,7 @@ class Page(HTMLParser):
     text: list[str] = field(default_factory=list)
     tables: list[Rows] = field(default_factory=list)
     tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    in_cell: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -50,12 +51,17 @@ class Page(HTMLParser):
             self.tables[-1].append([])
         elif tag in ("td", "th"):
             self.tables[-1][-1].append("")
+            self.in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self.in_cell = False
 
     def handle_data(self, data: str) -> None:
         data = data.replace("\N{NO-BREAK SPACE}", " ")
         self.text.append(data)
-        if self.tables and self.tables[-1] and self.tables[-1][-1] and self.lasttag in ("td", "th"):
-            self.tables[-1][-1][-1] += data.strip()
+        if self.in_cell:
+            self.tables[-1][-1][-1] += data
 
     def rows(self, header: str) -> Rows:
         """The rows of the one table whose first row starts so."""
@@ -246,7 +252,7 @@ def test_stages_events_versions_and_command_are_told(reported: Reported) -> None
         "checkpoint_damaged",
         "1.2 % of the time went by waiting for input.",
         "podline run cifar10 --source ../data/cifar10 --root podline-root",
-        "The result is better than guessing.",
+        "images: better than guessing, the first night of this recipe.",
         f"numpy {np.__version__}",
     ):
         assert shared in text

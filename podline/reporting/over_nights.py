@@ -1,0 +1,88 @@
+"""Lines over many nights, written as SVG by hand: an index of nights needs no matplotlib, nor the time to load it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from podline.reporting import figures
+
+_WIDTH, _HEIGHT = 331.0, 130.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 6.0, 8.0, 20.0
+_MOST_POINTS = 400
+
+
+class Point(NamedTuple):
+    """A night: when it ended (Unix time), its figure and the interval of that; both ends are it where none is known."""
+
+    time: float
+    value: float
+    low: float
+    high: float
+
+
+def line(name: str, points: Sequence[Point], write: Callable[[float], str]) -> Markup:
+    """A figure over the nights, with its interval as a band.
+
+    Args:
+        name: what it is.
+        points: at least one, the oldest first.
+        write: how a figure is written.
+    """
+    every = -(-len(points) // _MOST_POINTS)
+    drawn = [*points[:-1:every], points[-1]]
+    values = [point.value for point in points]
+    ticks = _ticks(min(point.low for point in drawn), max(point.high for point in drawn))
+    across = _scale(drawn[0].time, drawn[-1].time, _LEFT, _WIDTH - _RIGHT)
+    upward = _scale(ticks[0], ticks[-1], _HEIGHT - _BOTTOM, _TOP)
+    parts = [
+        Markup('<path d="M{:g},{:.1f}H{:g}" stroke="var(--rule)"/><text x="{:g}" y="{:.1f}">{}</text>').format(
+            _LEFT, upward(tick), _WIDTH - _RIGHT, _LEFT - 6, upward(tick) + 3, write(tick)
+        )
+        for tick in ticks
+    ]
+    ends = [(across(drawn[0].time), "start", drawn[0].time), (across(drawn[-1].time), "end", drawn[-1].time)]
+    parts += [
+        Markup('<text x="{:.1f}" y="{:g}" style="text-anchor: {}">{}</text>').format(
+            x, _HEIGHT - 5, anchor, figures.day(time)
+        )
+        for x, anchor, time in (ends if len(drawn) > 1 else ends[1:])
+    ]
+    band = [(point.time, point.high) for point in drawn] + [(point.time, point.low) for point in reversed(drawn)]
+    parts.append(Markup('<polygon points="{}"/>').format(_places(band, across, upward)))
+    course = _places([(point.time, point.value) for point in drawn], across, upward)
+    parts.append(Markup('<polyline points="{}"/>').format(course))
+    x, y = course.split(" ")[-1].split(",")
+    parts.append(Markup('<circle cx="{}" cy="{}" r="3"/>').format(x, y))
+    told = {"first": values[0], "last": values[-1], "lowest": min(values), "highest": max(values)}
+    alt = (
+        f"{name} over {len(points)} nights, from {figures.day(points[0].time)} to {figures.day(points[-1].time)}: "
+        f"{', '.join(f'{which} {write(value)}' for which, value in told.items())}."
+    )
+    return Markup('<svg class="chart line" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">{}</svg>').format(
+        alt, _WIDTH, _HEIGHT, Markup().join(parts)
+    )
+
+
+def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """From figures to places."""
+    if high == low:
+        return lambda _: (start + end) / 2
+    return lambda value: start + (end - start) * (value - low) / (high - low)
+
+
+def _places(points: Sequence[tuple[float, float]], across: Callable, upward: Callable) -> str:
+    return " ".join(f"{across(x):.1f},{upward(y):.1f}" for x, y in points)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Three to five round numbers, of which the first and the last hold all figures between them."""
+    span = (high - low) or abs(high) or 1.0
+    rough = span / 3
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]

@@ -1,0 +1,152 @@
+"""Where a run stands: against the champion of its recipe, and among the nights before it. From the store alone.
+
+What is compared with are runs that had ended when this one's training had: a report that is written again years later
+says the same.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import numpy as np
+
+from podline import ledger
+from podline.errors import StoreError
+from podline.evaluation.document import Evaluation, read_evaluation
+from podline.evaluation.guesses import GUESSES, read_guesses
+from podline.evaluation.noise import Difference, accuracies, unpaired
+from podline.evaluation.pose_document import PoseEvaluation
+from podline.ledger import Entry
+from podline.stages import ReportSpec
+from podline.storage import Store
+
+NIGHTS = 7
+"""So many nights are looked back at."""
+
+# Of which less is better.
+_COSTS = frozenset({"loss", "calibration_error"})
+Word = Literal["better", "worse", "noise"]
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A run that this one is held against.
+
+    Attributes:
+        role: what it is: the champion, or the night before where there is no champion.
+        run: its name.
+        evaluation: its own.
+        difference: of the metric that counts: this run's less the rival's.
+    """
+
+    role: Literal["champion", "night before"]
+    run: str
+    evaluation: Evaluation | PoseEvaluation
+    difference: Difference
+
+    def word(self) -> Word:
+        """What to think of the difference."""
+        return "noise" if self.difference.noise else "better" if self.difference.value > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands.
+
+    Attributes:
+        nights: entries of the recipe's runs that were judged before this one, each model once, the oldest first.
+        rival: what it is held against; None for the first run of a recipe.
+    """
+
+    nights: tuple[Entry, ...] = ()
+    rival: Rival | None = None
+
+
+def standing_of(
+    store: Store, spec: ReportSpec, recipe: str, evaluation: Evaluation | PoseEvaluation, until: float
+) -> Standing:
+    """Where a run stands.
+
+    Args:
+        store: the store.
+        spec: the run.
+        recipe: its recipe's name.
+        evaluation: of the run.
+        until: the Unix time from which on others are not looked at.
+
+    Raises:
+        StoreError: something cannot be read.
+        ArtifactError: an entry of the ledger is damaged.
+    """
+    before = _before(store, spec, recipe, evaluation, until)
+    nights = tuple(itertools.islice(before, NIGHTS))[::-1]
+    return Standing(nights, _rival(store, spec, evaluation, "night before", nights[-1].run) if nights else None)
+
+
+def measure_of(evaluation: Evaluation | PoseEvaluation) -> Literal["top1", "ap"]:
+    """The metric that counts."""
+    return "ap" if isinstance(evaluation, PoseEvaluation) else "top1"
+
+
+def word_of(name: str, before_to_after: Difference) -> Word:
+    """What to think of the difference of any metric."""
+    better = before_to_after.value < 0 if name in _COSTS else before_to_after.value > 0
+    return "noise" if before_to_after.noise else "better" if better else "worse"
+
+
+def _before(
+    store: Store, spec: ReportSpec, recipe: str, evaluation: Evaluation | PoseEvaluation, until: float
+) -> Iterator[Entry]:
+    """Entries of the runs before, the newest first; a night that found a model done tells nothing new of it."""
+    wanted = ledger.names(store, recipe=recipe, state="finished", until=datetime.fromtimestamp(until, UTC))
+    told = {spec.run}
+    for entry in ledger.entries(store, wanted):
+        outcome = entry.outcome
+        if entry.run in told or outcome is None or outcome.measure != measure_of(evaluation):
+            continue
+        told.add(entry.run)
+        yield entry
+
+
+def _rival(
+    store: Store,
+    spec: ReportSpec,
+    evaluation: Evaluation | PoseEvaluation,
+    role: Literal["champion", "night before"],
+    run: str,
+) -> Rival | None:
+    folder = spec.verdict_folder.replace(spec.run, run, 1)
+    try:
+        other = read_evaluation(store, folder)
+    except StoreError:
+        # Runs are deleted to make room, and their entries stay; nothing is left to compare with.
+        return None
+    if type(other) is not type(evaluation):
+        return None
+    return Rival(role, run, other, _difference(store, folder, other, spec.verdict_folder, evaluation))
+
+
+def _difference(
+    store: Store,
+    folder: str,
+    other: Evaluation | PoseEvaluation,
+    own_folder: str,
+    own: Evaluation | PoseEvaluation,
+) -> Difference:
+    """Of the metric that counts; on the same examples if both were judged on the same ones."""
+    if all(store.exists(f"{each}/{GUESSES}") for each in (folder, own_folder)):
+        before, after = read_guesses(store, folder), read_guesses(store, own_folder)
+        if other.fingerprint == own.fingerprint and np.array_equal(before.labels, after.labels):
+            return accuracies(before.right, after.right)
+    measure = measure_of(own)
+    examples = min(_examples(other), _examples(own))
+    return unpaired(other.trained.metrics[measure], own.trained.metrics[measure], examples)
+
+
+def _examples(evaluation: Evaluation | PoseEvaluation) -> int:
+    trained = evaluation.trained
+    return evaluation.trained.images if isinstance(evaluation, PoseEvaluation) else trained.examples

@@ -1,0 +1,160 @@
+"""What stands at the top of a report, of whichever kind the run is: one sentence, and the figures that matter most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from podline.evaluation.noise import METHODS, unpaired
+from podline.reporting import figures, quoted
+from podline.reporting.facts import Facts, PoseFacts
+from podline.reporting.night_charts import Night, nights, spark
+from podline.reporting.standing import Rival, measure_of, word_of
+from podline.stages import Metric
+
+_CAPTIONS = {
+    "top1": "Accuracy; bars are 95 % intervals (Wilson).",
+    "ap": "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images).",
+}
+
+
+class Tile(NamedTuple):
+    """A figure by itself.
+
+    Attributes:
+        name: what it is.
+        figure: with its interval.
+        change: since the run that it is held against, with its sign; empty where there is none.
+        word: what to think of the change: ``better``, ``worse``, ``noise``; empty where nothing can be thought.
+        line: of the last nights.
+    """
+
+    name: str
+    figure: str
+    change: str = ""
+    word: str = ""
+    line: Markup = Markup()
+
+    @property
+    def arrow(self) -> str:
+        """The direction of the change."""
+        return figures.arrow(self.change)
+
+
+def content(facts: Facts | PoseFacts, about: str, against_guessing: str, tiles: Sequence[Tile]) -> dict[str, Any]:
+    """What both templates show of it.
+
+    Args:
+        facts: of the run.
+        about: what the metric that counts is a figure of, as the words that follow it.
+        against_guessing: what it is measured against, in sentences.
+        tiles: the figures beside it.
+    """
+    evaluation, rival = facts.evaluation, facts.standing.rival
+    measure = measure_of(evaluation)
+    source, result = f"evaluation.trained.metrics.{measure}", evaluation.trained.metrics[measure]
+    value = quoted.value(source, measure, result)
+    figure = quoted.joined("AP ", value) if measure == "ap" else value
+    return {
+        "title": f"{facts.recipe.name}: {figure}",
+        "split": evaluation.split,
+        "figure": figure,
+        "interval": quoted.interval(source, measure, result),
+        "sentence": _sentence(facts, about),
+        "better_than_guessing": evaluation.better_than_guessing,
+        "against_guessing": against_guessing,
+        "rival": rival,
+        "rival_change": figures.change_text(measure, rival.difference.value) if rival else "",
+        "against_rival": _against_rival(measure, rival) if rival else "",
+        "nights": len(facts.standing.nights),
+        "caption": _CAPTIONS[measure],
+        "tiles": [*tiles, *_training_tiles(facts)],
+    }
+
+
+def charts(facts: Facts | PoseFacts) -> dict[str, str]:
+    """The chart of the last nights, if there are any."""
+    evaluation, standing = facts.evaluation, facts.standing
+    if not standing.nights:
+        return {}
+    measure = measure_of(evaluation)
+    earlier = [Night(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
+    this = Night("this run", evaluation.trained.metrics[measure])
+    champion = standing.rival if standing.rival and standing.rival.role == "champion" else None
+    return {
+        "nights": nights(earlier, this, measure, champion.evaluation.trained.metrics[measure] if champion else None)
+    }
+
+
+def metric_tile(facts: Facts | PoseFacts, name: str) -> Tile:
+    """A metric of the trained model, with what became of it."""
+    metrics, standing = facts.evaluation.trained.metrics, facts.standing
+    tile = Tile(figures.METRIC_NAMES[name], quoted.metric_of("evaluation.trained.metrics", name, metrics))
+    before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
+    if before:
+        tile = tile._replace(line=spark(name, [*before, metrics[name].value]))
+    if standing.rival and name in standing.rival.evaluation.trained.metrics:
+        other = standing.rival.evaluation.trained.metrics[name]
+        difference = unpaired(other, metrics[name], standing.rival.difference.examples)
+        known = metrics[name].low != metrics[name].high
+        tile = tile._replace(
+            change=figures.change_text(name, difference.value), word=word_of(name, difference) if known else ""
+        )
+    return tile
+
+
+def _metrics(entry: Any) -> dict[str, Metric]:
+    return entry.outcome.metrics if entry.outcome else {}
+
+
+def _sentence(facts: Facts | PoseFacts, about: str) -> str:
+    """What was trained on what, and what to think of the figure; the figure itself stands before it."""
+    guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
+    return quoted.joined(
+        f"{about} by recipe {facts.recipe.name}, trained for ",
+        quoted.number("training.epochs", facts.training.epochs, lambda epochs: f"{epochs:.4g}"),
+        " epochs on ",
+        quoted.number("data.train", facts.manifest.split("train").records),
+        f" images: {', '.join([guessing, *_compared(facts)])}.",
+    )
+
+
+def _compared(facts: Facts | PoseFacts) -> list[str]:
+    """What to think of the run beside its rival, in a few words."""
+    rival = facts.standing.rival
+    if rival is None:
+        return [] if facts.standing.nights else ["the first night of this recipe"]
+    change = figures.change_text(measure_of(facts.evaluation), rival.difference.value)
+    if rival.word() == "noise":
+        return [f"no more than chance away from the {rival.role} ({change})"]
+    return [f"{change[1:]} {rival.word()} than the {rival.role}"]
+
+
+def _against_rival(measure: str, rival: Rival) -> str:
+    """The comparison in full."""
+    difference = rival.difference
+    low, high = (figures.change_bound(measure, end) for end in (difference.low, difference.high))
+    other = quoted.metric_of("rival.trained.metrics", measure, rival.evaluation.trained.metrics)
+    told = f"; {difference.gained} gained, {difference.lost} lost" if difference.gained is not None else ""
+    chance = "chance alone could well have done that" if difference.noise else "that is beyond chance"
+    return quoted.joined(
+        f" [{low}, {high}] against the {rival.role}, {rival.run}, with ",
+        other,
+        f": {chance} ({METHODS[difference.method]}{told}).",
+    )
+
+
+def _training_tiles(facts: Facts | PoseFacts) -> list[Tile]:
+    """What training cost."""
+    training = facts.training
+
+    def tile(words: str, key: str, write: Callable[[float], str]) -> Tile:
+        return Tile(words, quoted.number(f"training.{key}", getattr(training, key), write))
+
+    return [
+        tile("parameters", "parameters", figures.short_count),
+        tile("training", "seconds", figures.duration),
+        tile("examples a second", "examples_per_second", figures.rate),
+    ]

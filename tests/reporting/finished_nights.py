@@ -1,0 +1,56 @@
+"""Nights of one recipe, made up: runs that are done, each with its entry in the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from finished_run import NOON, finished_run
+from ledger_entries import DAY, night
+
+from podline import ledger
+from podline.evaluation.document import Evaluation, read_evaluation
+from podline.ledger import Outcome
+from podline.stages import ReportSpec
+from podline.storage import open_store
+
+# As the model became better, and then a little worse.
+ACCURACIES = (0.70, 0.72, 0.71, 0.76, 0.78, 0.77, 0.80, 0.83, 0.81, 0.84)
+
+
+def finished_nights(root: Path, count: int = 10, **changes: Any) -> list[ReportSpec]:
+    """Puts nights into a store, one a day, the last one at noon of the day on which all of them were trained.
+
+    Args:
+        root: of the store.
+        count: how many.
+        changes: of the runs; see :func:`finished_run.finished_run`.
+    """
+    specs = []
+    for number in range(count):
+        accuracy = ACCURACIES[number % len(ACCURACIES)]
+        specs.append(finished_run(root, seed=number, accuracy=accuracy, **{"records": 400, **changes}))
+        entered(specs[-1], NOON - (count - 1 - number) * DAY)
+    return specs
+
+
+def entered(spec: ReportSpec, ended: float, **changes: Any) -> None:
+    """Puts the entry of a finished run into the ledger."""
+    store = open_store(spec.root)
+    evaluation = read_evaluation(store, spec.folder)
+    assert isinstance(evaluation, Evaluation)
+    outcome = Outcome(
+        split=evaluation.split,
+        measure="top1",
+        examples=evaluation.trained.examples,
+        metrics=evaluation.trained.metrics,
+        untrained=evaluation.untrained.metrics["top1"].value,
+        parts={scored.name: scored.accuracy for scored in evaluation.per_class},
+        parameters=412_310,
+        model_bytes=1_649_240,
+        weights_sha256=evaluation.weights_sha256,
+        evaluation_sha256=spec.evaluation_sha256,
+    )
+    values = {"run": spec.run, "outcome": outcome, "report": f"{spec.folder}/report.html"}
+    entry = night(int((ended - NOON) // DAY), **{**values, **changes})
+    ledger.publish(store, entry)

@@ -1,0 +1,187 @@
+"""Every page in a real browser: valid, accessible in light and dark, wide and narrow, printed, and never online."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browsers import opened_browser
+from finished_nights import finished_nights
+from finished_pose_run import finished_pose_run
+from finished_run import finished_run
+from ledger_entries import night, outcome
+from playwright.sync_api import Browser, Page
+
+from podline import ledger
+from podline.catalogue import run_of
+from podline.progress import silent
+from podline.reporting.comparison import compare
+from podline.reporting.nights_page import write_index
+from podline.reporting.report import report
+from podline.storage import open_store
+
+PHONE = {"width": 360, "height": 740}
+DESK = {"width": 1200, "height": 900}
+TIMEOUT = 120_000
+# What can be sent by mail.
+MOST_BYTES = 5_000_000
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots are kept: PODLINE_TEST_OUTPUT, or pytest's own folder."""
+    given = os.environ.get("PODLINE_TEST_OUTPUT")
+    folder = Path(given) / "pages" if given else tmp_path_factory.mktemp("pages")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with opened_browser() as browser:
+        yield browser
+
+
+def _classifier(folder: Path) -> Path:
+    spec = finished_run(folder)
+    return open_store(spec.root).local(report(spec, silent()).html)
+
+
+def _nights(folder: Path) -> Path:
+    spec = finished_nights(folder)[-1]
+    return open_store(spec.root).local(report(spec, silent()).html)
+
+
+def _index(folder: Path) -> Path:
+    store = open_store(folder)
+    for number in range(30):
+        state = "failed" if number % 9 == 4 else "finished"
+        model = outcome(0.7 + number / 200, weights_sha256=f"{number:064x}") if state == "finished" else None
+        page = "runs/cifar10-0/report.html" if number % 3 else ""
+        ledger.publish(store, night(number, state=state, outcome=model, report=page))
+    return store.local(write_index(store))
+
+
+def _comparison(folder: Path) -> Path:
+    store = open_store(folder)
+    names = [finished_run(folder, seed=seed).run for seed in range(2)]
+    return store.local(compare(store, [run_of(store, name) for name in names]).html)
+
+
+def _poses(folder: Path) -> Path:
+    spec = finished_pose_run(folder)
+    return open_store(spec.root).local(report(spec, silent()).html)
+
+
+MADE = {
+    "classifier": _classifier,
+    "nights": _nights,
+    "poses": _poses,
+    "comparison": _comparison,
+    "index": _index,
+}
+
+
+@pytest.fixture(scope="module", params=list(MADE))
+def page_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each kind of page in turn."""
+    made = MADE[request.param](tmp_path_factory.mktemp("store"))
+    return made.rename(made.with_name(f"{request.param}.html"))
+
+
+@dataclass
+class Visit:
+    """A page that is open, and all that it did: what it asked for, what it complained of."""
+
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def visit(browser: Browser, page_file: Path) -> Iterator[Any]:
+    """Opens the page: ``visit(DESK, "dark")``."""
+    contexts = []
+
+    def opened(size: Mapping[str, int], scheme: str = "light") -> Visit:
+        context = browser.new_context(viewport=dict(size), color_scheme=scheme, offline=True)
+        context.set_default_timeout(TIMEOUT)
+        contexts.append(context)
+        seen = Visit(context.new_page())
+        seen.page.on("request", lambda request: seen.requests.append(request.url))
+        seen.page.on("console", lambda message: seen.complaints.append(message.text))
+        seen.page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+        seen.page.goto(page_file.as_uri())
+        return seen
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def test_a_strict_parser_finds_no_error_and_the_page_is_small(page_file: Path) -> None:
+    html5lib.HTMLParser(strict=True).parse(page_file.read_text())
+    assert page_file.stat().st_size < MOST_BYTES
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_keeps_it_from_anybody(visit: Any, page_file: Path, output: Path, scheme: str) -> None:
+    seen = visit(DESK, scheme)
+    seen.page.screenshot(path=output / f"{page_file.stem}-{scheme}.png", full_page=True)
+    # What is folded away is judged as well.
+    seen.page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
+    found = Axe().run(seen.page).response["violations"]
+    assert [(entry["id"], [node["html"][:200] for node in entry["nodes"]]) for entry in found] == []
+
+
+def test_it_asks_for_nothing_and_complains_of_nothing(visit: Any, page_file: Path) -> None:
+    seen = visit(DESK)
+    assert [url for url in seen.requests if not url.startswith("data:")] == [page_file.as_uri()]
+    assert seen.complaints == []
+    assert seen.page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+
+
+def test_on_a_phone_nothing_sticks_out(visit: Any, page_file: Path, output: Path) -> None:
+    seen = visit(PHONE)
+    seen.page.screenshot(path=output / f"{page_file.stem}-phone.png", full_page=True)
+    seen.page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    # A box that does not scroll may not hide what is in it either.
+    clipped = """[...document.querySelectorAll('main *')].filter(element =>
+        element.getBoundingClientRect().right > innerWidth + 1 && !element.closest('.scroll, pre, svg')).length"""
+    assert seen.page.evaluate(clipped) == 0
+
+
+def test_it_prints_dark_on_white_with_everything_unfolded(visit: Any, page_file: Path, output: Path) -> None:
+    seen = visit(DESK, "dark")
+    file = output / f"{page_file.stem}.pdf"
+    seen.page.pdf(path=file, format="A4", print_background=True)
+    assert file.read_bytes().startswith(b"%PDF-")
+    seen.page.emulate_media(media="print")
+    style = "(({color, backgroundColor}) => [color, backgroundColor])(getComputedStyle(document.body))"
+    assert seen.page.evaluate(style) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
+    folded = """[...document.querySelectorAll('details > :not(summary)')].filter(
+        element => !element.checkVisibility({contentVisibilityAuto: true})).length"""
+    assert seen.page.evaluate(folded) == 0
+
+
+def test_headings_are_in_order_and_landmarks_are_there(visit: Any) -> None:
+    seen = visit(DESK)
+    levels = seen.page.evaluate("[...document.querySelectorAll('h1, h2, h3, h4')].map(element => +element.tagName[1])")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert seen.page.locator("main").count() == 1
+    assert seen.page.evaluate("document.documentElement.lang") == "en"
+    unnamed = """[...document.querySelectorAll('th')].filter(
+        element => !element.scope || !element.textContent.trim()).length"""
+    assert seen.page.evaluate(unnamed) == 0
+    empty = "[...document.querySelectorAll('img')].filter(element => element.alt.length < 10).length"
+    assert seen.page.evaluate(empty) == 0

@@ -1,0 +1,193 @@
+"""Where a run stands among the nights before it, and that every figure on its page is the documents' own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from finished_nights import entered, finished_nights
+from finished_run import NOON, finished_run
+from ledger_entries import DAY, night, outcome
+
+from podline import ledger
+from podline.evaluation.guesses import GUESSES, Guesses
+from podline.progress import silent
+from podline.reporting.facts import gather
+from podline.reporting.report import report
+from podline.reporting.standing import NIGHTS, Standing
+from podline.stages import ReportSpec, completion_name
+from podline.storage import open_store
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory: pytest.TempPathFactory) -> list[ReportSpec]:
+    """Nine nights, the last one yesterday's noon, and tonight's run, which has no entry yet."""
+    made = finished_nights(tmp_path_factory.mktemp("store"), 10)
+    store = open_store(made[-1].root)
+    store.delete(ledger.file_of(ledger.names(store)[0].name))
+    return made
+
+
+@pytest.fixture(scope="module")
+def page(specs: list[ReportSpec]) -> str:
+    return open_store(specs[-1].root).local(report(specs[-1], silent()).html).read_text()
+
+
+def _standing(spec: ReportSpec) -> Standing:
+    return gather(open_store(spec.root), spec).standing
+
+
+def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[ReportSpec]) -> None:
+    standing = _standing(specs[-1])
+    assert [entry.run for entry in standing.nights] == [spec.run for spec in specs[-1 - NIGHTS : -1]]
+    assert standing.rival is not None
+    assert (standing.rival.role, standing.rival.run) == ("night before", specs[-2].run)
+
+
+def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
+    spec, other = finished_run(tmp_path, seed=1), finished_run(tmp_path, seed=2)
+    store = open_store(tmp_path)
+    assert _standing(spec) == Standing()
+    entered(other, NOON - DAY)
+    expected = _standing(spec)
+    assert [entry.run for entry in expected.nights] == [other.run]
+    entered(other, NOON - DAY / 2)  # found done: the same model once more
+    entered(spec, NOON - DAY / 3)  # an earlier night of this very run
+    entered(finished_run(tmp_path, seed=3), NOON + DAY)  # a later one
+    ledger.publish(store, night(-2, state="failed"))
+    ledger.publish(store, night(-2, recipe="mnist"))
+    ledger.publish(store, night(-2, outcome=outcome(0.5, measure="ap", metrics={"ap": outcome(0.5).main})))
+    assert [entry.run for entry in _standing(spec).nights] == [other.run]
+
+
+def test_a_run_whose_files_are_gone_is_a_night_but_no_rival(tmp_path: Path) -> None:
+    spec = finished_run(tmp_path)
+    ledger.publish(open_store(tmp_path), night(-1))
+    standing = _standing(spec)
+    assert len(standing.nights) == 1
+    assert standing.rival is None
+
+
+def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
+    labels = np.zeros(len(right), np.int64)
+    guesses = Guesses(labels, np.where(right, 0, 1), np.ones(len(right)), np.ones(len(right)))
+    open_store(spec.root).publish_bytes(f"{spec.folder}/{GUESSES}", guesses.to_bytes())
+
+
+@pytest.mark.parametrize(("gained", "word"), [(40, "better"), (2, "noise"), (-40, "worse")])
+def test_on_the_same_examples_what_only_one_got_right_decides(tmp_path: Path, gained: int, word: str) -> None:
+    before, now = finished_run(tmp_path, seed=1, records=200), finished_run(tmp_path, seed=2, records=200)
+    entered(before, NOON - DAY)
+    fewer, more = np.arange(200) < 100, np.arange(200) < 100 + abs(gained)
+    _guessed(before, fewer if gained > 0 else more)
+    _guessed(now, more if gained > 0 else fewer)
+    rival = _standing(now).rival
+    assert rival is not None
+    assert rival.word() == word
+    assert rival.difference.method == "McNemar"
+    assert (rival.difference.gained, rival.difference.lost) == (max(gained, 0), max(-gained, 0))
+    text = re.sub(r"<[^>]+>", "", open_store(now.root).local(report(now, silent()).html).read_text())
+    said = {
+        "better": "20.0 points better than the night before.",
+        "noise": "no more than chance away from the night before (+1.0 points).",
+        "worse": "20.0 points worse than the night before.",
+    }
+    assert said[word] in text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_first_night_says_that_it_is(tmp_path: Path) -> None:
+    spec = finished_run(tmp_path, records=20)
+    result = report(spec, silent())
+    for file in (result.html, result.markdown):
+        assert "the first night of this recipe." in open_store(spec.root).local(file).read_text()
+
+
+def _documents(spec: ReportSpec, rival: ReportSpec) -> dict[str, Any]:
+    """What a page quotes, by the name that it is quoted by."""
+    store = open_store(spec.root)
+    manifest = store.read_json(f"{spec.dataset_folder}/manifest.json")
+    return {
+        "evaluation": store.read_json(f"{spec.folder}/evaluation.json"),
+        "rival": store.read_json(f"{rival.folder}/evaluation.json"),
+        "training": store.read_json(completion_name(spec.folder, "train"))["result"],
+        "data": {split["name"]: split["records"] for split in manifest["splits"]},
+    }
+
+
+def _at(document: Any, path: str) -> Any:
+    for key in path.split("."):
+        document = document[int(key)] if isinstance(document, list) else document[key]
+    return document
+
+
+_QUOTED = re.compile(r'<data value="([^"]+)" data-source="([^"]+)">([^<]+)</data>')
+
+
+def test_every_quoted_figure_is_its_documents(specs: list[ReportSpec], page: str) -> None:
+    documents = _documents(specs[-1], specs[-2])
+    quoted = _QUOTED.findall(page)
+    assert len(quoted) > 200
+    assert {source.partition(".")[0] for _, source, _ in quoted} == documents.keys()
+    for value, source, text in quoted:
+        assert float(value) == _at(documents, source), source
+        if not re.search(r"[a-z]", text):
+            _reads_as(text, float(value))
+
+
+def _reads_as(text: str, value: float) -> None:
+    """What a person reads is the value, rounded to the digits that are shown; a bound of a share has no sign of it."""
+    shown = text.replace(",", "").replace("\N{NO-BREAK SPACE}", " ").removesuffix(" %")
+    digits = len(shown.partition(".")[2])
+    scales = (100,) if text.endswith("%") else (1, 100)
+    # Half a unit of the last digit that is shown, or three digits of a large number.
+    assert any(abs(float(shown) - scale * value) <= 0.5 * 10**-digits + 1e-9 + value / 2000 for scale in scales), text
+
+
+def test_every_figure_of_the_ledgers_entry_is_on_the_page(specs: list[ReportSpec], page: str) -> None:
+    entered(specs[-1], NOON + 60)
+    store = open_store(specs[-1].root)
+    entry = ledger.read(store, ledger.names(store)[0].name)
+    store.delete(ledger.file_of(entry.name))
+    assert entry.outcome is not None
+    assert entry.run == specs[-1].run
+    on_page = {source: float(value) for value, source, _ in _QUOTED.findall(page)}
+    for name, metric in entry.outcome.metrics.items():
+        assert on_page[f"evaluation.trained.metrics.{name}.value"] == metric.value
+        if metric.low != metric.high:
+            bounds = [on_page[f"evaluation.trained.metrics.{name}.{end}"] for end in ("low", "high")]
+            assert bounds == [metric.low, metric.high]
+    for place, metric in enumerate(entry.outcome.parts.values()):
+        assert on_page[f"evaluation.per_class.{place}.accuracy.value"] == metric.value
+    assert on_page["evaluation.trained.examples"] == entry.outcome.examples
+    assert on_page["evaluation.untrained.metrics.top1.value"] == entry.outcome.untrained
+
+
+def test_another_process_with_nothing_but_a_copy_of_the_store_writes_the_same_bytes(
+    specs: list[ReportSpec], page: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(specs[-1].root, copy)
+    for file in ("report.html", "report.md", "stages/report.json"):
+        (copy / specs[-1].folder / file).unlink()
+    spec = specs[-1].model_copy(update={"root": str(copy)})
+    code = (
+        "import sys; from podline.progress import silent; from podline.reporting.report import report;"
+        "from podline.stages import ReportSpec; report(ReportSpec.model_validate_json(sys.argv[1]), silent())"
+    )
+    subprocess.run([sys.executable, "-c", code, spec.model_dump_json()], check=True, cwd=tmp_path)
+    assert (copy / spec.folder / "report.html").read_text() == page
+
+
+def test_a_later_night_changes_nothing_of_an_earlier_report(specs: list[ReportSpec], page: str) -> None:
+    entered(specs[0], NOON + 3 * DAY)
+    store = open_store(specs[-1].root)
+    try:
+        assert store.local(report(specs[-1], silent()).html).read_text() == page
+    finally:
+        store.delete(ledger.file_of(ledger.names(store)[0].name))
