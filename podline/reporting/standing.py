@@ -148,5 +148,6 @@ def _difference(
 
 
 def _examples(evaluation: Evaluation | PoseEvaluation) -> int:
-    trained = evaluation.trained
-    return evaluation.trained.images if isinstance(evaluation, PoseEvaluation) else trained.examples
+    if isinstance(evaluation, PoseEvaluation):
+        return evaluation.trained.images
+    return evaluation.trained.examples
