@@ -12,8 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import flow
+from prefect.client.schemas.objects import State
 
 from tasks.chain import from_archive_to_report, named
+from tasks.nights import pause_if_hopeless
 from tasks.parameters import CocoParameters
 
 
@@ -22,8 +24,15 @@ def run_name() -> str:
     return named(CocoParameters)
 
 
-@flow(name="coco-training", flow_run_name=run_name, persist_result=True, result_serializer="json")
-def coco_training(parameters: CocoParameters) -> dict[str, Any]:
+@flow(
+    name="coco-training",
+    flow_run_name=run_name,
+    persist_result=True,
+    result_serializer="json",
+    on_failure=[pause_if_hopeless],
+    on_crashed=[pause_if_hopeless],
+)
+def coco_training(parameters: CocoParameters) -> dict[str, Any] | State[Any]:
     """From raw archive to report.
 
     Args:

@@ -50,6 +50,24 @@ class StoreSettings(Frozen):
     )
 
 
+class NightSettings(Frozen):
+    """What becomes of nights that go wrong; see docs/operations.md."""
+
+    pause_after: int = Field(
+        default=3, ge=0, description="failed nights in a row that pause a deployment's schedule; 0: never"
+    )
+    notify: str = Field(
+        default="",
+        pattern=r"^([a-z0-9-]+/[a-z0-9-]+([, ]+|$))*$",
+        description="Prefect blocks that are told of failures, like slack-webhook/team, custom-webhook/pager",
+    )
+
+    @property
+    def blocks(self) -> list[str]:
+        """The names in ``notify``, each ``type/name``."""
+        return self.notify.replace(",", " ").split()
+
+
 class Settings(Frozen):
     """What a person may set for a machine; times are in seconds."""
 
@@ -67,6 +85,7 @@ class Settings(Frozen):
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
     server_timeout: float = Field(default=120.0, gt=0, description="the embedded Prefect server may take so long")
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket; see docs/storage.md")
+    nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
 
     def timeout(self, stage: str) -> float | None:
@@ -256,8 +275,6 @@ def standing_prefect(home: Path, api_url: str, root: str, mark: Mapping[str, str
     """
     ours = {
         **_own_prefect(home, api_url),
-        # A run that is gone is noticed after four of these; see tasks.deploying.
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
         # Whoever clicks on Run or Retry watches: the worker asks for work more often than every 10 s, its default.
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         "PYTHONUNBUFFERED": "1",

@@ -5,41 +5,53 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
+from prefect.states import Cancelled
 
 from podline import settings
 from podline.stages import EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
 from tasks.bucket_credentials import bucket_credentials
-from tasks.outcome import TimeSheet, publish_artifacts, summary
+from tasks.nights import later_night
+from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from tasks.parameters import TrainingParameters
 from tasks.promoting import promotion_of
 from tasks.sources import conversion_of
 from tasks.stages import convert, evaluate, promote, report, train, validate
+from tasks.this_run import add_tags
+
+_UNCHANGED = "unchanged"
 
 
 def named(form: type[TrainingParameters]) -> str:
-    """The name of the flow run that begins: its recipe and the moment at which it was due."""
-    given = flow_run.parameters.get("parameters", {})
+    """The name of the flow run that begins: its recipe, its data if they have another name, when it was due."""
+    recipe = form.model_validate(flow_run.parameters.get("parameters", {})).training_recipe()
     due = flow_run.scheduled_start_time or datetime.now(UTC)
-    return f"{form.model_validate(given).recipe} {due:%Y-%m-%d %H:%M:%S}"
+    data = "" if recipe.name == recipe.dataset else f" on {recipe.dataset}"
+    return f"{recipe.name}{data} {due:%Y-%m-%d %H:%M:%S}"
 
 
 @bucket_credentials()
-def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any]:
+def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any] | State[Any]:
     """Convert, validate, train, evaluate, report.
 
     Args:
         parameters: what to train, on which data, and where it goes.
 
     Returns:
-        See :func:`tasks.outcome.summary`.
+        See :func:`tasks.outcome.summary`; a night that a later one makes needless is Cancelled.
     """
+    night = later_night()
+    if night is not None:
+        return Cancelled(message=f"needless: the night that was due at {night.expected_start_time:%F %T} stands for it")
     machine = settings.load()
     root = open_store(parameters.root or machine.root).uri
     recipe = parameters.training_recipe()
     strategy = parameters.strategy or machine.strategy
-    times = TimeSheet()
+    times = TimeSheet(parameters.start_from)
+    add_tags(recipe.name, recipe.dataset)
 
     converted = times.run(convert, conversion_of(parameters, root, machine.workers))
     times.run(
@@ -78,5 +90,9 @@ def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any]:
             command=parameters.command(root),
         ),
     )
-    publish_artifacts(root, times, converted, trained, evaluated, reported, promoted)
-    return summary(root, times, evaluated, reported, promoted)
+    unchanged = unchanged_since(root, times, trained)
+    if unchanged:
+        get_run_logger().info("unchanged since %s", unchanged)
+        add_tags(_UNCHANGED)
+    publish_artifacts(root, times, converted, trained, evaluated, reported, promoted, unchanged)
+    return summary(root, times, evaluated, reported, promoted, unchanged)

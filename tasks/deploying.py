@@ -10,20 +10,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.events.schemas.automations import AutomationCore
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError
+from tasks import automations
 from tasks.tpu_lease import LIMIT, make_limit
 
 PROJECT = "prefect.yaml"
@@ -31,10 +30,6 @@ POOLS = {
     "cpu": "Flows, on a machine without accelerators; or with GPUs.",
     "tpu": "Stages on a TPU's own node, by the worker there.",
 }
-# How often a flow run gives a sign of life is PREFECT_FLOWS_HEARTBEAT_FREQUENCY of its worker, 30 s as `podline up`
-# sets it; a run that misses four is gone.
-_SILENCE = timedelta(seconds=130)
-_ENDS = ("Completed", "Failed", "Cancelled", "Crashed")
 # What of a deployment a person writes down.
 _WRITTEN = {
     "entrypoint",
@@ -51,15 +46,13 @@ _WRITTEN = {
     "global_concurrency_limit",
 }
 
-Did = Literal["made", "changed", "as it was"]
-
 
 class Change(NamedTuple):
-    """What was done about one thing."""
+    """What was done about one thing: ``made``, ``changed``, ``removed``, or ``as it was``."""
 
     kind: str
     name: str
-    did: Did
+    did: str
 
 
 def deployed(folder: Path) -> Iterator[Change]:
@@ -69,7 +62,8 @@ def deployed(folder: Path) -> Iterator[Change]:
         folder: where ``prefect.yaml`` and the flows are.
 
     Raises:
-        SettingsError: there is no such file, no server is named, or it asks for a secret that is not the one given.
+        SettingsError: there is no such file, no server is named, it asks for a secret that is not the one given, or it
+            lacks a block of the setting nights.notify.
         PodlineError: the server does not answer, or refuses.
     """
     names = _names(folder / PROJECT)
@@ -80,8 +74,11 @@ def deployed(folder: Path) -> Iterator[Change]:
             for pool, about in POOLS.items():
                 yield Change("work pool", pool, _pool(client, pool, about))
             yield Change("concurrency limit", LIMIT, _limit(client))
-            for automation in (_zombies(),):
-                yield Change("automation", automation.name, _automation(client, automation))
+            blocks = automations.told(client, settings.load().nights.blocks)
+            for name, automation in automations.wanted(blocks).items():
+                did = automations.put(client, name, automation)
+                if automation or did == automations.REMOVED:
+                    yield Change("automation", name, did)
             before = _deployments(client)
             _deploy(folder)
             after = _deployments(client)
@@ -111,7 +108,7 @@ def _names(project: Path) -> list[str]:
         raise SettingsError(f"{project} is no file of deployments: {type(error).__name__}: {error}") from error
 
 
-def _pool(client: SyncPrefectClient, name: str, about: str) -> Did:
+def _pool(client: SyncPrefectClient, name: str, about: str) -> str:
     """A pool that is there stays as it is: of which kind it is, a person decides."""
     try:
         client.read_work_pool(name)
@@ -121,7 +118,7 @@ def _pool(client: SyncPrefectClient, name: str, about: str) -> Did:
     return "as it was"
 
 
-def _limit(client: SyncPrefectClient) -> Did:
+def _limit(client: SyncPrefectClient) -> str:
     try:
         found = client.read_global_concurrency_limit_by_name(LIMIT)
     except ObjectNotFound:
@@ -130,51 +127,6 @@ def _limit(client: SyncPrefectClient) -> Did:
         return "as it was"
     make_limit()
     return "changed" if found else "made"
-
-
-def _zombies() -> AutomationCore:
-    """A run that gives no sign of life any more is said to have crashed; see Prefect's "detect zombie flows"."""
-    beat = "prefect.flow-run.heartbeat"
-    trigger = {
-        "type": "event",
-        "after": [beat],
-        "expect": [beat, *(f"prefect.flow-run.{end}" for end in _ENDS)],
-        "match": {"prefect.resource.id": ["prefect.flow-run.*"]},
-        "for_each": ["prefect.resource.id"],
-        "posture": "Proactive",
-        "threshold": 1,
-        "within": _SILENCE.total_seconds(),
-    }
-    crash = {
-        "type": "change-flow-run-state",
-        "state": "CRASHED",
-        "message": "No sign of life any more: its process or its machine is gone.",
-    }
-    return AutomationCore.model_validate(
-        {
-            "name": "Podline: runs that are gone",
-            "description": "A run that gave signs of life and gives none any more becomes Crashed.",
-            "trigger": trigger,
-            "actions": [crash],
-        }
-    )
-
-
-def _automation(client: SyncPrefectClient, wanted: AutomationCore) -> Did:
-    found = client.read_automations_by_name(wanted.name)
-    if not found:
-        client.create_automation(wanted)
-        return "made"
-    if _written(found[0]) == _written(wanted):
-        return "as it was"
-    client.update_automation(found[0].id, wanted)
-    return "changed"
-
-
-def _written(automation: AutomationCore) -> dict[str, Any]:
-    """What of an automation a person writes down; whether it is enabled is the server's user's own choice."""
-    # Not as JSON: sets have an order there, which differs from process to process.
-    return automation.model_dump(include={"description", "trigger", "actions"})
 
 
 def _deployments(client: SyncPrefectClient) -> dict[str, dict[str, Any]]:
@@ -192,7 +144,7 @@ def _deployments(client: SyncPrefectClient) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _did(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Did:
+def _did(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
     if before is None:
         return "made"
     return "as it was" if before == after else "changed"
@@ -204,7 +156,7 @@ def _deploy(folder: Path) -> None:
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
         cwd=folder,
         # The file names the folder by $PWD, which a process that changes its folder does not get.
-        env=settings.environment_in(folder),
+        env=settings.environment_in(folder) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

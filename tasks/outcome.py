@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import time
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 
+from podline.again import IN_ORDER, forget
+from podline.catalogue import run_of
 from podline.promotion.stage import PromoteResult
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text
 from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
@@ -16,6 +19,7 @@ from podline.tool_stages import LearningRateResult
 from tasks.promoting import outcome
 from tasks.report_artifact import report_text
 from tasks.stage_task import StageTask
+from tasks.this_run import once
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
@@ -24,14 +28,23 @@ R = TypeVar("R", bound=Result)
 class TimeSheet:
     """Runs stages and notes, for each, how long it took this time, how long when it was made, whether it was found."""
 
-    def __init__(self) -> None:
+    def __init__(self, start_from: str) -> None:
+        """Begins with no stage.
+
+        Args:
+            start_from: the name of a stage: it and those after it run again, though they may be done; they do so once,
+                however often the flow run is retried. Anything else is none of them.
+        """
         self.stages: dict[str, dict[str, Any]] = {}
+        self._again = IN_ORDER[IN_ORDER.index(start_from) :] if start_from in IN_ORDER else ()
 
     def run(self, stage: StageTask[S, R], spec: S) -> R:
         """A stage's result."""
-        started = time.monotonic()
+        name, started = stage.stage.name, time.monotonic()
+        if name in self._again:
+            once(f"{name}-again", lambda: forget(spec))
         result = stage(spec)
-        self.stages[stage.stage.name] = {
+        self.stages[name] = {
             "seconds": round(time.monotonic() - started, 3),
             "reused": result.reused,
             "seconds_when_made": round(result.seconds, 3),
@@ -39,13 +52,27 @@ class TimeSheet:
         return result
 
 
+def unchanged_since(root: str, times: TimeSheet, trained: TrainResult) -> str:
+    """The run, and when it was finished, if data, settings and code are as they were then; empty if not."""
+    if not all(stage["reused"] for stage in times.stages.values()):
+        return ""
+    finished = datetime.fromtimestamp(run_of(open_store(root), trained.run).touched, UTC)
+    return f"{trained.run}, {finished:%Y-%m-%d %H:%M} UTC"
+
+
 def summary(
-    root: str, times: TimeSheet, evaluated: EvaluateResult, reported: ReportResult, promoted: PromoteResult | None
+    root: str,
+    times: TimeSheet,
+    evaluated: EvaluateResult,
+    reported: ReportResult,
+    promoted: PromoteResult | None,
+    unchanged: str,
 ) -> dict[str, Any]:
     """A run in JSON: its name, metrics with intervals, the promotion, where the report lies, each stage's seconds."""
     store = open_store(root)
     return {
         "run": evaluated.run,
+        "unchanged_since": unchanged,
         "root": store.uri,
         "metrics": {name: metric.model_dump() for name, metric in evaluated.metrics.items()},
         "measure": evaluated.measure,
@@ -65,12 +92,15 @@ def publish_artifacts(
     evaluated: EvaluateResult,
     reported: ReportResult,
     promoted: PromoteResult | None,
+    unchanged: str,
 ) -> None:
     """Puts the report and a table of the key figures on the flow run."""
     store = open_store(root)
-    create_markdown_artifact(
-        report_text(store, trained, reported), key="report", description=f"Report of {evaluated.run}"
-    )
+    page, title = report_text(store, trained, reported), f"Report of {evaluated.run}"
+    if unchanged:
+        page = f"> **Unchanged since {unchanged}:** data, settings and code are the same.\n\n{page}"
+        title = f"Unchanged since {unchanged}"
+    create_markdown_artifact(page, key="report", description=title)
     rows = {METRIC_NAMES[name]: metric_text(name, metric) for name, metric in evaluated.metrics.items()}
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
     rows["training"] = f"{count(trained.steps)} steps in {duration(trained.seconds)} on {trained.devices}"

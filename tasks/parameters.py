@@ -7,7 +7,6 @@ of each field is the help that stands beside it.
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -47,13 +46,20 @@ class TrainingParameters(BaseModel, frozen=True):
         description="The folder where data sets, runs and reports go. Empty: the worker's setting root.",
         json_schema_extra=place(2),
     )
+    start_from: Literal["what is not done", "convert", "validate", "train", "evaluate", "report"] = Field(
+        default="what is not done",
+        title="Start from",
+        description="This stage and those after it run again, training from its beginning; those before it are used "
+        "again if they are whole, and run if they are not. A Retry of the run does not begin them anew.",
+        json_schema_extra=place(3),
+    )
     epochs: float = Field(
         default=0,
         ge=0,
         le=100_000,
         title="Epochs",
         description="Passes over the data; 0: as the recipe says. Give one of epochs, steps, examples.",
-        json_schema_extra=place(3),
+        json_schema_extra=place(4),
     )
     steps: int = Field(
         default=0,
@@ -61,7 +67,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000,
         title="Steps",
         description="Batches to train on; 0: as the recipe says.",
-        json_schema_extra=place(4),
+        json_schema_extra=place(5),
     )
     examples: int = Field(
         default=0,
@@ -69,7 +75,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000_000,
         title="Examples",
         description="Examples to train on; 0: as the recipe says.",
-        json_schema_extra=place(5),
+        json_schema_extra=place(6),
     )
     batch_size: int = Field(
         default=0,
@@ -77,7 +83,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000,
         title="Batch size",
         description="Examples in a step, over all devices; 0: as the recipe says.",
-        json_schema_extra=place(6),
+        json_schema_extra=place(7),
     )
     learning_rate: float = Field(
         default=0,
@@ -85,33 +91,33 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000,
         title="Learning rate",
         description="The peak of the schedule; 0: as the recipe says.",
-        json_schema_extra=place(7),
+        json_schema_extra=place(8),
     )
     schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = Field(
         default=_AS_WRITTEN,
         title="Schedule",
         description="How the learning rate changes. Plateau lowers it when validation stalls, and needs examples to be "
         "held out for that: validation_share=0.1 under the other values.",
-        json_schema_extra=place(8),
+        json_schema_extra=place(9),
     )
     seed: int = Field(
         default=-1,
         ge=-1,
         title="Seed",
         description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
-        json_schema_extra=place(9),
+        json_schema_extra=place(10),
     )
     further: str = Field(
         default="",
         title="Train further",
         description="The name of a finished run in the same store: its state is what this one begins with.",
-        json_schema_extra=place(10),
+        json_schema_extra=place(11),
     )
     assignments: tuple[str, ...] = Field(
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like augmentation.cutout=8.",
-        json_schema_extra=place(11),
+        json_schema_extra=place(12),
     )
     strategy: str = Field(
         default="",
@@ -119,7 +125,7 @@ class TrainingParameters(BaseModel, frozen=True):
         title="Strategy",
         description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting. The run's name and result "
         "do not depend on it.",
-        json_schema_extra=place(12),
+        json_schema_extra=place(13),
     )
     workers: int = Field(
         default=0,
@@ -127,13 +133,13 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1024,
         title="Conversion workers",
         description="Processes that write shards; 0: the worker's setting. The bytes are the same for any number.",
-        json_schema_extra=place(13),
+        json_schema_extra=place(14),
     )
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
         description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
-        json_schema_extra=place(14),
+        json_schema_extra=place(15),
     )
     promote: bool = Field(
         default=False,
@@ -170,7 +176,13 @@ class TrainingParameters(BaseModel, frozen=True):
     def command(self, root: str) -> str:
         """What to type to do the same on the command line."""
         source = f" --source {shlex.quote(self.source)}" if self.source else ""
-        return f"podline run {self.recipe}{source} --root {shlex.quote(str(Path(root)))}{self.choices.as_options()}"
+        kept = " --keep-jpeg" if self.keeps_jpeg else ""
+        return f"podline run {self.recipe}{source} --root {shlex.quote(root)}{kept}{self.choices.as_options()}"
+
+    @property
+    def keeps_jpeg(self) -> bool:
+        """Whether the records are to hold JPEG files."""
+        return False
 
 
 class CifarParameters(TrainingParameters, frozen=True):
@@ -189,7 +201,7 @@ class CifarParameters(TrainingParameters, frozen=True):
         default=_AS_WRITTEN,
         title="Model",
         description="The kind of network.",
-        json_schema_extra=place(15),
+        json_schema_extra=place(17),
     )
 
     @model_validator(mode="after")
@@ -230,12 +242,24 @@ class CocoParameters(TrainingParameters, frozen=True):
         "sees it. Empty: a sample of stick people is drawn into the store.",
         json_schema_extra=place(1),
     )
+    keep_jpeg: bool = Field(
+        default=False,
+        title="Keep JPEG files",
+        description="Records hold the images' JPEG files, not decoded pixels: less than half of the space, decoded at "
+        "each reading, and the very same arrays.",
+        json_schema_extra=place(17),
+    )
 
     @model_validator(mode="after")
     def _makes_sense(self) -> CocoParameters:
         """See :class:`CifarParameters`."""
         self.training_recipe()
         return self
+
+    @property
+    def keeps_jpeg(self) -> bool:
+        """Whether the records are to hold JPEG files."""
+        return self.keep_jpeg
 
     def training_recipe(self) -> Recipe:
         """The recipe with these changes, for the drawn sample if there is no source."""

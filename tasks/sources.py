@@ -58,6 +58,7 @@ def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> Co
         source=source_of(parameters, root),
         workers=parameters.workers or workers,
         beam_options=parameters.beam_options,
+        keep_jpeg=parameters.keeps_jpeg,
         **of_poses,
     )
 

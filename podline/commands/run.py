@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from podline.again import IN_ORDER
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
@@ -38,8 +39,14 @@ _FLOW = ("tasks.embedded", "run_training")
 @recipe_options
 @strategy_option
 @conversion_options
+@click.option("--keep-jpeg", is_flag=True, help="coco_pose's records hold JPEG files; see `podline convert --help`.")
+@click.option(
+    "--start-from",
+    type=click.Choice(IN_ORDER),
+    help="This stage and those after it run again, training from its beginning.",
+)
 @json_option
-def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
+def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **options: Any) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
     RECIPE is cifar10, cifar100, mnist, sample or coco_pose; without --source the latter trains on drawn people.
@@ -48,6 +55,7 @@ def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
       podline run coco_pose --source coco --root podline-root
       podline run cifar10 --source cifar-10-batches-py --root podline-root
       podline run mnist --source mnist --epochs 2 --json > result.json
+      podline run sample --start-from evaluate
 
     The same command again finds what is done and whole and uses it again; what was broken off goes on where it was.
     Everything lies under the root, Prefect's own database too. Next: open the report that the last line names.
@@ -59,6 +67,8 @@ def run(recipe: str, source: str | None, as_json: bool, **options: Any) -> None:
     given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
     if source is not None:
         given["source"] = absolute(source)
+    if keep_jpeg:
+        given["keep_jpeg"] = True
     module, name = _FLOW
     with display.shown() as listener:
         answer = getattr(importlib.import_module(module), name)(given, machine, listener)

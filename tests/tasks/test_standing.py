@@ -71,7 +71,7 @@ def test_up_twice_and_down(tmp_path: Path) -> None:
         said.clear()
         again = place_in(tmp_path).up("127.0.0.1", port, PROJECT, said.append)
         assert again == standing
-        assert sum(line.endswith("as it was") for line in said) == len(found) + 4
+        assert sum(line.endswith("as it was") for line in said) == len(found) + 5
         assert not [line for line in said if line.endswith(("made", "changed"))]
     finally:
         assert place_in(tmp_path).down(said.append)

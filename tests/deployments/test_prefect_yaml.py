@@ -1,0 +1,122 @@
+"""``prefect.yaml`` on a real server: deployments, forms, schedules; what the forms ask is kept in files beside this.
+
+A form that was changed on purpose: ``RENEW_SNAPSHOTS=1 pytest tests/deployments/test_prefect_yaml.py`` writes the files
+anew, and ``git diff`` shows what a person will see.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import PrefectHTTPStatusError
+from prefect.flows import load_flow_from_entrypoint
+from prefect.server.schemas.schedules import CronSchedule
+
+from tasks.deploying import deployed
+
+PROJECT = Path(__file__).parent.parent.parent
+SCHEMAS = Path(__file__).parent / "parameter_schemas"
+WRITTEN: dict[str, dict[str, Any]] = {
+    deployment["name"]: deployment
+    for deployment in yaml.safe_load((PROJECT / "prefect.yaml").read_text())["deployments"]
+}
+NIGHTS = [name for name in WRITTEN if name.endswith("-nightly")]
+
+
+@pytest.fixture(scope="module")
+def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
+    """A client of a server that was deployed to."""
+    list(deployed(PROJECT))
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+def on_server(client: SyncPrefectClient) -> dict[str, Any]:
+    return {deployment.name: deployment for deployment in client.read_deployments() if deployment.name in WRITTEN}
+
+
+def test_what_is_written_is_what_the_server_has_and_deploying_again_changes_nothing(client: SyncPrefectClient) -> None:
+    found = on_server(client)
+    assert set(found) == set(WRITTEN) >= {"cifar-nightly", "cifar-manual", "coco-nightly", "coco-manual", "lr-find"}
+    for name, deployment in found.items():
+        assert deployment.work_pool_name == ("tpu" if name == "tpu-stage" else "cpu")
+        assert deployment.job_variables["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"] == "30"
+        assert deployment.enforce_parameter_schema
+        assert deployment.description
+    for name in NIGHTS:
+        assert found[name].global_concurrency_limit.limit == 1
+        assert found[name].concurrency_options.collision_strategy == "ENQUEUE"
+        [schedule] = found[name].schedules
+        assert schedule.active == (name == "cifar-nightly")
+        assert schedule.schedule.timezone == "Europe/Berlin"
+    assert found["cifar-manual"].pull_steps == [
+        {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
+    ]
+    assert [change for change in deployed(PROJECT) if change.did != "as it was"] == []
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_every_entrypoint_is_a_flow_and_no_placeholder(name: str) -> None:
+    flow = load_flow_from_entrypoint(WRITTEN[name]["entrypoint"], use_placeholder_flow=False)
+    assert flow.description
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_form_is_as_it_was(name: str, client: SyncPrefectClient) -> None:
+    found, file = on_server(client)[name].parameter_openapi_schema, SCHEMAS / f"{name}.json"
+    if os.environ.get("RENEW_SNAPSHOTS"):
+        file.write_text(json.dumps(found, indent=2) + "\n")
+    assert found == json.loads(file.read_text()), "see the head of this file"
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("cifar-manual", {"recipe": "sample", "steps": -1}),
+        ("cifar-manual", {"recipe": "imagenet"}),
+        ("cifar-nightly", {"recipe": "sample", "start_from": "training"}),
+        ("coco-manual", {"keep_jpeg": "perhaps"}),
+        ("coco-manual", {"strategy": "quantum"}),
+        ("lr-find", {"steps": 3}),
+        ("lr-find", {"step": 300}),
+    ],
+)
+def test_what_cannot_be_is_refused_before_there_is_a_run(
+    client: SyncPrefectClient, name: str, wrong: dict[str, Any]
+) -> None:
+    deployment = on_server(client)[name].id
+    before = len(client.read_flow_runs())
+    with pytest.raises(PrefectHTTPStatusError, match="409") as refused:
+        client.create_flow_run_from_deployment(deployment, parameters={"parameters": wrong})
+    assert "Error creating flow run" in refused.value.response.text
+    assert len(client.read_flow_runs()) == before
+
+
+@pytest.mark.parametrize(
+    "cron", [*{schedule["cron"] for name in NIGHTS for schedule in WRITTEN[name]["schedules"]}, "30 2 * * *"]
+)
+@pytest.mark.parametrize(
+    ("zone", "changes"),
+    [("Europe/Berlin", ("2026-03-29", "2026-10-25")), ("America/New_York", ("2026-03-08", "2026-11-01"))],
+)
+def test_a_night_in_which_the_clocks_change_is_one_night(cron: str, zone: str, changes: tuple[str, str]) -> None:
+    """Also at hours that such a night leaves out, or has twice."""
+    schedule, here = CronSchedule(cron=cron, timezone=zone), ZoneInfo(zone)
+    for change in map(datetime.fromisoformat, changes):
+        due = set[datetime]()
+        # As the server does it: again and again the next three from now on; a moment that it has already is no other.
+        for hour in range(72):
+            now = change.replace(tzinfo=here).astimezone(UTC) + timedelta(hours=hour - 36, minutes=1)
+            due |= {datetime.fromtimestamp(date.timestamp(), UTC) for date in schedule._get_dates_generator(3, now)}
+        nights = sorted(f"{moment.astimezone(here):%F}" for moment in due)
+        assert nights == [f"{change + timedelta(days=day):%F}" for day in range(-1, len(nights) - 1)]
+        assert len(nights) >= 4
