@@ -119,8 +119,9 @@ def _failures(blocks: Iterable[Told]) -> AutomationCore:
     trigger = _when(["prefect.flow-run.Failed", "prefect.flow-run.Crashed"], _RUNS)
     actions = _notifications(
         blocks,
-        "{{ flow_run.name }}: {{ flow_run.state.name }}",
-        "{{ flow_run.state.message }}\n{{ flow_run|ui_url }}",
+        # As it was when it happened: by now the run may have begun again.
+        "{{ flow_run.name }}: {{ event.payload.validated_state.name }}",
+        "{{ event.payload.validated_state.message }}\n{{ flow_run|ui_url }}",
     )
     return _automation(
         FAILURES, "The cause in one line, and the link, to the blocks of nights.notify.", trigger, actions

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from podline.commands import pages
-from podline.commands.options import in_order, load_settings, say, store_options
+from podline.commands.options import in_order, load_settings, say, settings_option, store_options
 
 # By name, since the library does not import what is above it.
 _STANDING = "tasks.standing"
@@ -64,15 +64,19 @@ def down(**options: Any) -> None:
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
-def deploy(project: Path) -> None:
+@settings_option
+def deploy(project: Path, **options: Any) -> None:
     """Work pools, the TPU's limit, automations and deployments, on the server that PREFECT_API_URL names.
 
-    Says of each whether it was made, changed, or is as it was; the same again changes nothing.
+    Says of each whether it was made, changed, removed, or is as it was; the same again changes nothing. Who is told of
+    failures is the setting nights.notify.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
+      PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
 
     Next: a worker, `prefect worker start --pool cpu`.
     """
+    load_settings(options)
     standing = importlib.import_module(_STANDING)
     for change in standing.deployed(project):
         _say(standing.line_of(change))

@@ -21,6 +21,7 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flows import load_flow_from_entrypoint
 from prefect.server.schemas.schedules import CronSchedule
 
+from tasks import automations
 from tasks.deploying import deployed
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -34,10 +35,14 @@ NIGHTS = [name for name in WRITTEN if name.endswith("-nightly")]
 
 @pytest.fixture(scope="module")
 def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
-    """A client of a server that was deployed to."""
+    """A client of a server that was deployed to; what others' tests would stumble over is taken away afterwards."""
     list(deployed(PROJECT))
     with get_client(sync_client=True) as client:
         yield client
+        for deployment in on_server(client).values():
+            client.delete_deployment(deployment.id)
+        for name in (automations.GONE, automations.AGAIN):
+            automations.put(client, name, None)
 
 
 def on_server(client: SyncPrefectClient) -> dict[str, Any]:

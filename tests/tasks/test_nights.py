@@ -148,6 +148,7 @@ def test_a_night_waits_for_one_that_takes_too_long_and_for_one_that_is_gone_no_l
     assert begin(second, Pending()).state.name == "Pending"
 
 
+@pytest.mark.slow
 def test_three_failures_in_a_row_pause_the_schedule(nightly: Any) -> None:
     it = nightly()
     it.root.mkdir()
@@ -166,6 +167,7 @@ def test_three_failures_in_a_row_pause_the_schedule(nightly: Any) -> None:
     assert not it.active()
 
 
+@pytest.mark.slow
 def test_from_a_stage_on_it_runs_again_and_a_retry_does_not_repeat_that(nightly: Any) -> None:
     it = nightly()
     it.root.mkdir()
