@@ -86,7 +86,11 @@ def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
 ) -> None:
     address, notes = told
     pager = CustomWebhookNotificationBlock(
-        name="pager", url=address, json_data={"subject": "{{subject}}", "body": "{{body}}"}
+        name="pager",
+        url=address,
+        json_data={"subject": "{{subject}}", "body": "{{body}}"},
+        headers=None,
+        cookies=None,
     )
     name = f"pager-{uuid.uuid4().hex[:8]}"
     pager.save(name)
@@ -98,7 +102,7 @@ def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
         begun(client, run.id)
         return run
 
-    def state(run: Any) -> str:
+    def state(run: Any) -> str | None:
         return client.read_flow_run(run.id).state_name
 
     first = new()

@@ -66,7 +66,7 @@ class Nightly:
         return self.client.read_flow_runs(
             flow_run_filter=FlowRunFilter(
                 deployment_id=FlowRunFilterDeploymentId(any_=[self.deployment]),
-                expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),
+                expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),  # type: ignore[arg-type]
             )
         )
 
