@@ -21,7 +21,7 @@ from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.sample import write_sample
 from podline.storage import Store, open_store
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # What says when, where and how long, and so is another each time.
 _OF_THE_MOMENT = ("/stages/", ".jsonl", "tensorboard/", "/checkpoints/", "spec.json", "report.", "model.keras")
 
