@@ -29,6 +29,7 @@ from podline.commands.results import result_lines
 from podline.errors import SettingsError, StoreError
 from podline.preflight import PREFLIGHT, PreflightSpec
 from podline.progress import Listener, Reporter
+from podline.promotion.document import PROMOTION
 from podline.recipes.choices import Choices
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.settings import POSES, DatasetName, Recipe
@@ -262,8 +263,15 @@ def report(request: Request, fingerprint: str | None, split: str, **changes: Any
         fingerprint=spec.fingerprint,
         split=split,
         evaluation_sha256=evaluated.evaluation_sha256,
+        promotion_sha256=_promotion_sha256(request.store, spec),
         command=f"podline train {request.name} --root {shlex.quote(spec.root)}{choices.as_options()}",
     )
+
+
+def _promotion_sha256(store: Store, spec: stages.EvaluateSpec) -> str:
+    """Of the decision about the run's model, if there was one; it was made about the split that runs are judged on."""
+    name = f"{spec.folder}/{PROMOTION}"
+    return store.sha256(name) if spec.split == stages.JUDGED and store.exists(name) else ""
 
 
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.TrainSpec:

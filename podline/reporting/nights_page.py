@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from podline import ledger
+from podline import champions, ledger
 from podline.evaluation.noise import unpaired
 from podline.ledger import Entry
 from podline.reporting import figures, quoted
@@ -60,7 +60,7 @@ def write_index(store: Store) -> str:
     """
     for _ in range(_MOST_ROUNDS):
         wanted = ledger.names(store)
-        page = index_page(store.uri, ledger.entries(store, reversed(wanted)))
+        page = index_page(store.uri, ledger.entries(store, reversed(wanted)), _champions(store))
         store.publish_bytes(INDEX, page.encode(), replace=True)
         if ledger.names(store) == wanted:
             break
@@ -75,7 +75,13 @@ def page_elsewhere(store: Store) -> str:
         ArtifactError: an entry of the ledger is damaged.
     """
     entries = ledger.entries(store, reversed(ledger.names(store)))
-    return index_page(store.uri, entries, base=_base(store.uri))
+    return index_page(store.uri, entries, _champions(store), base=_base(store.uri))
+
+
+def _champions(store: Store) -> dict[str, str]:
+    """Recipe → the run whose model is its champion."""
+    found = {recipe: champions.champion(store, recipe) for recipe in champions.recipes(store)}
+    return {recipe: crowned.run for recipe, crowned in found.items() if crowned}
 
 
 def _base(uri: str) -> str:
@@ -86,13 +92,13 @@ def _base(uri: str) -> str:
     return f"{Path(uri).as_uri()}/"
 
 
-def index_page(where: str, entries: Iterable[Entry], champions: Mapping[str, str] | None = None, base: str = "") -> str:
+def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] | None = None, base: str = "") -> str:
     """The page.
 
     Args:
         where: the store, as a user would write it.
         entries: the oldest first; each is looked at once and let go.
-        champions: recipe → run of its champion.
+        crowned: recipe → run of its champion.
         base: what a name in the store becomes an address with; empty for a page in the store's root.
     """
     rows: deque[Row] = deque(maxlen=MOST_ROWS)
@@ -100,7 +106,7 @@ def index_page(where: str, entries: Iterable[Entry], champions: Mapping[str, str
     count, last = 0, None
     for entry in entries:
         course = recipes.setdefault(entry.recipe, _Course())
-        rows.append(_row(entry, course.before, (champions or {}).get(entry.recipe) == entry.run, base))
+        rows.append(_row(entry, course.before, (crowned or {}).get(entry.recipe) == entry.run, base))
         course.add(entry)
         count, last = count + 1, entry
     newest_first = sorted(recipes.items(), key=lambda item: -item[1].ended)

@@ -21,6 +21,7 @@ from podline.evaluation.guesses import GUESSES, read_guesses
 from podline.evaluation.noise import Difference, accuracies, unpaired
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.ledger import Entry
+from podline.promotion.document import Promotion, read_promotion
 from podline.stages import ReportSpec
 from podline.storage import Store
 
@@ -60,10 +61,12 @@ class Standing:
     Attributes:
         nights: entries of the recipe's runs that were judged before this one, each model once, the oldest first.
         rival: what it is held against; None for the first run of a recipe.
+        promotion: whether it became the champion; None if nobody asked.
     """
 
     nights: tuple[Entry, ...] = ()
     rival: Rival | None = None
+    promotion: Promotion | None = None
 
 
 def standing_of(
@@ -84,7 +87,13 @@ def standing_of(
     """
     before = _before(store, spec, recipe, evaluation, until)
     nights = tuple(itertools.islice(before, NIGHTS))[::-1]
-    return Standing(nights, _rival(store, spec, evaluation, "night before", nights[-1].run) if nights else None)
+    promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
+    rival = None
+    if promotion and promotion.against not in ("", spec.run):
+        rival = _rival(store, spec, evaluation, "champion", promotion.against)
+    if rival is None and nights:
+        rival = _rival(store, spec, evaluation, "night before", nights[-1].run)
+    return Standing(nights, rival, promotion)
 
 
 def measure_of(evaluation: Evaluation | PoseEvaluation) -> Literal["top1", "ap"]:

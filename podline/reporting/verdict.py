@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from podline.evaluation.noise import METHODS, unpaired
+from podline.promotion.document import Promotion
 from podline.reporting import figures, quoted
 from podline.reporting.facts import Facts, PoseFacts
 from podline.reporting.night_charts import Night, nights, spark
@@ -18,6 +19,9 @@ _CAPTIONS = {
     "top1": "Accuracy; bars are 95 % intervals (Wilson).",
     "ap": "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images).",
 }
+
+# Rules, classes or joints that refused a model and are named in the sentence.
+_NAMED = 3
 
 
 class Tile(NamedTuple):
@@ -68,6 +72,7 @@ def content(facts: Facts | PoseFacts, about: str, against_guessing: str, tiles: 
         "rival": rival,
         "rival_change": figures.change_text(measure, rival.difference.value) if rival else "",
         "against_rival": _against_rival(measure, rival) if rival else "",
+        "promotion": facts.standing.promotion,
         "nights": len(facts.standing.nights),
         "caption": _CAPTIONS[measure],
         "tiles": [*tiles, *_training_tiles(facts)],
@@ -123,13 +128,24 @@ def _sentence(facts: Facts | PoseFacts, about: str) -> str:
 
 def _compared(facts: Facts | PoseFacts) -> list[str]:
     """What to think of the run beside its rival, in a few words."""
-    rival = facts.standing.rival
-    if rival is None:
-        return [] if facts.standing.nights else ["the first night of this recipe"]
-    change = figures.change_text(measure_of(facts.evaluation), rival.difference.value)
-    if rival.word() == "noise":
-        return [f"no more than chance away from the {rival.role} ({change})"]
-    return [f"{change[1:]} {rival.word()} than the {rival.role}"]
+    rival, promotion = facts.standing.rival, facts.standing.promotion
+    said = []
+    if rival is not None:
+        change = figures.change_text(measure_of(facts.evaluation), rival.difference.value)
+        near = f"no more than chance away from the {rival.role} ({change})"
+        said = [near if rival.word() == "noise" else f"{change[1:]} {rival.word()} than the {rival.role}"]
+    elif not facts.standing.nights:
+        said = ["the first night of this recipe"]
+    return said if promotion is None else [*said, _decided(promotion)]
+
+
+def _decided(promotion: Promotion) -> str:
+    """The decision on its promotion in a few words; all of it is told below."""
+    if promotion.promoted:
+        return "promoted to champion"
+    names = [check.name for check in promotion.refusals]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"refused as champion for {', '.join(names[:_NAMED])}{more}"
 
 
 def _against_rival(measure: str, rival: Rival) -> str:

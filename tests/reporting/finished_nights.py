@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ledger_entries import DAY, night
 from podline import ledger
 from podline.evaluation.document import Evaluation, read_evaluation
 from podline.ledger import Outcome
+from podline.promotion.document import PROMOTION, Check, Promotion
 from podline.stages import ReportSpec
 from podline.storage import open_store
 
@@ -54,3 +56,41 @@ def entered(spec: ReportSpec, ended: float, **changes: Any) -> None:
     values = {"run": spec.run, "outcome": outcome, "report": f"{spec.folder}/report.html"}
     entry = night(int((ended - NOON) // DAY), **{**values, **changes})
     ledger.publish(store, entry)
+
+
+def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = ()) -> ReportSpec:
+    """Puts a decision on a run's promotion into its folder; returns the report that shows it.
+
+    Args:
+        spec: of the run.
+        against: the champion's run; empty if there was none.
+        refusals: the classes that it is refused for.
+    """
+    store, name = open_store(spec.root), f"{spec.folder}/{PROMOTION}"
+    decision = Promotion(
+        run=spec.run,
+        recipe="cifar10",
+        weights_sha256="ab" * 32,
+        against=against,
+        peers=(against,) if against else (),
+        measure="top1",
+        rate=0.05,
+        promoted=not refusals,
+        number=0 if refusals else 1,
+        checks=tuple(
+            Check(
+                rule="class",
+                name=refused,
+                before=0.9,
+                after=0.4,
+                chance=0.001,
+                refused=True,
+                message=f"{refused}: <worse>",
+            )
+            for refused in refusals
+        ),
+        exports=(),
+        milliseconds=1.0,
+    )
+    store.publish_json(name, decision.model_dump(mode="json"), replace=True)
+    return spec.model_copy(update={"promotion_sha256": store.sha256(name)})

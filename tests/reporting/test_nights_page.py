@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from ledger_entries import night, outcome
 
 from podline import ledger
+from podline.champions import Candidate, crown
 from podline.cli import cli
 from podline.reporting import nights_page
 from podline.reporting.nights_page import MOST_ROWS, index_page, write_index
@@ -111,6 +112,14 @@ def test_the_command_writes_it_into_the_store_or_elsewhere(tmp_path: Path) -> No
     out = tmp_path / "nights.html"
     CliRunner().invoke(cli, ["runs", "index", "--root", store.uri, "--out", str(out)], catch_exceptions=False)
     assert f'href="{(tmp_path / "root" / "runs").as_uri()}/cifar10-000000000002/report.html"' in out.read_text()
+
+
+def test_the_champion_of_the_store_is_marked(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    _publish(store, 2)
+    crown(store, "cifar10", Candidate("cifar10-000000000000", "0" * 64, "cifar10", "0" * 16), None, "promoted")
+    rows = _rows(store.read_bytes(write_index(store)).decode())
+    assert ["champion" in row for row in rows] == [False, True]
 
 
 def test_in_a_bucket(gcs_root: str) -> None:

@@ -13,7 +13,7 @@ import html5lib
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsers import opened_browser
-from finished_nights import finished_nights
+from finished_nights import decided, finished_nights
 from finished_pose_run import finished_pose_run
 from finished_run import finished_run
 from ledger_entries import night, outcome
@@ -55,7 +55,8 @@ def _classifier(folder: Path) -> Path:
 
 
 def _nights(folder: Path) -> Path:
-    spec = finished_nights(folder)[-1]
+    first, *_, last = finished_nights(folder)
+    spec = decided(last, first.run, ["cat", "dog"])
     return open_store(spec.root).local(report(spec, silent()).html)
 
 

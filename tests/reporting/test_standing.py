@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from finished_nights import entered, finished_nights
+from finished_nights import decided, entered, finished_nights
 from finished_run import NOON, finished_run
 from ledger_entries import DAY, night, outcome
 
@@ -106,6 +106,30 @@ def test_the_first_night_says_that_it_is(tmp_path: Path) -> None:
     result = report(spec, silent())
     for file in (result.html, result.markdown):
         assert "the first night of this recipe." in open_store(spec.root).local(file).read_text()
+
+
+def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
+    champion, last, now = (finished_run(tmp_path, seed=seed, accuracy=0.5 + seed / 10) for seed in (1, 2, 3))
+    entered(champion, NOON - 2 * DAY)
+    entered(last, NOON - DAY)
+    refused = decided(now, champion.run, ["cat", "dog"])
+    rival = _standing(refused).rival
+    assert rival is not None
+    assert (rival.role, rival.run) == ("champion", champion.run)
+    result = report(refused, silent())
+    page = open_store(now.root).local(result.html).read_text()
+    assert "than the champion, refused as champion for cat, dog." in page
+    assert "<li>cat: &lt;worse&gt;</li>" in page
+    assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
+    assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
+    assert _standing(now).rival.role == "night before"
+
+
+def test_the_first_champion_is_told(tmp_path: Path) -> None:
+    spec = decided(finished_run(tmp_path), "")
+    page = open_store(spec.root).local(report(spec, silent()).html).read_text()
+    assert "the first night of this recipe, promoted to champion." in page
+    assert "<strong>Promoted</strong>" in page
 
 
 def _documents(spec: ReportSpec, rival: ReportSpec) -> dict[str, Any]:
