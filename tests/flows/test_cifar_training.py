@@ -63,6 +63,7 @@ def test_a_second_run_finds_everything_and_says_so(parameters: CifarParameters) 
     assert Path(first["report"]).read_text() == "<p>fine</p>"
     assert list(first["stages"]) == ALL
     assert reused(first) == []
+    assert "<h1>" in (Path(parameters.root) / "index.html").read_text()
 
     second = cifar_training(parameters)
     assert ran(parameters.root) == ALL
