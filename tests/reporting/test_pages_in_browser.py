@@ -132,18 +132,19 @@ def test_a_strict_parser_finds_no_error_and_the_page_is_small(page_file: Path) -
     assert page_file.stat().st_size < MOST_BYTES
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_keeps_it_from_anybody(visit: Any, page_file: Path, output: Path, scheme: str) -> None:
-    seen = visit(DESK, scheme)
-    seen.page.screenshot(path=output / f"{page_file.stem}-{scheme}.png", full_page=True)
+@pytest.mark.parametrize(("size", "scheme"), [(PHONE, "light"), (DESK, "dark")], ids=["phone-light", "desk-dark"])
+def test_nothing_keeps_it_from_anybody(visit: Any, size: Mapping[str, int], scheme: str) -> None:
+    seen = visit(size, scheme)
     # What is folded away is judged as well.
     seen.page.evaluate("document.querySelectorAll('details').forEach(element => element.open = true)")
     found = Axe().run(seen.page).response["violations"]
     assert [(entry["id"], [node["html"][:200] for node in entry["nodes"]]) for entry in found] == []
 
 
-def test_it_asks_for_nothing_and_complains_of_nothing(visit: Any, page_file: Path) -> None:
-    seen = visit(DESK)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_asks_for_nothing_and_complains_of_nothing(visit: Any, page_file: Path, output: Path, scheme: str) -> None:
+    seen = visit(DESK, scheme)
+    seen.page.screenshot(path=output / f"{page_file.stem}-{scheme}.png", full_page=True)
     assert [url for url in seen.requests if not url.startswith("data:")] == [page_file.as_uri()]
     assert seen.complaints == []
     assert seen.page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
