@@ -42,9 +42,14 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
         if champion:
             axes.axhline(champion.value, color=SECOND, linewidth=0.9, linestyle=(0, (4, 3)))
             axes.annotate(
-                "champion", (0, champion.value), (2, 3), xycoords=("axes fraction", "data"),
-                textcoords="offset points", color=SECOND,
-            )  # fmt: skip
+                "champion",
+                (1, champion.value),
+                (4, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center_baseline",
+                color=SECOND,
+            )
         axes.plot(range(len(points)), [night.metric.value for night in points], color=MUTED, linewidth=1, alpha=0.5)
         for place, night in enumerate(points):
             colour = ACCENT if place == len(points) - 1 else MUTED
