@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 # The side that a small image is enlarged to, at least, in pixels: sharp on a screen of high resolution as well.
 _SIDE = 192
-# A photograph takes no more than this, or the lowest of the qualities: with all of its pictures a page stays below
-# 5 MB, which can be sent by mail.
-_MOST_BYTES = 64_000
+# Bytes of a photograph, and of a small one of which there are dozens. A page has 40 of the first kind and 38 of the
+# second at most, in base64: it stays below 5 MB, which can be sent by mail.
+PHOTO, SMALL_PHOTO = 64_000, 16_000
 _QUALITIES = (88, 80, 70, 58, 45, 30)
+_SMALLER = 0.7
 
 
 def data_uri(image: npt.NDArray[np.uint8]) -> str:
@@ -35,15 +36,16 @@ def data_uri(image: npt.NDArray[np.uint8]) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def photo_uri(image: npt.NDArray[np.uint8]) -> str:
-    """A picture as a ``data:`` address, as a JPEG of its own size: photographs would be ten times as large as PNG.
+def photo_uri(image: npt.NDArray[np.uint8], most: int = PHOTO) -> str:
+    """A picture as a ``data:`` address, as a JPEG file: photographs would be ten times as large as PNG.
 
     Args:
         image: uint8, (height, width, 3), red, green, blue.
+        most: bytes of the file; what has more details loses some, and in the end pixels.
     """
-    encoded = b""
-    for quality in _QUALITIES:
-        encoded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
-        if len(encoded) <= _MOST_BYTES:
-            break
-    return "data:image/jpeg;base64," + base64.b64encode(encoded).decode()
+    while True:
+        for quality in _QUALITIES:
+            encoded = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+            if len(encoded) <= most:
+                return "data:image/jpeg;base64," + base64.b64encode(encoded).decode()
+        image = np.asarray(cv2.resize(image, None, fx=_SMALLER, fy=_SMALLER, interpolation=cv2.INTER_AREA), np.uint8)

@@ -122,7 +122,10 @@ def _maps(of_image: MapsOfImage) -> dict[str, Any]:
             for name, answered, wanted in rows
         ],
         "panels": {
-            title: [{"name": name, "alt": f"{kind}: {name}", "uri": pictures.photo_uri(panel)} for name, panel in named]
+            title: [
+                {"name": name, "alt": f"{kind}: {name}", "uri": pictures.photo_uri(panel, pictures.SMALL_PHOTO)}
+                for name, panel in named
+            ]
             for (title, kind), named in panels.items()
         },
     }
