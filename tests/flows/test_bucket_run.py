@@ -23,7 +23,16 @@ from podline.storage import Store, open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # What says when, where and how long, and so is another each time.
-_OF_THE_MOMENT = ("/stages/", ".jsonl", "tensorboard/", "/checkpoints/", "spec.json", "report.", "model.keras")
+_OF_THE_MOMENT = (
+    "/stages/",
+    ".jsonl",
+    "tensorboard/",
+    "/checkpoints/",
+    "spec.json",
+    "report.",
+    "model.keras",
+    "index.html",
+)
 
 
 def run(tmp_path: Path, root: str, source: str, *options: str, **environment: str) -> dict[str, Any]:
