@@ -33,6 +33,8 @@ TRAINING_VERSION = 2
 EVALUATION_VERSION = 2
 # In a run's folder: the TrainSpec that it was trained with.
 SPEC = "spec.json"
+# Likewise: the trained weights, whose checksum is the model's identity.
+WEIGHTS = "model/weights.npz"
 # The split that runs are judged on.
 JUDGED = "test"
 

@@ -30,7 +30,7 @@ from podline.errors import OrphanedError, PodlineError, TpuInUseError, TpuSetupE
 from podline.settings import of_prefect_worker
 from podline.supervisor import Ending
 from podline.tpu.clock import Clock, in_words
-from podline.tpu.story import Event, Story
+from podline.tpu.story import TURN, Event, Story
 from tasks.tpu_holder import holders, known_as_holder
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ _ASK_SECONDS = 5.0
 _WATCH_SECONDS = 0.5
 # The worker, in a process that a worker started; whoever loses its parent gets another one.
 _PARENT = os.getppid()
-_OUR_TURN = "waits for its turn: another flow run has the TPU"
+_OUR_TURN = f"{TURN}: another flow run has the TPU"
 _LOST = "the Prefect server was away for longer than the lease, and another flow run has the TPU now"
-_NO_SERVER = "waits for its turn: the Prefect server does not answer"
+_NO_SERVER = f"{TURN}: the Prefect server does not answer"
 
 
 @contextlib.contextmanager

@@ -39,6 +39,8 @@ REPAIRS = (Event.RESTART, Event.RECREATE, Event.REPLACE)
 
 MOST = 120
 """A story is told in about so many entries."""
+TURN = "waits for its turn"
+"""So begins what is waited for where it is not the TPU itself but whoever else has it."""
 _AND_OTHERS = " (and other waits)"
 
 

@@ -15,12 +15,12 @@ from podline.errors import ArtifactError, DivergenceError, PreemptedError, Setti
 from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
 from podline.settings import cluster, load
-from podline.stages import SPEC, TrainResult, TrainSpec, complete, manifest_sha256
+from podline.stages import SPEC, WEIGHTS, TrainResult, TrainSpec, complete, manifest_sha256
 from podline.storage import FolderStore, Store, open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.checkpoints import Clock, restore_newest
-from podline.training.export import ARCHITECTURE, KERAS, WEIGHTS, export_model
+from podline.training.export import ARCHITECTURE, KERAS, export_model
 from podline.training.further import Finished, finished
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm

@@ -1,0 +1,84 @@
+"""What changed between two data sets, record by record, in words: which came, which went, which were labelled anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from podline.data.census import Census, SplitCensus, census_of, changes
+from podline.ledger import Moved, SplitChange
+from podline.storage import Store
+
+MOST_RECORDS = 20
+"""Of the records that came, went or changed, so many are named; all are counted."""
+
+
+def changed_splits(
+    store: Store, dataset: str, before: str, after: str, class_names: Sequence[str]
+) -> dict[str, SplitChange]:
+    """What became of a data set's splits, by name; those with the same records are left out.
+
+    Args:
+        store: the store.
+        dataset: the data set's name.
+        before: its fingerprint then …
+        after: … and now.
+        class_names: by label.
+
+    Raises:
+        StoreError: a data set is gone, and no census was taken of it.
+        ArtifactError: one is damaged.
+    """
+    return differences(*(census_of(store, dataset, fingerprint) for fingerprint in (before, after)), class_names)
+
+
+def differences(before: Census, after: Census, class_names: Sequence[str]) -> dict[str, SplitChange]:
+    """The same of two censuses."""
+    nothing = SplitCensus(*(np.empty(0, kind) for kind in (np.uint64, np.uint64, np.int64, np.int64)))
+    found = {}
+    for split in dict.fromkeys([*before, *after]):
+        then, now = before.get(split, nothing), after.get(split, nothing)
+        change = changes(then, now)
+        if any(change):
+            found[split] = SplitChange(
+                added=_moved(_named(split, now, place) for place in change.added),
+                removed=_moved(_named(split, then, place) for place in change.removed),
+                relabelled=_moved(
+                    f"{_named(split, now, both.after)}{_labels(then, both.before, now, both.after, class_names)}"
+                    for both in change.relabelled
+                ),
+            )
+    return found
+
+
+def in_words(change: SplitChange) -> str:
+    """What became of a split: ``2 added (train[3], train[7]); 1 relabelled (train[5] cat → dog)``."""
+    return "; ".join(_told(moved, what) for what, moved in change if moved.count)
+
+
+def _told(moved: Moved, what: str) -> str:
+    more = moved.count - len(moved.records)
+    return f"{moved.count:,} {what} ({', '.join(moved.records)}{f' and {more:,} more' if more else ''})"
+
+
+def _moved(records: Iterable[str]) -> Moved:
+    names, count = [], 0
+    for name in records:
+        count += 1
+        if count <= MOST_RECORDS:
+            names.append(name)
+    return Moved(count=count, records=tuple(names))
+
+
+def _named(split: str, census: SplitCensus, place: int) -> str:
+    image = int(census.ids[place])
+    return f"{split}[{place}]" if image < 0 else f"{split}[{place}] image {image}"
+
+
+def _labels(then: SplitCensus, before: int, now: SplitCensus, after: int, class_names: Sequence[str]) -> str:
+    labels = [int(then.labels[before]), int(now.labels[after])]
+    if labels[0] == labels[1]:
+        return ""  # people, or a second label
+    old, new = (class_names[label] if 0 <= label < len(class_names) else str(label) for label in labels)
+    return f" {old} → {new}"
