@@ -35,7 +35,7 @@ def changed_splits(
 
 def differences(before: Census, after: Census, class_names: Sequence[str]) -> dict[str, SplitChange]:
     """The same of two censuses."""
-    nothing = SplitCensus(*(np.empty(0, kind) for kind in (np.uint64, np.uint64, np.int64, np.int64)))
+    nothing = SplitCensus(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
     found = {}
     for split in dict.fromkeys([*before, *after]):
         then, now = before.get(split, nothing), after.get(split, nothing)

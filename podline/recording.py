@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from podline import digests, ledger, provenance
-from podline.data.manifest import Manifest, SplitInfo, dataset_folder, read_manifest
-from podline.data_changes import changed_splits
+from podline.data.manifest import Manifest, SplitInfo, read_manifest
+from podline.data_changes import changed_splits, in_words
 from podline.errors import PodlineError
 from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
 from podline.evaluation.intervals import wilson_interval
@@ -46,6 +46,7 @@ from podline.stages import (
     Spec,
     TrainResult,
     TrainSpec,
+    ValidateSpec,
     stage_of,
 )
 from podline.storage import Store, open_store
@@ -57,8 +58,8 @@ MOST_STATES = 100
 """Of the states that annealing judged, so many are told."""
 
 _MOST_CAUSE = 500
-# Where things lie on this machine: not what a result depends on, and another one in every copy of a store.
-_NOT_TOLD = ("root", "store.cache")
+# Where things lie on this machine, another one in every copy of a store; and what the environment tells.
+_NOT_TOLD = ("root", "store.cache", "strategy")
 
 
 @contextlib.contextmanager
@@ -92,7 +93,7 @@ def recorded(
     except BaseException as error:
         try:
             ledger.publish(notes.store, notes.ended(error))
-        except Exception as problem:  # noqa: BLE001 (why the run ended matters more)
+        except Exception as problem:  # why the run ended matters more
             reporter.warn(f"the ledger has no entry of this run: {one_line(problem)}")
         raise
     if not notes.dropped:
@@ -135,7 +136,7 @@ class Notes:
     def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
         """The settings are known."""
         self._update(
-            settings={"recipe": plain(recipe), "machine": _machine(machine, strategy)},
+            settings={"recipe": plain(recipe), "machine": _machine(machine)},
             overridden=overridden(recipe),
             seeds={"recipe": recipe.seed},
             environment=self.entry.environment.model_copy(update={"strategy": strategy}),
@@ -145,13 +146,13 @@ class Notes:
         """A stage begins."""
         if isinstance(spec, ConvertSpec):
             self._update(seeds={**self.entry.seeds, "data": spec.seed})
-        if isinstance(spec, TrainSpec):
+        elif isinstance(spec, ValidateSpec):
+            self._update(data=data_of(read_manifest(self.store, spec.folder)))
+        elif isinstance(spec, TrainSpec):
             self._recipe = spec.recipe
-            self._update(run=spec.run)
-        fingerprint = getattr(spec, "fingerprint", None)
-        if fingerprint and self.entry.data is None:
-            dataset = spec.recipe.dataset if isinstance(spec, TrainSpec) else getattr(spec, "dataset", "")
-            self._update(data=self._data(dataset, fingerprint))
+            manifest = read_manifest(self.store, spec.dataset_folder)
+            data = data_of(manifest).model_copy(update={"change": self._change(manifest)})
+            self._update(run=spec.run, data=data)
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
         """A stage came to its end.
@@ -196,10 +197,6 @@ class Notes:
     def _update(self, **values: Any) -> None:
         self.entry = self.entry.model_copy(update=values)
 
-    def _data(self, dataset: str, fingerprint: str) -> Data:
-        manifest = read_manifest(self.store, dataset_folder(dataset, fingerprint))
-        return data_of(manifest).model_copy(update={"change": self._change(manifest)})
-
     def _change(self, manifest: Manifest) -> DataChange | None:
         before = self._run_before()
         if before is None or before.data is None:
@@ -216,6 +213,8 @@ class Notes:
         except PodlineError as error:
             # The data of long ago may be gone, which is no reason not to train on today's.
             return change.model_copy(update={"unknown": one_line(error)})
+        told = [f"{split}: {in_words(moved)}" for split, moved in splits.items()]
+        self._reporter.log(f"data since {before.name}: {', '.join(told) or 'the same records'}")
         return change.model_copy(update={"splits": splits})
 
     def _run_before(self) -> Entry | None:
@@ -341,8 +340,8 @@ def _state(error: BaseException | None) -> State:
     return "failed" if isinstance(error, Exception) else "cancelled"
 
 
-def _machine(machine: Settings, strategy: str) -> dict[str, Any]:
-    settings = flat(plain(machine.model_copy(update={"strategy": strategy})))
+def _machine(machine: Settings) -> dict[str, Any]:
+    settings = flat(plain(machine))
     return {name: value for name, value in settings.items() if name not in _NOT_TOLD}
 
 

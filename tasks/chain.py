@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +13,20 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from podline import settings
+from podline.errors import PodlineError
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.recording import recorded
+from podline.reporting.nights_page import write_index
 from podline.stages import EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
+from podline.strategies import StrategyName
 from tasks.bucket_credentials import bucket_credentials
 from tasks.nights import later_night
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from tasks.parameters import TrainingParameters
 from tasks.promoting import promotion_of
+from tasks.run_log import everyone
 from tasks.sources import conversion_of
 from tasks.stages import convert, evaluate, promote, report, train, validate
 from tasks.this_run import add_tags
@@ -35,7 +44,7 @@ def named(form: type[TrainingParameters]) -> str:
 
 @bucket_credentials()
 def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any] | State[Any]:
-    """Convert, validate, train, evaluate, report.
+    """Convert, validate, train, evaluate, report; and an entry in the ledger, however it ends.
 
     Args:
         parameters: what to train, on which data, and where it goes.
@@ -50,10 +59,37 @@ def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any] | S
     root = open_store(parameters.root or machine.root).uri
     recipe = parameters.training_recipe()
     strategy = parameters.strategy or machine.strategy
-    times = TimeSheet(parameters.start_from)
     add_tags(recipe.name, recipe.dataset)
+    reporter = Reporter("ledger", everyone("ledger"))
+    with _indexed(root, reporter), recorded(root, recipe.name, "flow", reporter, **_attempt()) as notes:
+        notes.planned(recipe, machine, strategy)
+        times = TimeSheet(notes, parameters.start_from)
+        return _stages(parameters, recipe, root, strategy, machine.workers, times)
 
-    converted = times.run(convert, conversion_of(parameters, root, machine.workers))
+
+@contextlib.contextmanager
+def _indexed(root: str, reporter: Reporter) -> Iterator[None]:
+    """However the body ends, the index of nights is written anew; a night is not lost if that fails."""
+    try:
+        yield
+    finally:
+        try:
+            write_index(open_store(root))
+        except PodlineError as error:
+            reporter.warn(f"the index of nights is not written: {error}")
+
+
+def _attempt() -> dict[str, Any]:
+    """Which attempt of which flow run this is, and how late it begins; of a retry it is not known when it was due."""
+    attempt, due = flow_run.run_count or 1, flow_run.scheduled_start_time
+    late = (datetime.now(UTC) - due).total_seconds() if due and attempt == 1 else 0.0
+    return {"flow_run": str(flow_run.id or ""), "attempt": attempt, "late": late}
+
+
+def _stages(
+    parameters: TrainingParameters, recipe: Recipe, root: str, strategy: StrategyName, workers: int, times: TimeSheet
+) -> dict[str, Any]:
+    converted = times.run(convert, conversion_of(parameters, root, workers))
     times.run(
         validate,
         ValidateSpec(

@@ -12,6 +12,7 @@ from prefect.artifacts import create_image_artifact, create_markdown_artifact, c
 from podline.again import IN_ORDER, forget
 from podline.catalogue import run_of
 from podline.promotion.stage import PromoteResult
+from podline.recording import Notes
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text
 from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
 from podline.storage import Store, open_store
@@ -26,15 +27,21 @@ R = TypeVar("R", bound=Result)
 
 
 class TimeSheet:
-    """Runs stages and notes, for each, how long it took this time, how long when it was made, whether it was found."""
+    """Runs stages, and has what they were given and answered, and what they took, noted for the ledger.
 
-    def __init__(self, start_from: str) -> None:
+    Attributes:
+        stages: for each, how long it took this time, how long when it was made, whether it was found.
+    """
+
+    def __init__(self, notes: Notes, start_from: str) -> None:
         """Begins with no stage.
 
         Args:
+            notes: told of every stage.
             start_from: the name of a stage: it and those after it run again, though they may be done; they do so once,
                 however often the flow run is retried. Anything else is none of them.
         """
+        self._notes = notes
         self.stages: dict[str, dict[str, Any]] = {}
         self._again = IN_ORDER[IN_ORDER.index(start_from) :] if start_from in IN_ORDER else ()
 
@@ -43,12 +50,10 @@ class TimeSheet:
         name, started = stage.stage.name, time.monotonic()
         if name in self._again:
             once(f"{name}-again", lambda: forget(spec))
-        result = stage(spec)
-        self.stages[name] = {
-            "seconds": round(time.monotonic() - started, 3),
-            "reused": result.reused,
-            "seconds_when_made": round(result.seconds, 3),
-        }
+        self._notes.asked(spec)
+        result = stage(spec, self._notes.retried)
+        self._notes.answered(spec, result, time.monotonic() - started)
+        self.stages[name] = self._notes.entry.stages[name].model_dump()
         return result
 
 

@@ -16,10 +16,21 @@ from tasks.listening import terminal
 RETRIES = 9
 
 
-def counted() -> Callable[[Task[..., Any], TaskRun, State[Any]], bool]:
+Heard = Callable[[str, BaseException, float], None]
+"""Told of a stage that failed and is tried again: its name, why it failed, after how many seconds."""
+
+
+def nobody(_stage: str, _error: BaseException, _delay: float) -> None:
+    """For whom it is enough that the log says so."""
+
+
+def counted(heard: Heard = nobody) -> Callable[[Task[..., Any], TaskRun, State[Any]], bool]:
     """A ``retry_condition_fn`` for one call of a task: failures and preemptions are counted apart.
 
     A plain function, since Prefect takes any other callable for a constant.
+
+    Args:
+        heard: told of every time that the task is tried again.
     """
     budgets = Budgets()
 
@@ -29,6 +40,7 @@ def counted() -> Callable[[Task[..., Any], TaskRun, State[Any]], bool]:
             return False
         # Prefect reads the delay after it asked; the task is the copy that with_options made for this one call.
         failed.retry_delay_seconds = retry.delay
+        heard(failed.name, state.data, retry.delay)
         cause, times = str(state.data).splitlines()[0], f"{retry.number} of {retry.most}"
         Reporter(failed.name, terminal()).warn(f"{cause}; trying again in about {retry.delay:g} s ({times})")
         return True

@@ -24,7 +24,7 @@ from podline.storage import open_store
 from tasks import tpu_use
 from tasks.listening import terminal
 from tasks.node_run import run_on_node
-from tasks.retries import RETRIES, counted
+from tasks.retries import RETRIES, Heard, counted, nobody
 from tasks.run_log import everyone
 
 S = TypeVar("S", bound=Spec)
@@ -59,8 +59,12 @@ class StageTask(Generic[S, R]):
         )
         object.__setattr__(self, "task", made)
 
-    def __call__(self, spec: S) -> R:
+    def __call__(self, spec: S, retried: Heard = nobody) -> R:
         """The stage's result.
+
+        Args:
+            spec: what the stage is given.
+            retried: told of every time that it is tried again.
 
         Raises:
             PodlineError: what the stage raised, the last time that it was tried.
@@ -73,7 +77,7 @@ class StageTask(Generic[S, R]):
             cache_key_fn=lambda _context, _inputs: key,
             refresh_cache=found is None,
             result_storage=result_folder(spec),
-            retry_condition_fn=counted(),
+            retry_condition_fn=counted(retried),
         )(spec)
         if found is None:
             return self.stage.result.model_validate(answer)

@@ -142,7 +142,7 @@ def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None
 
 
 def test_an_unforeseen_error_is_a_bug_and_says_so(podline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podline.commands.runs.runs", lambda _store: 1 / 0)
+    monkeypatch.setattr("podline.commands.runs.names", lambda _store, **_filters: 1 / 0)
     answer = podline("runs", "list")
     assert answer.code == 1
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
@@ -332,10 +332,10 @@ def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, conver
 def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (PodlineError("x"), SourceError("x"), StageTimeoutError("x"), KeyboardInterrupt()):
 
-        def fail(*_arguments: object, error: BaseException = error) -> None:
+        def fail(*_arguments: object, error: BaseException = error, **_filters: object) -> None:
             raise error
 
-        monkeypatch.setattr("podline.commands.runs.runs", fail)
+        monkeypatch.setattr("podline.commands.runs.names", fail)
         assert podline("runs", "list").code == getattr(error, "exit_code", 130)
 
 

@@ -1,46 +1,73 @@
-"""``podline runs``: the training runs of a store."""
+"""``podline runs``: the runs of a store, by its ledger: list, show, compare, export."""
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
-from podline.catalogue import Run, run_of, runs
 from podline.commands import nights, pages
-from podline.commands.options import json_option, load_settings, say, say_json, store_options
-from podline.reporting.figures import METRIC_NAMES, duration, metric_text, moment
-from podline.stages import Metric
-from podline.storage import Store, open_store
+from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
+from podline.errors import SettingsError, StoreError
+from podline.ledger import Entry, Named, entries, entry_of, names
+from podline.reporting.figures import METRIC_NAMES, metric_text
+from podline.reporting.ledger import COLUMNS, frame_of, row_of
+from podline.storage import Store, explained, open_store
+
+_DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+_SUFFIXES = (".csv", ".parquet")
+_filter_options = in_order(
+    click.option("--recipe", help="Only runs of this recipe."),
+    click.option("--data", "dataset", help="Only runs on this data set: its name, or how its fingerprint begins."),
+    click.option("--since", type=_DAY, help="Only runs that ended on this day or later, in universal time."),
+    click.option("--until", type=_DAY, help="Only runs that ended before this day."),
+    click.option("--commit", help="Only runs of the code whose commit begins so."),
+    click.option("--state", type=click.Choice(["finished", "failed", "cancelled"]), help="Only runs that ended so."),
+)
 
 
 @click.group("runs", cls=pages.Group)
 def runs_group() -> None:
-    """Training runs: what was trained, how good it is, where its report lies."""
+    """Runs: what was trained, how good it is, what it came from, what differs; from the store's ledger."""
 
 
 runs_group.add_command(nights.index)
 
 
 @runs_group.command("list")
+@_filter_options
+@click.option("--last", type=click.IntRange(1), help="Only so many, the newest.")
+@click.option("--unrecorded", is_flag=True, help="Then the folders of runs that the ledger does not tell of.")
+@click.option(
+    "--chart", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the runs over time, into this PNG file."
+)
 @store_options
 @json_option
-def list_runs(as_json: bool, **options: Any) -> None:
-    """Every run of a store, the last touched first.
+def list_runs(as_json: bool, last: int | None, unrecorded: bool, chart: Path | None, **options: Any) -> None:
+    """Every run that finished, failed or was cancelled, the newest first.
 
       podline runs list --root podline-root
+      podline runs list --recipe cifar10 --since 2026-11-01 --chart nights.png
 
-    Next: `podline runs show RUN`.
+    A run that was trained and not evaluated yet has no entry in the ledger: --unrecorded shows it. Next:
+    `podline runs show RUN`.
     """
-    store = open_store(load_settings(options).root)
-    found = runs(store)
+    store, wanted, kept = _asked(options)
+    if not any(kept.values()):
+        wanted = wanted[:last]  # so that no others are read
+    shown = itertools.islice(entries(store, wanted, **kept), last)
+    folders = _unrecorded(store) if unrecorded else []
     if as_json:
-        say_json([_document(store, run) for run in found])
-    elif not found:
-        say([f"{store.uri} has no runs; make one with `podline run` or `podline train`"])
+        _say_json_list([*map(_document, shown), *folders] if folders else map(_document, shown))
     else:
-        width = max(len(run.name) for run in found)
-        say([f"{run.name:{width}}  {_figure(run):30} {_state(run):24} {moment(run.touched)}" for run in found])
+        _say_list(store, wanted, shown, folders)
+    if chart is not None:
+        _draw(store, wanted, kept, chart)
 
 
 @runs_group.command("show")
@@ -48,48 +75,138 @@ def list_runs(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def show_run(name: str, as_json: bool, **options: Any) -> None:
-    """One run: its stages, its figures, its report.
+    """One run: how it ended, its figures, what produced it, what it took, where its page lies.
 
       podline runs show sample-0123456789ab --root podline-root
 
-    The page opens in any browser and needs no other file.
+    RUN is the name of a run, of which the newest entry is shown, or of an entry; or how either begins. With --json it
+    is all that the ledger holds: every setting and every package.
     """
+    from podline.reporting.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
+
     store = open_store(load_settings(options).root)
-    run = run_of(store, name)
+    entry = entry_of(store, name)
     if as_json:
-        say_json(_document(store, run))
-        return
-    lines = [f"{run.name}, last touched {moment(run.touched)}", f"{store.where(run.folder)}", ""]
-    lines += [f"{stage:10}{duration(record.result.get('seconds', 0.0))}" for stage, record in run.stages.items()]
-    lines += [f"{key:10}{metric_text(key, metric)}" for key, metric in _metrics(run).items()]
-    if "report" in run.stages:
-        lines.append(f"{'page':10}{store.where(run.stages['report'].result['html'])}")
-    say(lines)
+        say_json(entry.model_dump(mode="json"))
+    else:
+        say(lines_of(store, entry))
 
 
-def _metrics(run: Run) -> dict[str, Metric]:
-    record = run.stages.get("evaluate")
-    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()} if record else {}
+@runs_group.command("compare")
+@click.argument("chosen", metavar="RUN RUN...", nargs=-1, required=True)
+@store_options
+@json_option
+def compare_runs(chosen: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """What differs between runs in settings, data, code and environment; then their results, and whether it is noise.
+
+      podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --root podline-root
+
+    Each RUN as for `podline runs show`; the first is what the others are held against. Where two were judged on the
+    same examples, McNemar's test (accuracy) or a paired bootstrap over images (AP) says whether the difference could
+    be noise: of the examples, not of the seed; see docs/ledger.md.
+    """
+    from podline.reporting.ledger_comparison import compare, lines  # noqa: PLC0415 (likewise)
+
+    if len(chosen) < 2:
+        raise SettingsError(f"{chosen[0]}: compare it with what? give two runs or more")
+    store = open_store(load_settings(options).root)
+    comparison = compare(store, [entry_of(store, name) for name in chosen])
+    if as_json:
+        say_json(comparison.model_dump(mode="json"))
+    else:
+        say(lines(comparison))
 
 
-def _figure(run: Run) -> str:
-    record = run.stages.get("evaluate")
-    if record is None:
-        return "not evaluated"
-    measure = record.result.get("measure", "top1")
-    return f"{METRIC_NAMES[measure]} {metric_text(measure, _metrics(run)[measure])}"
+@runs_group.command("export")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@_filter_options
+@store_options
+@json_option
+def export(file: Path, as_json: bool, **options: Any) -> None:
+    """The ledger as one table, for a spreadsheet or a notebook: a row for each run, the oldest first.
+
+      podline runs export nights.csv --root podline-root
+      podline runs export nights.parquet --recipe cifar10
+
+    FILE ends in .csv or .parquet. The columns are those of podline.reporting.ledger; see docs/ledger.md.
+    """
+    if file.suffix not in _SUFFIXES:
+        raise SettingsError(f"{file}: the name ends in {file.suffix or 'nothing'} vs {' or '.join(_SUFFIXES)}")
+    store, wanted, kept = _asked(options)
+    frame = frame_of(entries(store, reversed(wanted), **kept))
+    with explained("write", file):
+        if file.suffix == ".csv":
+            frame.to_csv(file, index=False)
+        else:
+            frame.to_parquet(file, index=False)
+    if as_json:
+        say_json({"file": str(file), "runs": len(frame), "columns": list(frame.columns)})
+    else:
+        say([f"{len(frame):,} runs, {len(frame.columns)} columns: {file}"])
 
 
-def _state(run: Run) -> str:
-    return ", ".join(run.stages)
+def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:
+    """The store; the entries that fit by their names, the newest first; and what only their content can tell."""
+    store = open_store(load_settings(options).root)
+    kept = {name: options.pop(name) for name in ("dataset", "commit")}
+    days = {name: day and day.replace(tzinfo=UTC) for name in ("since", "until") for day in [options.pop(name)]}
+    return store, names(store, **days, **options), kept
 
 
-def _document(store: Store, run: Run) -> dict[str, Any]:
-    return {
-        "run": run.name,
-        "folder": store.where(run.folder),
-        "touched": run.touched,
-        "metrics": {key: metric.model_dump() for key, metric in _metrics(run).items()},
-        "report": store.where(run.stages["report"].result["html"]) if "report" in run.stages else None,
-        "stages": {stage: record.result for stage, record in run.stages.items()},
-    }
+def _say_list(store: Store, wanted: list[Named], shown: Iterable[Entry], folders: list[dict[str, Any]]) -> None:
+    width = max((len(named.recipe) for named in wanted), default=0)
+    said = False
+    for entry in shown:
+        click.echo(_line(entry, width))
+        said = True
+    for folder in folders:
+        click.echo(f"{'':16}  {'':{width}}  unrecorded  {', '.join(folder['stages']):42}  {folder['run']}")
+    if not said and not folders:
+        say([f"{store.uri}: no such run has ended; `podline run` makes one, and --unrecorded shows what is not judged"])
+
+
+def _line(entry: Entry, width: int) -> str:
+    ended = datetime.fromtimestamp(entry.ended, UTC)
+    figure = entry.cause
+    if entry.outcome is not None and not figure:
+        measure = entry.outcome.measure
+        figure = f"{METRIC_NAMES[measure]} {metric_text(measure, entry.outcome.main)}"
+    if len(figure) > 42:
+        figure = f"{figure[:41]}…"
+    return f"{ended:%Y-%m-%d %H:%M}  {entry.recipe:{width}}  {entry.state:10}  {figure:42}  {entry.run or entry.name}"
+
+
+def _document(entry: Entry) -> dict[str, Any]:
+    row = row_of(entry)
+    return {column: row.get(column) for column in COLUMNS}
+
+
+def _say_json_list(documents: Iterable[dict[str, Any]]) -> None:
+    """One JSON document, written item by item: it need not fit into memory."""
+    before = "["
+    for document in documents:
+        click.echo(f"{before}\n{json.dumps(document, indent=2, allow_nan=False)}", nl=False)
+        before = ","
+    click.echo("[]" if before == "[" else "\n]")
+
+
+def _unrecorded(store: Store) -> list[dict[str, Any]]:
+    """The runs that have a folder and no entry: not evaluated yet, or older than the ledger."""
+    from podline.catalogue import runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
+
+    told = {entry.run for entry in entries(store, names(store))}
+    return [
+        {"run": run.name, "stages": list(run.stages), "touched": run.touched}
+        for run in runs(store)
+        if run.name not in told
+    ]
+
+
+def _draw(store: Store, wanted: list[Named], kept: dict[str, Any], file: Path) -> None:
+    from podline.reporting.nights import picture  # noqa: PLC0415 (matplotlib)
+
+    frame = frame_of(entries(store, reversed(wanted), **kept))
+    if frame.empty:
+        raise StoreError(f"{store.uri}: no such run has ended, so there is nothing to draw")
+    with explained("write", file):
+        file.write_bytes(picture(frame))

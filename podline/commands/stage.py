@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from podline import stages
-from podline.catalogue import Dataset, choose_dataset, dataset_for
+from podline.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
@@ -33,8 +34,9 @@ from podline.promotion.document import PROMOTION
 from podline.recipes.choices import Choices
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.settings import POSES, DatasetName, Recipe
+from podline.recording import recorded
 from podline.running import perform
-from podline.settings import Settings
+from podline.settings import Settings, cluster
 from podline.stages import Spec, Stage
 from podline.storage import Store, open_store
 
@@ -94,7 +96,7 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
             with display.shown() as listener:
                 request = Request(recipe, open_store(settings.root), settings, listener)
                 spec = make_spec(request, **given) if spec_file is None else _read_spec(stage, spec_file)
-                result = None if show_spec else perform(spec, listener, settings)
+                result = None if show_spec else _performed(stage, spec, listener, settings)
             if result is None:
                 say_json(spec.model_dump(mode="json"))
             elif as_json:
@@ -107,6 +109,38 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
         return click.command(stage.name, cls=pages.Command, help=make_spec.__doc__)(decorated)
 
     return decorate
+
+
+def _performed(stage: Stage[Any, Any], spec: Any, listener: Listener, settings: Settings) -> Any:
+    """A stage's result. A run's training and its evaluation leave one entry in the ledger between them.
+
+    It is written when the evaluation has ended, or when either was ended before its time.
+    """
+    training = _training_told(stage, spec)
+    if training is None:
+        return perform(spec, listener, settings)
+    with recorded(spec.root, training.recipe.name, "commands", Reporter("ledger", listener)) as notes:
+        notes.planned(training.recipe, settings, spec.strategy)
+        notes.asked(training)
+        if stage is stages.EVALUATE:
+            trained = run_of(open_store(spec.root), spec.run).stages[stages.TRAIN.name].result
+            notes.answered(training, stages.TrainResult.model_validate({**trained, "reused": True}), 0.0)
+        started = time.monotonic()
+        result = perform(spec, listener, settings)
+        notes.answered(spec, result, time.monotonic() - started)
+        # After the training comes the evaluation; and an evaluation that is found has its entry.
+        notes.dropped = stage is stages.TRAIN or result.reused
+    return result
+
+
+def _training_told(stage: Stage[Any, Any], spec: Any) -> stages.TrainSpec | None:
+    """The training that the ledger is to tell of; None where what is done is no part of a run, or another tells it."""
+    if spec.by_workers and cluster().place:
+        return None
+    if stage is stages.TRAIN:
+        return spec
+    judges = stage is stages.EVALUATE and spec.split == stages.JUDGED
+    return training_of(open_store(spec.root), spec.run) if judges else None
 
 
 def _read_spec(stage: Stage[S, Any], file: Any) -> S:

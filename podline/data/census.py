@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.manifest import Manifest, read_manifest
+from podline.data.manifest import Manifest, dataset_folder, read_manifest
 from podline.data.reader import open_split
 from podline.data.records import IMAGE, LABEL
 from podline.errors import ArtifactError
+from podline.stages import VALIDATE, completion_name
 from podline.storage import Store
 
 FOLDER = "ledger/data"
@@ -76,7 +77,7 @@ class Changes(NamedTuple):
 
 
 def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
-    """A data set's census: the one that is kept, or one that is taken now, and kept.
+    """A data set's census: the one that is kept, or one that is taken now, and kept if the data set was validated.
 
     Raises:
         StoreError: there is neither a census nor the data set, or it cannot be read.
@@ -84,9 +85,10 @@ def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
     """
     name = f"{FOLDER}/{dataset}-{fingerprint}.npz"
     if not store.exists(name):
-        folder = f"datasets/{dataset}/{fingerprint}"
+        folder = dataset_folder(dataset, fingerprint)
         taken = take(store, folder, read_manifest(store, folder))
-        store.publish_bytes(name, _to_bytes(taken))
+        if store.exists(completion_name(folder, VALIDATE.name)):
+            store.publish_bytes(name, _to_bytes(taken))
         return taken
     try:
         return _from_bytes(store.read_bytes(name))
@@ -176,11 +178,12 @@ def _without_equals(before: SplitCensus, after: SplitCensus) -> tuple[list[int],
 def _beyond(split: SplitCensus, surplus: Counter[tuple[int, int]]) -> list[int]:
     left = Counter(surplus)
     found = []
-    for place, key in enumerate(_keys(split)):
+    # Of equal records, the last are the ones too many.
+    for place, key in reversed(list(enumerate(_keys(split)))):
         if left[key] > 0:
             left[key] -= 1
             found.append(place)
-    return found
+    return found[::-1]
 
 
 def _to_bytes(census: Census) -> bytes:

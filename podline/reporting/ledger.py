@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from podline.ledger import Entry, State, entries, names
 from podline.reporting.figures import METRIC_NAMES
-from podline.stages import STAGES
 from podline.storage import open_store
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 
 _MOMENT, _TEXT, _NUMBER, _COUNT, _TRUTH = "datetime64[us, UTC]", "str", "float64", "Int64", "boolean"
 _KIND = "category"
+# Of a flow from archive to report.
+_STAGES = ("convert", "validate", "train", "evaluate", "promote", "report")
 
 COLUMNS: dict[str, str] = {
     # Which run it is, how and when it ended.
@@ -61,8 +62,8 @@ COLUMNS: dict[str, str] = {
     "python": _KIND,
     "tensorflow": _KIND,
     # How it went.
-    **{f"{stage}_seconds": _NUMBER for stage in STAGES},
-    **{f"{stage}_reused": _TRUTH for stage in STAGES},
+    **{f"{stage}_seconds": _NUMBER for stage in _STAGES},
+    **{f"{stage}_reused": _TRUTH for stage in _STAGES},
     "waiting": _NUMBER,
     "waiting_start": _NUMBER,
     "waiting_turn": _NUMBER,

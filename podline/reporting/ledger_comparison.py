@@ -1,0 +1,295 @@
+"""Runs of the ledger side by side: what differs between them first, then what came of it, and whether that is noise.
+
+The first run is what the others are held against. Where two were judged on the same examples, the difference of the
+metric that counts is tested on these examples; where not, that is said, and their intervals are all there is to go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.census import census_of, same_examples
+from podline.data.coco_truth import read_truth
+from podline.data.manifest import dataset_folder, read_manifest
+from podline.data_changes import changed_splits
+from podline.differences import AREAS, NONE, Change, Row, differing
+from podline.errors import ArtifactError, PodlineError, StoreError
+from podline.evaluation import noise
+from podline.evaluation.document import EVALUATION
+from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
+from podline.evaluation.noise import METHODS, Difference
+from podline.evaluation.oks import judged
+from podline.evaluation.paired import changed, holm, mcnemar
+from podline.evaluation.pose_document import people_name
+from podline.frozen import Frozen
+from podline.ledger import Data, Entry, Outcome
+from podline.recording import one_line
+from podline.reporting import figures
+from podline.storage import Store
+
+
+class Part(Frozen):
+    """A class that moved: the difference of its share, and how likely that is by chance, all classes considered.
+
+    ``chance`` is Holm's: of all parts together, one is named by mistake no more often than that.
+    """
+
+    name: str
+    value: float
+    chance: float
+
+
+class Verdict(Frozen):
+    """A run held against the first.
+
+    Attributes:
+        run: its entry's name.
+        difference: of the metric that counts; None where one of the two was not judged, or by another metric.
+        why_unpaired: why it was not tested on the same examples; empty where it was.
+        parts: that moved beyond noise, the largest first; only where classes were tested on the same examples.
+        words: all of it in a sentence.
+    """
+
+    run: str
+    difference: Difference | None
+    why_unpaired: str = ""
+    parts: tuple[Part, ...] = ()
+    words: str
+
+
+class Comparison(Frozen):
+    """Runs side by side.
+
+    Attributes:
+        names: the entries'.
+        runs: the names of their runs.
+        differences: what differs, by area.
+        results: figure → each run's, in words.
+        verdicts: of each run but the first.
+    """
+
+    names: tuple[str, ...]
+    runs: tuple[str, ...]
+    differences: tuple[Row, ...]
+    results: dict[str, tuple[str, ...]]
+    verdicts: tuple[Verdict, ...]
+
+
+def compare(store: Store, entries: Sequence[Entry]) -> Comparison:
+    """Two runs, or more, side by side.
+
+    Args:
+        store: with their folders, as far as they are still there.
+        entries: at least two.
+
+    Raises:
+        ArtifactError: a file of a run is damaged.
+    """
+    first = entries[0]
+    return Comparison(
+        names=tuple(entry.name for entry in entries),
+        runs=tuple(entry.run for entry in entries),
+        differences=tuple(differing(entries, lambda before, after: _changes(store, before, after))),
+        results=dict(_results(entries)),
+        verdicts=tuple(_verdict(store, first, entry) for entry in entries[1:]),
+    )
+
+
+def lines(comparison: Comparison) -> list[str]:
+    """A comparison as lines of text."""
+    told = []
+    for area in AREAS:
+        rows = [row for row in comparison.differences if row.area == area]
+        if rows:
+            told += [area, *(f"  {row.name}: {' → '.join(row.values)}" for row in rows), ""]
+    if not told:
+        told = ["settings, data, code and environment are the same", ""]
+    width = max(map(len, comparison.results), default=0)
+    columns = [max(map(len, column)) for column in zip(*comparison.results.values(), strict=True)]
+    for name, values in comparison.results.items():
+        cells = "  ".join(f"{value:{size}}" for value, size in zip(values, columns, strict=True))
+        told.append(f"{name:{width}}  {cells}".rstrip())
+    return [*told, "", *(verdict.words for verdict in comparison.verdicts)]
+
+
+def _changes(store: Store, before: Data, after: Data) -> Change:
+    try:
+        manifest = dataset_folder(after.dataset, after.fingerprint)
+        names = read_manifest(store, manifest).class_names if store.exists(f"{manifest}/manifest.json") else ()
+        return changed_splits(store, after.dataset, before.fingerprint, after.fingerprint, names)
+    except PodlineError as error:
+        return one_line(error)
+
+
+def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Rows of figures: by what they are, each run's."""
+    yield "run", tuple(entry.run or NONE for entry in entries)
+    yield "ended", tuple(figures.moment(entry.ended) for entry in entries)
+    yield "state", tuple(f"{entry.state}{f': {entry.cause}' if entry.cause else ''}" for entry in entries)
+    outcomes = [entry.outcome for entry in entries]
+    for name, words in figures.METRIC_NAMES.items():
+        if any(outcome and name in outcome.metrics for outcome in outcomes):
+            yield words, tuple(_metric(outcome, name) for outcome in outcomes)
+    yield "parameters", tuple(figures.count(outcome.parameters) if outcome else NONE for outcome in outcomes)
+    yield "model", tuple(figures.size(outcome.model_bytes) if outcome else NONE for outcome in outcomes)
+    trainings = [entry.training for entry in entries]
+    yield "training took", tuple(figures.duration(each.seconds) if each else NONE for each in trainings)
+    yield "examples/s", tuple(figures.rate(each.examples_per_second) if each else NONE for each in trainings)
+    yield "waiting for input", tuple(figures.percent(each.waiting_for_input) if each else NONE for each in trainings)
+    yield "waited", tuple(figures.duration(entry.waiting.total) for entry in entries)
+
+
+def _metric(outcome: Outcome | None, name: str) -> str:
+    if outcome is None or name not in outcome.metrics:
+        return NONE
+    return figures.metric_text(name, outcome.metrics[name])
+
+
+def _verdict(store: Store, first: Entry, entry: Entry) -> Verdict:
+    before, after = first.outcome, entry.outcome
+    name = entry.run or entry.name
+    if before is None or after is None or before.measure != after.measure:
+        return Verdict(run=entry.name, difference=None, words=f"{name}: {_why_not(before, after)}")
+    try:
+        difference, parts = _paired(store, first, entry)
+        why = ""
+    except PodlineError as error:
+        difference = noise.unpaired(before.main, after.main, min(before.examples, after.examples))
+        parts, why = (), one_line(error)
+    words = f"{name}: {in_words(after.measure, difference)}"
+    if why:
+        words += f"; {why}"
+    if parts:
+        moved = ", ".join(f"{part.name} {_points(part.value)}" for part in parts)
+        words += f". Beyond noise by themselves: {moved}"
+    return Verdict(run=entry.name, difference=difference, why_unpaired=why, parts=parts, words=words)
+
+
+def in_words(measure: str, difference: Difference) -> str:
+    """A difference in a sentence: ``accuracy is better by 0.30 points [-0.10, 0.70]: could be noise (p = 0.14, …)``."""
+    what, method = figures.METRIC_NAMES[measure], METHODS[difference.method]
+    if difference.value == 0:
+        how = "is the same"
+    else:
+        unit = " points" if measure == "top1" else ""
+        how = f"is {'better' if difference.value > 0 else 'worse'} by {_size(measure, abs(difference.value))}{unit}"
+    noisy = "could be noise" if difference.noise else "more than noise"
+    interval = f"[{_size(measure, difference.low)}, {_size(measure, difference.high)}]"
+    counts = "" if difference.gained is None else f"; {difference.gained} more right, {difference.lost} more wrong"
+    return f"{what} {how} {interval}: {noisy} (p = {difference.p_value:.2g}, {method}{counts})"
+
+
+def _size(measure: str, value: float) -> str:
+    text = f"{100 * value:.2f}" if measure == "top1" else f"{value:.4f}"
+    return text.replace("-", "−")
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f} points".replace("-", "−")
+
+
+def _why_not(before: Outcome | None, after: Outcome | None) -> str:
+    if before is None or after is None:
+        which = " and ".join(
+            words for words, outcome in (("the first run", before), ("this run", after)) if outcome is None
+        )
+        return f"there is no result to compare: {which} was not judged"
+    return f"there is no result to compare: {before.measure} vs {after.measure}"
+
+
+def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple[Part, ...]]:
+    """The difference on the same examples.
+
+    Raises:
+        StoreError: the examples are not the same, or what is said of each of them is no longer there.
+    """
+    for each in (first, entry):
+        _require_there(store, each)
+    if _outcome(entry).measure == "ap":
+        return _paired_poses(store, first, entry), ()
+    places = _same_examples(store, first, entry)
+    guesses = [_guesses(store, each) for each in (first, entry)]
+    right = [each.right[place] for each, place in zip(guesses, places, strict=True)]
+    labels = guesses[1].labels[places[1]]
+    return noise.accuracies(*right), tuple(_parts(list(_outcome(entry).parts), labels, *right))
+
+
+def _outcome(entry: Entry) -> Outcome:
+    if entry.outcome is None:
+        raise StoreError(f"{entry.name} was not judged")
+    return entry.outcome
+
+
+def _require_there(store: Store, entry: Entry) -> None:
+    """Whether the run's folder still holds the evaluation that the entry tells of; it may be another one by now."""
+    name = f"runs/{entry.run}/{EVALUATION}"
+    if not store.exists(name) or store.sha256(name) != _outcome(entry).evaluation_sha256:
+        raise StoreError(f"{store.where(name)} is no longer the evaluation of {entry.name}")
+
+
+def _guesses(store: Store, entry: Entry) -> Guesses:
+    guesses, examples = read_guesses(store, f"runs/{entry.run}"), _outcome(entry).examples
+    if len(guesses.labels) != examples:
+        raise ArtifactError(
+            f"{store.where(f'runs/{entry.run}/{GUESSES}')} holds {len(guesses.labels)} guesses vs {examples} examples "
+            "judged; evaluate the run again"
+        )
+    return guesses
+
+
+def _data(entry: Entry) -> Data:
+    if entry.data is None:
+        raise StoreError(f"{entry.name} says nothing of its data")
+    return entry.data
+
+
+class _Places(NamedTuple):
+    """Positions of the same examples, in the test split of either run, (n,)."""
+
+    before: npt.NDArray[np.int64]
+    after: npt.NDArray[np.int64]
+
+
+def _same_examples(store: Store, first: Entry, entry: Entry) -> _Places:
+    before, after, split = _data(first), _data(entry), _outcome(entry).split
+    if _outcome(first).split != split or before.dataset != after.dataset:
+        raise StoreError(f"the test sets differ: {before.dataset} {_outcome(first).split} vs {after.dataset} {split}")
+    there, here = before.splits[split], after.splits[split]
+    if there == here:
+        everywhere = np.arange(here.records)
+        return _Places(everywhere, everywhere)
+    censuses = [census_of(store, each.dataset, each.fingerprint)[split] for each in (before, after)]
+    places = _Places(*same_examples(*censuses))
+    if not len(places.after) == there.records == here.records:
+        raise StoreError(
+            f"the test sets differ: {len(places.after)} of {there.records} and {here.records} examples are the same"
+        )
+    return places
+
+
+def _parts(
+    names: Sequence[str], labels: npt.NDArray[np.int64], before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
+) -> Iterator[Part]:
+    """The classes that moved beyond noise, the largest movement first."""
+    counts = {name: changed(before[labels == label], after[labels == label]) for label, name in enumerate(names)}
+    chances = holm({name: mcnemar(count) for name, count in counts.items()})
+    for name in sorted(counts, key=lambda each: -abs(counts[each].drop)):
+        if chances[name] < noise.LEVEL:
+            yield Part(name=name, value=-counts[name].drop, chance=chances[name])
+
+
+def _paired_poses(store: Store, first: Entry, entry: Entry) -> Difference:
+    before, after, split = _data(first), _data(entry), _outcome(entry).split
+    truths = []
+    for data in (before, after):
+        folder = dataset_folder(data.dataset, data.fingerprint)
+        truths.append(read_truth(store, folder, read_manifest(store, folder), split))
+    if _outcome(first).split != split or truths[0] != truths[1]:
+        raise StoreError("the test sets differ: other images, or other people in them")
+    people = [store.read_json(f"runs/{each.run}/{people_name(split)}") for each in (first, entry)]
+    found = noise.average_precisions(*(judged(truths[0], each) for each in people))
+    return found["ap"]

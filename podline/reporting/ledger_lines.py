@@ -1,0 +1,98 @@
+"""An entry of the ledger as lines of text: what a person wants to know of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from podline.data_changes import in_words
+from podline.ledger import Code, Data, Entry, Outcome, Training, Waiting
+from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text, moment, percent, rate, size
+from podline.storage import Store
+
+_WIDTH = 18
+_WORST = 3
+
+
+def lines_of(store: Store, entry: Entry) -> list[str]:
+    """An entry in lines, each with a word of what it is about.
+
+    Args:
+        store: where the names that it holds are.
+        entry: what is told.
+    """
+    return [entry.name, *(f"{what:{_WIDTH}}{text}" for what, text in _told(store, entry))]
+
+
+def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
+    attempt = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
+    yield "state", f"{entry.state} {moment(entry.ended)}, after {duration(entry.seconds)}{attempt}"
+    if entry.cause:
+        yield "cause", f"{entry.error}: {entry.cause}"
+    if entry.run:
+        yield "run", store.where(f"runs/{entry.run}")
+    if entry.outcome:
+        yield from _outcome(entry.outcome)
+    if entry.training:
+        yield from _training(entry.training)
+    yield "overridden", ", ".join(f"{path}={value}" for path, value in entry.overridden.items()) or "nothing"
+    yield "code", _code(entry.code)
+    if entry.data:
+        yield from _data(entry.data)
+    where = entry.environment
+    devices = " as ".join(filter(None, (where.devices, where.strategy)))
+    yield "environment", f"{devices}, {where.cores} cores, {where.machine}, Python {where.python}, {where.platform}"
+    for stage, took in entry.stages.items():
+        made = f", re-used: {duration(took.seconds_when_made)} when it was made" if took.reused else ""
+        yield stage, f"{duration(took.seconds)}{made}"
+    if entry.waiting.total:
+        yield "waited", _waiting(entry.waiting)
+    for retry in entry.retries:
+        yield "tried again", f"{retry.stage}, after {duration(retry.delay)}: {retry.error}: {retry.cause}"
+    if entry.report:
+        yield "page", store.where(entry.report)
+
+
+def _outcome(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    for name, metric in outcome.metrics.items():
+        yield METRIC_NAMES.get(name, name), metric_text(name, metric)
+    worst = sorted(outcome.parts, key=lambda part: outcome.parts[part].value)[:_WORST]
+    yield "least good", ", ".join(f"{part} {percent(outcome.parts[part].value)}" for part in worst)
+    yield "model", f"{count(outcome.parameters)} parameters, {size(outcome.model_bytes)}"
+
+
+def _training(training: Training) -> Iterator[tuple[str, str]]:
+    speed = f"{count(training.steps)} steps, {rate(training.examples_per_second)} examples/s"
+    yield "training", f"{speed}, {percent(training.waiting_for_input)} of the time waiting for input"
+    if training.annealing:
+        told = training.annealing
+        energies = f"{told.of} {told.final:.4f}, lowest {told.lowest:.4f}"
+        yield "annealing", f"{told.rejected} of {told.decisions} states rejected, {energies}"
+
+
+def _code(code: Code) -> str:
+    if not code.commit:
+        return f"podline {code.version}, sources {code.sources[:12]}"
+    changed = len(code.changes) + code.more_changes
+    return f"commit {code.commit[:12]}, " + (f"{changed} files changed since" if changed else "clean")
+
+
+def _data(data: Data) -> Iterator[tuple[str, str]]:
+    splits = ", ".join(f"{count(split.records)} {name}" for name, split in data.splits.items())
+    yield "data", f"{data.dataset} {data.fingerprint}: {splits}"
+    change = data.change
+    if change is None:
+        return
+    words = change.unknown and f"not known: {change.unknown}"
+    told = "; ".join(f"{split}: {in_words(moved)}" for split, moved in change.splits.items())
+    yield "data changed", f"{words or told or 'not'}, since {change.before}"
+
+
+def _waiting(waiting: Waiting) -> str:
+    parts = {
+        "to begin": waiting.start,
+        "for its turn at the TPU": waiting.turn,
+        "for the TPU": waiting.tpu,
+        "for repairs of the TPU": waiting.repairs,
+        "between attempts": waiting.retries,
+    }
+    return ", ".join(f"{duration(seconds)} {what}" for what, seconds in parts.items() if seconds)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from judged_people import people_of
+from ledger_entries import CLASSES, night, outcome
+
+from podline.evaluation.guesses import Guesses
+from podline.ledger import Entry, Split
+from podline.reporting.ledger_comparison import compare, in_words, lines
+from podline.stages import Metric
+from podline.storage import Store, open_store
+
+LABELS = np.arange(1000) % 10
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(tmp_path)
+
+
+def judged(store: Store, number: int, right: np.ndarray, **changes) -> Entry:
+    """A night that got some examples right and took the others for the next class, with what its evaluation leaves."""
+    folder = f"runs/cifar10-{number:012x}"
+    predictions = np.where(right, LABELS, (LABELS + 1) % 10)
+    sure = np.full(len(LABELS), 0.9)
+    store.publish_bytes(f"{folder}/guesses.npz", Guesses(LABELS, predictions, sure, sure).to_bytes())
+    store.publish_json(f"{folder}/evaluation.json", {"run": number})
+    share = float(right.mean())
+    made = outcome(
+        share,
+        examples=len(right),
+        metrics={"top1": Metric(value=share, low=share - 0.02, high=share + 0.02)},
+        evaluation_sha256=store.sha256(f"{folder}/evaluation.json"),
+    )
+    data = night().data
+    assert data is not None
+    split = {"test": Split(records=len(right), sha256="2" * 64)}
+    given = {"data": data.model_copy(update={"splits": split}), "settings": night().settings, **changes}
+    return night(number, outcome=made, **given)
+
+
+def right_but(*wrong: np.ndarray) -> np.ndarray:
+    right = np.ones(len(LABELS), bool)
+    for places in wrong:
+        right[places] = False
+    return right
+
+
+def test_the_same_examples_are_tested_in_pairs_and_a_class_that_fell_is_named(store):
+    before = judged(store, 1, right_but(np.arange(0, 100)))
+    cat = CLASSES.index("cat")
+    cats = np.flatnonzero(cat == LABELS)
+    after = judged(store, 2, right_but(np.arange(0, 100), cats[:60]))
+    found = compare(store, [before, after])
+    [verdict] = found.verdicts
+    assert verdict.difference is not None
+    assert verdict.difference.method == "McNemar"
+    assert (verdict.difference.gained, verdict.difference.lost) == (0, 50)
+    assert not verdict.difference.noise
+    assert [(part.name, round(part.value, 3)) for part in verdict.parts] == [("cat", -0.5)]
+    assert "worse by 5.00 points" in verdict.words
+    assert "more than noise" in verdict.words
+    assert "cat −50.0 points" in verdict.words
+    assert found.differences == ()
+
+
+def test_a_small_difference_could_be_noise(store):
+    before, after = judged(store, 1, right_but(np.arange(100))), judged(store, 2, right_but(np.arange(3, 100)))
+    [verdict] = compare(store, [before, after]).verdicts
+    assert "accuracy is better by 0.30 points" in verdict.words
+    assert "could be noise (p = 0.25, McNemar's exact test on the same examples; 3 more right, 0 more wrong)" in (
+        verdict.words
+    )
+    assert verdict.parts == ()
+
+
+def test_other_test_sets_are_not_tested_in_pairs_and_that_is_said(store):
+    before = judged(store, 1, right_but())
+    data = before.data
+    assert data is not None
+    other = data.model_copy(update={"splits": {"test": Split(records=1000, sha256="9" * 64)}, "dataset": "mnist"})
+    after = judged(store, 2, right_but(np.arange(50)), data=other)
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is not None
+    assert verdict.difference.method == "unpaired"
+    assert verdict.why_unpaired == "the test sets differ: cifar10 test vs mnist test"
+    assert verdict.words.endswith(verdict.why_unpaired)
+
+
+def test_a_run_that_was_judged_again_is_not_taken_for_the_one_of_the_entry(store):
+    before, after = judged(store, 1, right_but()), judged(store, 2, right_but())
+    store.publish_json(f"runs/{after.run}/evaluation.json", {"run": "another"}, replace=True)
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is not None
+    assert verdict.difference.method == "unpaired"
+    assert "is no longer the evaluation of" in verdict.why_unpaired
+
+
+def test_a_run_without_a_result_is_told_by_what_it_lacks(store):
+    before, after = judged(store, 1, right_but()), night(2, state="failed")
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is None
+    assert "this run was not judged" in verdict.words
+
+
+def test_several_runs_are_held_against_the_first(store):
+    runs = [judged(store, number, right_but(np.arange(10 * number))) for number in range(4)]
+    found = compare(store, runs)
+    assert [verdict.run for verdict in found.verdicts] == [run.name for run in runs[1:]]
+    assert {len(values) for values in found.results.values()} == {4}
+    text = lines(found)
+    assert text[0] == "settings, data, code and environment are the same"
+    assert sum("worse by" in line for line in text) == 3
+
+
+def test_what_differs_comes_before_the_results(store):
+    before = judged(store, 1, right_but())
+    after = judged(store, 2, right_but()).model_copy(update={"settings": night(7).settings})
+    text = lines(compare(store, [before, after]))
+    assert text[:2] == ["settings", "  seed: 0 → 7"]
+    assert any(line.startswith("accuracy") and "100.0 %" in line for line in text)
+    assert "accuracy is the same" in text[-1]
+
+
+def test_ap_is_tested_on_the_same_images(store):
+    before, after = people_of(store, found=(40, 10))
+    [verdict] = compare(store, [before, after]).verdicts
+    assert verdict.difference is not None
+    assert (verdict.difference.method, verdict.difference.examples) == ("bootstrap", 40)
+    assert "AP is worse by" in verdict.words
+    assert "more than noise" in verdict.words
+    # The words of a difference in AP are not in points.
+    assert "points" not in in_words("ap", verdict.difference)
