@@ -147,12 +147,12 @@ class Notes:
         if isinstance(spec, ConvertSpec):
             self._update(seeds={**self.entry.seeds, "data": spec.seed})
         elif isinstance(spec, ValidateSpec):
-            self._update(data=data_of(read_manifest(self.store, spec.folder)))
+            self._told_of_data(spec.folder, changed=False)
         elif isinstance(spec, TrainSpec):
             self._recipe = spec.recipe
-            manifest = read_manifest(self.store, spec.dataset_folder)
-            data = data_of(manifest).model_copy(update={"change": self._change(manifest)})
-            self._update(run=spec.run, data=data)
+            self._update(run=spec.run)
+            # Not before they were validated: what is found then is kept.
+            self._told_of_data(spec.dataset_folder, changed=True)
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
         """A stage came to its end.
@@ -196,6 +196,16 @@ class Notes:
 
     def _update(self, **values: Any) -> None:
         self.entry = self.entry.model_copy(update=values)
+
+    def _told_of_data(self, folder: str, *, changed: bool) -> None:
+        try:
+            manifest = read_manifest(self.store, folder)
+        except PodlineError as error:
+            # The stage itself says so, if it is in its way.
+            self._reporter.warn(f"the ledger tells nothing of the data: {one_line(error)}")
+            return
+        data = data_of(manifest)
+        self._update(data=data.model_copy(update={"change": self._change(manifest)}) if changed else data)
 
     def _change(self, manifest: Manifest) -> DataChange | None:
         before = self._run_before()
@@ -319,11 +329,15 @@ def plain(value: Any) -> Any:
 
 
 def overridden(recipe: Recipe) -> dict[str, Any]:
-    """Dotted path → value, of what is not as the recipe of that name is written; of a recipe of no name, nothing."""
+    """Dotted path → value, of what is given in place of what the recipe of that name says; else nothing."""
     if recipe.name not in registry.names():
         return {}
     written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe))
-    return {path: value for path, value in given.items() if path not in written or written[path] != value}
+    return {
+        path: value
+        for path, value in given.items()
+        if value is not None and (path not in written or written[path] != value)
+    }
 
 
 def one_line(error: BaseException) -> str:

@@ -14,7 +14,9 @@ from small_flow_stages import FLOW_STAGES, ran
 from flows.cifar_training import cifar_training
 from podline.data.sources.sample import write_sample
 from podline.errors import SanityError
+from podline.ledger import Entry, entries, names
 from podline.stages import STAGES
+from podline.storage import open_store
 from tasks.parameters import CifarParameters
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -45,6 +47,12 @@ def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
     return run, tasks, {artifact.key: artifact for artifact in artifacts}
 
 
+def ledger_of(root: str) -> list[Entry]:
+    """The ledger's entries, the newest first."""
+    store = open_store(root)
+    return sorted(entries(store, names(store)), key=lambda entry: -entry.ended)
+
+
 def reused(answer: dict[str, Any]) -> list[str]:
     return [name for name, stage in answer["stages"].items() if stage["reused"]]
 
@@ -71,6 +79,14 @@ def test_a_second_run_finds_everything_and_says_so(parameters: CifarParameters) 
     assert reused(second) == ALL
     assert second["stages"]["train"]["seconds_when_made"] == 1.0
     assert second["stages"]["train"]["seconds"] < 5.0
+
+    now, before = ledger_of(parameters.root)
+    assert (before.state, now.state) == ("finished", "finished")
+    assert before.run == now.run == first["run"]
+    assert [name for name, stage in now.stages.items() if stage.reused] == ALL
+    assert {name: stage.model_dump() for name, stage in before.stages.items()} == first["stages"]
+    assert (now.flow_run, now.attempt) == (str(newest_run()[0].id), 1)
+    assert now.overridden == {"duration.steps": 1}
 
 
 def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parameters: CifarParameters) -> None:
@@ -117,6 +133,11 @@ def test_after_a_failure_only_what_failed_is_done(parameters: CifarParameters) -
         cifar_training(parameters)
     assert ran(parameters.root) == ["convert", "validate", "train", "evaluate"], "a permanent error is not tried again"
     assert newest_run()[1]["evaluate"] == "Failed"
+
+    [failed] = ledger_of(parameters.root)
+    assert (failed.state, failed.error) == ("failed", "SanityError")
+    assert "no better than guessing" in failed.cause
+    assert list(failed.stages) == ["convert", "validate", "train"]
 
     failing.unlink()
     assert reused(cifar_training(parameters)) == ["convert", "validate", "train"]
