@@ -122,6 +122,14 @@ def test_filters_leave_what_fits(store):
     assert found(since=moment(1), until=moment(3)) == in_order[1:3]
 
 
+def test_a_bucket_has_the_same_ledger(store, gcs_root):
+    for number in range(3):
+        entry = night(number)
+        for there in (store, open_store(gcs_root)):
+            publish(there, entry)
+    pd.testing.assert_frame_equal(load(gcs_root, since=moment(1)), load(store.uri, since=moment(1)))
+
+
 def test_entries_are_read_several_at_a_time_and_come_in_order(store, monkeypatch):
     written = [night(number) for number in range(12)]
     for entry in written:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from judged_people import people_of
 from ledger_entries import CLASSES, night, outcome
+from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
 from podline.evaluation.guesses import Guesses
 from podline.ledger import Entry, Split
+from podline.recording import data_of
 from podline.reporting.ledger_comparison import compare, in_words, lines
 from podline.stages import Metric
 from podline.storage import Store, open_store
@@ -121,6 +125,19 @@ def test_what_differs_comes_before_the_results(store):
     assert text[:2] == ["settings", "  seed: 0 → 7"]
     assert any(line.startswith("accuracy") and "100.0 %" in line for line in text)
     assert "accuracy is the same" in text[-1]
+
+
+def test_one_relabelled_image_of_a_raw_data_set_is_all_that_differs(store, tmp_path):
+    source, entries = write_raw_cifar(tmp_path / "raw"), []
+    for number in range(2):
+        manifest = convert_plainly(convert_spec(tmp_path, source))
+        entries.append(night(number, settings=night().settings, data=data_of(manifest)))
+        batch = np.fromfile(source / "data_batch_2.bin", np.uint8).reshape(-1, 3073)
+        batch[3, 0] = (batch[3, 0] + 1) % 10
+        batch.tofile(source / "data_batch_2.bin")
+    [row] = compare(store, entries).differences
+    assert (row.area, row.name, row.values[0]) == ("data", "train", "100 records")
+    assert re.fullmatch(r"1 relabelled \(train\[\d+\] \w+ → \w+\)", row.values[1])
 
 
 def test_ap_is_tested_on_the_same_images(store):
