@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from podline.ledger import Code, Data, Entry, Environment, Outcome, Split, StageTime, State, Training, Waiting, name_of
-from podline.stages import STAGES, Metric
+from podline.stages import Metric
 
 NOON = 1_795_262_400.0
 DAY = 86_400.0
+STAGES = ("convert", "validate", "train", "evaluate", "report")
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
