@@ -30,7 +30,7 @@ def changed_splits(
         StoreError: a data set is gone, and no census was taken of it.
         ArtifactError: one is damaged.
     """
-    return differences(*(census_of(store, dataset, fingerprint) for fingerprint in (before, after)), class_names)
+    return differences(census_of(store, dataset, before), census_of(store, dataset, after), class_names)
 
 
 def differences(before: Census, after: Census, class_names: Sequence[str]) -> dict[str, SplitChange]:

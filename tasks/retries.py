@@ -40,7 +40,8 @@ def counted(heard: Heard = nobody) -> Callable[[Task[..., Any], TaskRun, State[A
             return False
         # Prefect reads the delay after it asked; the task is the copy that with_options made for this one call.
         failed.retry_delay_seconds = retry.delay
-        heard(failed.name, state.data, retry.delay)
+        error: Any = state.data
+        heard(failed.name, error, retry.delay)
         cause, times = str(state.data).splitlines()[0], f"{retry.number} of {retry.most}"
         Reporter(failed.name, terminal()).warn(f"{cause}; trying again in about {retry.delay:g} s ({times})")
         return True

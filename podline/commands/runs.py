@@ -108,7 +108,7 @@ def compare_runs(chosen: tuple[str, ...], as_json: bool, **options: Any) -> None
     from podline.reporting.ledger_comparison import compare, lines  # noqa: PLC0415 (likewise)
 
     if len(chosen) < 2:
-        raise SettingsError(f"{chosen[0]}: compare it with what? give two runs or more")
+        raise SettingsError(f"{' '.join(chosen)}: compare it with what? give two runs or more")
     store = open_store(load_settings(options).root)
     comparison = compare(store, [entry_of(store, name) for name in chosen])
     if as_json:

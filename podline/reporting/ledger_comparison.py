@@ -291,5 +291,5 @@ def _paired_poses(store: Store, first: Entry, entry: Entry) -> Difference:
     if _outcome(first).split != split or truths[0] != truths[1]:
         raise StoreError("the test sets differ: other images, or other people in them")
     people = [store.read_json(f"runs/{each.run}/{people_name(split)}") for each in (first, entry)]
-    found = noise.average_precisions(*(judged(truths[0], each) for each in people))
-    return found["ap"]
+    before_and_after = [judged(truths[0], each) for each in people]
+    return noise.average_precisions(before_and_after[0], before_and_after[1])["ap"]

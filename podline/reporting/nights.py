@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ _WAITS = {
 
 class _Panel(NamedTuple):
     title: str
-    draw: Callable[[Axes, pd.DataFrame], None]
+    draw: Callable[[Axes, Any], None]
     columns: Sequence[str]
 
 
@@ -37,7 +37,7 @@ def picture(frame: pd.DataFrame) -> bytes:
     Args:
         frame: of :func:`podline.reporting.ledger.load`, best of one recipe; of at least one run.
     """
-    panels = [panel for panel in _PANELS if frame[list(panel.columns)].notna().any(axis=None)]
+    panels = [panel for panel in _PANELS if bool(frame[list(panel.columns)].notna().to_numpy().any())]
 
     def draw(figure: Figure) -> None:
         grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
@@ -47,7 +47,7 @@ def picture(frame: pd.DataFrame) -> bytes:
     return png(draw, _WIDTH, _HEIGHT * max(1, len(panels)))
 
 
-def _draw(axes: Axes, frame: pd.DataFrame, panel: _Panel) -> None:
+def _draw(axes: Axes, frame: Any, panel: _Panel) -> None:
     panel.draw(axes, frame)
     first, last = frame["ended"].min(), frame["ended"].max()
     margin = max(0.03 * (last - first), _LEAST_MARGIN)
@@ -58,7 +58,7 @@ def _draw(axes: Axes, frame: pd.DataFrame, panel: _Panel) -> None:
     axes.set_title(panel.title, loc="left", fontsize=10, color=INK)
 
 
-def _metric(axes: Axes, frame: pd.DataFrame) -> None:
+def _metric(axes: Axes, frame: Any) -> None:
     """The metric that counts of each recipe, each night's with its interval."""
     judged = frame[frame["value"].notna()]
     recipes = list(judged.groupby("recipe", observed=True))
@@ -84,7 +84,7 @@ def _metric(axes: Axes, frame: pd.DataFrame) -> None:
         axes.legend(loc="best")
 
 
-def _rate(axes: Axes, frame: pd.DataFrame) -> None:
+def _rate(axes: Axes, frame: Any) -> None:
     nights = frame[frame["examples_per_second"].notna()]
     axes.plot(nights["ended"].to_numpy(), nights["examples_per_second"].to_numpy(), color=ACCENT, marker="o", ms=4)
     axes.set_ylim(bottom=0)
@@ -92,10 +92,10 @@ def _rate(axes: Axes, frame: pd.DataFrame) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _place: short_count(value)))
 
 
-def _waits(axes: Axes, frame: pd.DataFrame) -> None:
+def _waits(axes: Axes, frame: Any) -> None:
     """What each run waited for, one upon the other."""
     at = frame["ended"].to_numpy()
-    foot = pd.Series(0.0, index=frame.index)
+    foot: Any = pd.Series(0.0, index=frame.index)
     for place, (column, words) in enumerate(_WAITS.items()):
         seconds = frame[column].fillna(0.0)
         if not seconds.any():
@@ -111,7 +111,7 @@ def _waits(axes: Axes, frame: pd.DataFrame) -> None:
         axes.legend(loc="best")
 
 
-def _records(axes: Axes, frame: pd.DataFrame) -> None:
+def _records(axes: Axes, frame: Any) -> None:
     for column, colour, words in (("train_records", ACCENT, "train"), ("test_records", SECOND, "test")):
         nights = frame[frame[column].notna()]
         records = nights[column].astype("float64").to_numpy()
