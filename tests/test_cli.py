@@ -21,8 +21,9 @@ from podline.commands.benchmark import benchmark
 from podline.data.counting import count_records
 from podline.data.sources.sample import write_sample
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
+from podline.progress import Listener, Reporter
 from podline.recipes import registry
-from podline.stages import STAGES
+from podline.stages import STAGES, Result, Spec, stage_of
 
 PROJECT = Path(__file__).parent.parent
 
@@ -309,6 +310,19 @@ def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, conv
     assert (speed["batch_size"], speed["devices"]) == (10, "cpu")
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages run here: where all tests run TensorFlow is loaded, and a process of their own loads it for seconds."""
+
+    def run_here(spec: Spec, listener: Listener, **_limits: object) -> Result:
+        stage = stage_of(spec)
+        reporter = Reporter(stage.name, listener)
+        return stage.find(spec, reporter) or stage.run(spec, reporter)
+
+    monkeypatch.setattr("podline.running.run_stage", run_here)
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, converted: Path, tmp_path: Path) -> None:
     root, out = ["--root", converted / "root"], tmp_path / "sheet.png"
     answer = podline("show", "sample", *root, "--batch-size", 10, "--out", out)
@@ -316,6 +330,7 @@ def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, convert
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, converted: Path) -> None:
     options = ["--root", converted / "root", "--batch-size", 10, "--model", "linear", "--over", 60, "--high", 1]
     answer = podline("lr-find", "sample", *options)

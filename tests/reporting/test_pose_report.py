@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from finished_pose_run import finished_pose_run
@@ -89,8 +90,8 @@ def test_another_split_has_a_report_of_its_own(tmp_path):
     assert "Pictures that it was trained on" not in page
 
 
-def test_damaged_people_are_named(tmp_path):
-    spec = finished_pose_run(tmp_path, train=6, test=6)
+def test_damaged_people_are_named(spec, tmp_path):
+    spec = spec.model_copy(update={"root": str(shutil.copytree(spec.root, tmp_path / "copy"))})
     store = open_store(spec.root)
     store.publish_bytes(f"runs/{spec.run}/people-test.json", b'{"a": 1}', replace=True)
     with pytest.raises(ArtifactError, match=r"people-test\.json holds no people .*; evaluate the run again"):
