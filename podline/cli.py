@@ -50,7 +50,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "data": Entry("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
         "model": Entry("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
         "models": Entry("podline.commands.models:models_group", "Champions: list, promote, rollback, history."),
-        "runs": Entry("podline.commands.runs:runs_group", "Runs that ended: list, show, compare, export, index."),
+        "runs": Entry("podline.commands.runs:runs_group", "Runs that ended: list, show, compare, explain, index."),
         "store": Entry("podline.commands.store:store_group", "The store, a folder or a bucket: list, verify, prune."),
     },
     "Nights, from Prefect's UI": {

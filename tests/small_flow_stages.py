@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from podline import digests
+from podline.champions import Candidate, champion, crown
 from podline.data.fingerprint import fingerprint, source_of
 from podline.data.manifest import MANIFEST, dataset_folder
 from podline.errors import PreemptedError, SanityError
 from podline.progress import Reporter
+from podline.promotion.stage import PROMOTE, PromoteResult, PromoteSpec
 from podline.stages import (
     CONVERT,
     EVALUATE,
@@ -187,6 +189,25 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     return result
 
 
+def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
+    """It becomes the champion, whatever it is."""
+    _note_run(spec, "promote")
+    store = open_store(spec.root)
+    candidate = Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint)
+    entry = crown(store, spec.recipe, candidate, champion(store, spec.recipe), "promoted")
+    result = PromoteResult(
+        run=spec.run,
+        recipe=spec.recipe,
+        promoted=True,
+        against="",
+        measure="top1",
+        headline=f"champion number {entry.number}",
+        promotion_sha256=digests.of_bytes(b"promoted"),
+    )
+    _leave(spec, result, {"promotion.json": b"promoted"})
+    return result
+
+
 def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     """Its only shard is the list of the source's files, without Beam, which takes seconds to import."""
     _note_run(spec, "convert")
@@ -240,7 +261,7 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
 
 FLOW_STAGES = {
     stage.name: replace(stage, run_at=f"small_flow_stages:{stage.name}")
-    for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)
+    for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
 }
 STEPPING_STAGES = {**FLOW_STAGES, "train": replace(FLOW_STAGES["train"], run_at="small_flow_stages:train_in_steps")}
 SEARCH_STAGE = replace(LR_FIND, run_at="small_flow_stages:find_learning_rate")

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from podline.commands import nights, pages
+from podline.commands.explain import explain_run
 from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
 from podline.errors import SettingsError, StoreError
 from podline.ledger import Entry, Named, entries, entry_of, names
@@ -37,6 +38,7 @@ def runs_group() -> None:
 
 
 runs_group.add_command(nights.index)
+runs_group.add_command(explain_run)
 
 
 @runs_group.command("list")

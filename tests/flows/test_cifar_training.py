@@ -12,6 +12,7 @@ from prefect.utilities.importtools import load_script_as_module
 from small_flow_stages import FLOW_STAGES, ran
 
 from flows.cifar_training import cifar_training
+from podline.champions import history
 from podline.data.sources.sample import write_sample
 from podline.errors import SanityError
 from podline.ledger import Entry, entries, names
@@ -113,6 +114,19 @@ def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parame
     shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert reused(cifar_training(parameters)) == ["validate", "train", "evaluate", "report"]
     assert shard.read_bytes() == whole
+
+
+def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: CifarParameters) -> None:
+    assert cifar_training(parameters)["promotion"] is None
+    nightly = parameters.model_copy(update={"promote": True})
+    first = cifar_training(nightly)
+    assert first["promotion"] == {"promoted": True, "against": "", "refusals": ()}
+    assert list(first["stages"]) == ["convert", "validate", "train", "evaluate", "promote", "report"]
+    assert reused(first) == ["convert", "validate", "train", "evaluate"]
+    _, _, artifacts = newest_run()
+    assert "champion number 1" in str(artifacts["key-figures"].data)
+    assert len(reused(cifar_training(nightly))) == 6
+    assert [entry.run for entry in history(open_store(nightly.root), "sample")] == [first["run"]]
 
 
 def test_other_data_in_the_same_place_is_other_data(parameters: CifarParameters, tmp_path: Path) -> None:

@@ -8,21 +8,25 @@ import pytest
 import small_dataset
 import tensorflow as tf
 from click.testing import CliRunner
-from small_dataset import FINGERPRINT, drawn, publish_dataset
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 
 from podline import champions
+from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
+from podline.evaluation.guesses import read_guesses
 from podline.progress import silent
 from podline.promotion.document import Promotion, read_promotion
 from podline.promotion.promote import promote
 from podline.promotion.stage import PROMOTE, PromoteSpec
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.reporting.drop import explain, rival_of
 from podline.stages import EvaluateSpec, TrainSpec
 from podline.storage import Store, open_store
+from podline.training.metrics_log import read_metrics
 from podline.training.train import train
 
 TEST = 120
@@ -197,6 +201,40 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     model = keras.models.load_model(str(fresh.local(f"runs/{runs[0]}/model/model.keras")), compile=False)
     guesses = np.argmax(np.asarray(model(splits["test"]["image"])), 1)
     assert figures["main"].before == np.mean(guesses == splits["test"]["label"])
+
+
+def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    assert rival_of(fresh, runs[1]) == runs[0]
+    drop, images = found = explain(fresh, runs[1], runs[0])
+    before, after = (read_guesses(fresh, f"runs/{run}") for run in runs)
+    lost = set(np.flatnonzero(before.right & ~after.right).tolist())
+    assert (drop.lost, drop.gained) == (len(lost), np.sum(~before.right & after.right))
+    assert lost.issuperset(example.record for example in drop.examples)
+    assert len(drop.examples) == min(len(lost), 24) > 0
+    test = drawn(TEST, 1)
+    for example, image in zip(drop.examples, images, strict=True):
+        assert np.array_equal(image, test["image"][example.record])
+        assert example.name == CLASS_NAMES[test["label"][example.record]]
+        assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])
+    assert drop.difference.value == after.right.mean() - before.right.mean()
+    assert {part.name for part in drop.parts} == set(CLASS_NAMES)
+    assert (drop.settings, drop.data) == (("seed: 0 → 1",), ())
+    [loss] = [gap for gap in drop.gaps if gap.what == "training loss"]
+    curves = [
+        {
+            line.step: line.loss
+            for line in read_metrics(fresh.local(f"runs/{run}/metrics.jsonl"))
+            if line.kind == "train"
+        }
+        for run in runs
+    ]
+    assert abs(loss.after - loss.before) == max(abs(curves[1][step] - curves[0][step]) for step in curves[0])
+    found.picture_sheet().savefig(tmp_path / "lost.png")
+    said = CliRunner().invoke(cli, ["runs", "explain", runs[1], "--root", fresh.uri, "--out", str(tmp_path / "a.png")])
+    assert said.output.splitlines() == drop.lines()
+    assert (tmp_path / "a.png").stat().st_size > 1000
 
 
 def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
