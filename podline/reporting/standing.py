@@ -22,7 +22,8 @@ from podline.evaluation.noise import Difference, accuracies, unpaired
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.ledger import Entry
 from podline.promotion.document import Promotion, read_promotion
-from podline.stages import ReportSpec
+from podline.reporting.drop import Explained, explain
+from podline.stages import JUDGED, ReportSpec
 from podline.storage import Store
 
 NIGHTS = 7
@@ -62,11 +63,13 @@ class Standing:
         nights: entries of the recipe's runs that were judged before this one, each model once, the oldest first.
         rival: what it is held against; None for the first run of a recipe.
         promotion: whether it became the champion; None if nobody asked.
+        worse: why it is worse than the rival beyond noise; None if it is not.
     """
 
     nights: tuple[Entry, ...] = ()
     rival: Rival | None = None
     promotion: Promotion | None = None
+    worse: Explained | None = None
 
 
 def standing_of(
@@ -93,7 +96,18 @@ def standing_of(
         rival = _rival(store, spec, evaluation, "champion", promotion.against)
     if rival is None and nights:
         rival = _rival(store, spec, evaluation, "night before", nights[-1].run)
-    return Standing(nights, rival, promotion)
+    return Standing(nights, rival, promotion, _why_worse(store, spec, rival) if rival else None)
+
+
+def _why_worse(store: Store, spec: ReportSpec, rival: Rival) -> Explained | None:
+    if spec.split != JUDGED:
+        return None
+    try:
+        found = explain(store, spec.run, rival.run)
+    except StoreError:
+        # On other examples, or its files are gone: then the figures side by side are all that can be told.
+        return None
+    return found if found.drop.worse else None
 
 
 def measure_of(evaluation: Evaluation | PoseEvaluation) -> Literal["top1", "ap"]:

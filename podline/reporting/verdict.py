@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from podline.evaluation.noise import METHODS, unpaired
-from podline.promotion.document import Promotion
-from podline.reporting import figures, quoted
+from podline.reporting import figures, pictures, quoted
+from podline.reporting.drop import Explained
 from podline.reporting.facts import Facts, PoseFacts
 from podline.reporting.night_charts import Night, nights, spark
 from podline.reporting.standing import Rival, measure_of, word_of
@@ -73,6 +73,7 @@ def content(facts: Facts | PoseFacts, about: str, against_guessing: str, tiles: 
         "rival_change": figures.change_text(measure, rival.difference.value) if rival else "",
         "against_rival": _against_rival(measure, rival) if rival else "",
         "promotion": facts.standing.promotion,
+        "drop": _drop(facts.standing.worse) if facts.standing.worse else None,
         "nights": len(facts.standing.nights),
         "caption": _CAPTIONS[measure],
         "tiles": [*tiles, *_training_tiles(facts)],
@@ -160,6 +161,23 @@ def _against_rival(measure: str, rival: Rival) -> str:
         other,
         f": {chance} ({METHODS[difference.method]}{told}).",
     )
+
+
+def _drop(worse: Explained) -> dict[str, Any]:
+    """Why the run is worse, as both templates show it."""
+    drop = worse.drop
+    examples = [
+        {"name": lost.name, "before": lost.before, "after": lost.after, "record": figures.count(lost.record)}
+        for lost in drop.examples
+    ]
+    return {
+        "lines": [line for line in drop.lines() if not line.startswith("record ")],
+        "against": drop.against,
+        "examples": examples,
+        "pictures": [
+            example | {"uri": pictures.data_uri(image)} for example, image in zip(examples, worse.images, strict=True)
+        ],
+    }
 
 
 def _training_tiles(facts: Facts | PoseFacts) -> list[Tile]:

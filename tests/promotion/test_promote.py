@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -24,7 +26,8 @@ from podline.promotion.stage import PROMOTE, PromoteSpec
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.drop import explain, rival_of
-from podline.stages import EvaluateSpec, TrainSpec
+from podline.reporting.report import report
+from podline.stages import EvaluateSpec, ReportSpec, TrainSpec
 from podline.storage import Store, open_store
 from podline.training.metrics_log import read_metrics
 from podline.training.train import train
@@ -235,6 +238,33 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     said = CliRunner().invoke(cli, ["runs", "explain", runs[1], "--root", fresh.uri, "--out", str(tmp_path / "a.png")])
     assert said.output.splitlines() == drop.lines()
     assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_the_report_says_first_why_a_model_is_worse(fresh, runs):
+    promote(spec(fresh, runs[0]), silent())
+    decided = promote(spec(fresh, runs[1]), silent())
+    name = f"runs/{runs[1]}/guesses.npz"
+    whole, guesses = fresh.read_bytes(name), read_guesses(fresh, f"runs/{runs[1]}")
+    blind = replace(guesses, predictions=np.where(guesses.labels == 2, 0, guesses.predictions))
+    try:
+        fresh.publish_bytes(name, blind.to_bytes(), replace=True)
+        asked = ReportSpec(
+            root=fresh.uri,
+            run=runs[1],
+            dataset="sample",
+            fingerprint=FINGERPRINT,
+            evaluation_sha256=spec(fresh, runs[1]).evaluation_sha256,
+            promotion_sha256=decided.promotion_sha256,
+        )
+        page, text = (
+            fresh.read_bytes(file).decode() for file in (report(asked, silent()).html, f"runs/{runs[1]}/report.md")
+        )
+    finally:
+        fresh.publish_bytes(name, whole, replace=True)
+    assert page.index("is the champion of t") < page.index("Why it is worse") < page.index("<h2>Figures</h2>")
+    assert text.index("is the champion of t") < text.index("## Why it is worse") < text.index("## Figures")
+    assert "<li>bright: " in page
+    assert page.count("<li><img") > 5
 
 
 def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
