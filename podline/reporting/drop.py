@@ -255,10 +255,10 @@ def _classes(store: Store, before: _Run, after: _Run, _reader: SplitReader) -> _
 
 def _poses(store: Store, before: _Run, after: _Run, reader: SplitReader) -> _Judgement:
     truth = read_truth(store, after.training.dataset_folder, after.manifest, JUDGED)
-    evaluations = [
+    first, second = (
         judged(truth, store.read_json(f"{each.training.folder}/{people_name(JUDGED)}")) for each in (before, after)
-    ]
-    then, now = (close_joints(evaluation) for evaluation in evaluations)
+    )
+    then, now = close_joints(first), close_joints(second)
     counts, shares = {}, {}
     for place, name in enumerate(COCO_JOINTS):
         people = [person for person in now if now[person].labelled[place]]
@@ -269,7 +269,7 @@ def _poses(store: Store, before: _Run, after: _Run, reader: SplitReader) -> _Jud
     lost, gained = found[0] - found[1], found[1] - found[0]
     ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0].tolist()
     return _Judgement(
-        noise.average_precisions(*evaluations)["ap"],
+        noise.average_precisions(first, second)["ap"],
         len(lost),
         len(gained),
         _moved(counts, shares),
