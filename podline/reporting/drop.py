@@ -198,7 +198,7 @@ def explain(store: Store, run: str, against: str) -> Explained:
     judge = _poses if isinstance(after.evaluation, PoseEvaluation) else _classes
     judgement = judge(store, before, after, reader)
     records = np.array([lost.record for lost in judgement.examples], np.int64)
-    images = reader.gather(records, ["image"])["image"] if len(records) else np.empty(0, np.uint8)
+    images: Sequence[Image] = list(reader.gather(records, ["image"])["image"]) if len(records) else ()
     drop = Drop(
         run=run,
         against=against,
