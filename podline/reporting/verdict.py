@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from podline.evaluation.noise import METHODS, unpaired
+from podline.promotion.document import Promotion
 from podline.reporting import figures, pictures, quoted
 from podline.reporting.drop import Explained
 from podline.reporting.facts import Facts, PoseFacts
