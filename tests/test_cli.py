@@ -18,6 +18,7 @@ import pytest
 from podline import cli
 from podline.commands import display
 from podline.commands.benchmark import benchmark
+from podline.commands.models import models_group
 from podline.data.counting import count_records
 from podline.data.sources.sample import write_sample
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
@@ -361,5 +362,6 @@ def test_the_model_command_needs_no_tensorflow_and_counts(podline) -> None:
 
 
 def test_stages_and_commands_have_the_same_names() -> None:
-    commands = {name for section in cli.SECTIONS.values() for name in section} | set(benchmark.commands)
+    commands = {name for section in cli.SECTIONS.values() for name in section}
+    commands |= {*benchmark.commands, *models_group.commands}
     assert {name for name in STAGES if name != "act"} <= commands

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,13 @@ from podline.frozen import Frozen
 from podline.promotion.document import read_promotion
 from podline.promotion.standings import examples_of
 from podline.reporting.figures import count, percent
-from podline.reporting.picture_sheet import SMALL, Block, Picture, Row, Sheet, sheet
 from podline.settings import flat
 from podline.stages import JUDGED, TrainSpec
 from podline.storage import Store
 from podline.training.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
+
+if TYPE_CHECKING:
+    from podline.reporting.picture_sheet import Sheet
 
 MOST_EXAMPLES = 24
 _MOST_GAPS, _IN_A_ROW = 3, 8
@@ -150,6 +152,9 @@ class Explained(NamedTuple):
 
     def picture_sheet(self) -> Sheet:
         """The examples that were lost, as one figure."""
+        # matplotlib: nothing that a flow should wait for.
+        from podline.reporting.picture_sheet import SMALL, Block, Picture, Row, sheet  # noqa: PLC0415
+
         pictures = [
             Picture(image, f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG)
             for image, lost in zip(self.images, self.drop.examples, strict=True)
