@@ -18,6 +18,7 @@ RECIPE = Recipe(
         side=256,
         model=PoseModelSettings(width=0.5, features=64, paf_stages=2, heatmap_stages=1, stage_width=64, stage_depth=2),
         targets=PoseTargetSettings(stride=8, joint_sigma=7.0, limb_sigma=7.0),
+        emphasis=4.0,
         augmentation=PoseAugmentationSettings(
             flip=True,
             rotation=20,
@@ -31,7 +32,7 @@ RECIPE = Recipe(
     ),
     batch_size=16,
     evaluation_batch_size=25,
-    duration=Duration(epochs=40),
+    duration=Duration(epochs=30),
     optimizer=OptimizerSettings(kind="adam"),
     schedule=ScheduleSettings(kind="one_cycle", learning_rate=2e-3, warmup=Part(share=0.1)),
     ema_decay=0.995,
