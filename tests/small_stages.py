@@ -56,6 +56,14 @@ def _slow_work(spec: ActSpec, reporter: Reporter) -> None:
     time.sleep(2)
 
 
+def _work_until_told(spec: ActSpec, reporter: Reporter) -> None:
+    """Ends when the test has written ``enough`` beside its note, or after a minute."""
+    note(spec, "working", os.getpid())
+    deadline = time.monotonic() + 60
+    while not (Path(spec.root) / "enough").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def _noise(spec: ActSpec, reporter: Reporter) -> None:
     for _ in range(20_000):
         sys.stdout.write("x" * 100 + "\n")
@@ -174,6 +182,7 @@ def note(spec: ActSpec, name: str, value: int) -> None:
 ACTS = {
     "work": _work,
     "slow work": _slow_work,
+    "work until told": _work_until_told,
     "noise": _noise,
     "many events": _many_events,
     "bad source": _bad_source,
