@@ -70,7 +70,7 @@ class _Server:
 
     def start(self, source: str, root: str, steps: int) -> str:
         """Starts a run of the deployment; its id."""
-        deployment = self._client.get(f"/deployments/name/{_DEPLOYMENT}").raise_for_status().json()["id"]
+        deployment = self._answer("GET", f"deployments/name/{_DEPLOYMENT}")["id"]
         parameters = {"recipe": _RECIPE, "source": source, "root": root, "steps": steps}
         given = {"parameters": {"parameters": parameters}}
         return self._ask(f"deployments/{deployment}/create_flow_run", given)["id"]
@@ -88,7 +88,10 @@ class _Server:
         """Seconds from what the button Retry does to the first line in the log of the evaluation."""
         clicked = time.time()
         state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "Retry"}
-        self._ask(f"flow_runs/{run}/set_state", {"state": state})
+        # By force: this run is Completed, and a person would retry one that is not.
+        answer = self._ask(f"flow_runs/{run}/set_state", {"state": state, "force": True})
+        if answer["status"] != "ACCEPT":
+            raise PodlineError(f"the run cannot be tried again: {answer}")
         self.wait(run)
         tasks = self._ask("task_runs/filter", {"task_runs": {"name": {"any_": [EVALUATE.name]}}})
         newest = max((task for task in tasks if task["flow_run_id"] == run), key=lambda task: task["created"])
@@ -96,10 +99,19 @@ class _Server:
         return min(datetime.fromisoformat(line["timestamp"]).timestamp() for line in lines) - clicked
 
     def _state(self, run: str) -> dict[str, Any]:
-        return self._client.get(f"/flow_runs/{run}").raise_for_status().json()["state"]
+        return self._answer("GET", f"flow_runs/{run}")["state"]
 
     def _ask(self, path: str, body: dict[str, Any]) -> Any:
-        return self._client.post(f"/{path}", json=body).raise_for_status().json()
+        return self._answer("POST", path, body)
+
+    def _answer(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """What it answers; one that is busy, which it says when its SQLite is locked, is asked again."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            answer = self._client.request(method, f"/{path}", json=body)
+            if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
+                return answer.raise_for_status().json()
+            time.sleep(_POLL)
 
 
 def _run_commands(source: str, root: str, steps: int) -> None:

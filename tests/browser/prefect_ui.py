@@ -56,6 +56,7 @@ class PrefectUi:
         """Gives the secret that the server asks for."""
         field = self.page.get_by_placeholder("admin:pass")
         field.fill(secret)
+        self.screenshot("log-in")
         field.press("Enter")
 
     def start_run(self, deployment: str, fill_in: Callable[[], None]) -> None:

@@ -22,6 +22,9 @@ from websockets import Subprotocol
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
+from podline import processes
+from tasks.standing import MARK
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
@@ -52,7 +55,6 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
         ui = PrefectUi(browser.new_page(viewport={"width": 1400, "height": 1000}), up.url, screenshots)
         ui.open("deployments")
         if database:
-            ui.screenshot("log-in")
             ui.log_in(SECRET)
         expect(ui.page.get_by_text("cifar-manual")).to_be_visible()
         ui.screenshot("deployments")
@@ -108,7 +110,7 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     ui.tab("Artifacts")
     progress = {"artifacts": {"key": {"any_": ["train-progress"]}}}
     _until(lambda: up.ask("artifacts/filter", progress))
-    child = _child("train")
+    child = _child(up, "train")
     os.kill(child, signal.SIGSTOP)
     try:
         moving = ui.page.get_by_text(re.compile(r"train: \d+/60 steps"))
@@ -127,21 +129,12 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     whole.rename(shard)
 
 
-def _child(stage: str) -> int:
-    """The process that does a stage."""
-    (found,) = [
-        int(entry.parent.name)
-        for entry in Path("/proc").glob("[0-9]*/cmdline")
-        if f"podline.child\0{stage}\0" in _read(entry)
-    ]
+def _child(up: Standing, stage: str) -> int:
+    """The process that does a stage of this server's run; others on the machine may do the same stage."""
+    ours = processes.marked(MARK, str(up.logs.parent))
+    wanted = f"podline.child\0{stage}\0"
+    (found,) = [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
     return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
 
 
 def _until(true: object, seconds: float = 600) -> None:
