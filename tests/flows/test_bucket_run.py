@@ -24,6 +24,7 @@ from podline.storage import Store, open_store
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # What says when, where and how long, and so is another each time.
 _OF_THE_MOMENT = (
+    "-finished-",
     "/stages/",
     ".jsonl",
     "tensorboard/",
