@@ -232,6 +232,9 @@ class BucketStore(Store):
                     self._begun_anew(lambda at=generation: self._upload(source, name, content, at))
                 except api.PreconditionFailed:
                     continue  # somebody wrote it meanwhile; or this did, and the answer was lost
+                except api.NotFound:
+                    self._require_bucket()
+                    continue  # a large file's last answer was lost, and its upload is over: look what is there
                 return
         raise StoreUnavailableError(f"cannot write {self.where(name)}: others write the same again and again")
 

@@ -231,7 +231,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
         assert np.array_equal(image, test["image"][example.record])
         assert example.name == CLASS_NAMES[test["label"][example.record]]
         assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])
-    assert drop.difference.value == after.right.mean() - before.right.mean()
+    assert drop.difference.value == pytest.approx(after.right.mean() - before.right.mean())
     assert {part.name for part in drop.parts} == set(CLASS_NAMES)
     assert (drop.settings, drop.data) == (("seed: 0 → 1",), ())
     [loss] = [gap for gap in drop.gaps if gap.what == "training loss"]

@@ -18,7 +18,7 @@ from podline.champions import Candidate, crown
 from podline.cli import cli
 from podline.reporting import nights_page
 from podline.reporting.nights_page import MOST_ROWS, index_page, write_index
-from podline.stages import STAGES, Metric
+from podline.stages import Metric
 from podline.storage import Store, open_store
 
 
@@ -68,7 +68,7 @@ def test_only_what_is_beyond_chance_has_a_colour() -> None:
 
 
 def test_what_was_reused_and_who_is_champion_are_told() -> None:
-    reused = {stage: night().stages[stage].model_copy(update={"reused": True}) for stage in STAGES}
+    reused = {stage: night().stages[stage].model_copy(update={"reused": True}) for stage in night().stages}
     entries = [night(0), night(1, stages=reused), night(2, stages=night().stages | {"convert": reused["convert"]})]
     rows = _rows(index_page("s", entries, {"cifar10": entries[1].run}))
     assert [("champion" in row, re.findall(r"<td>(all|convert|)</td>", row)[0]) for row in rows] == [
