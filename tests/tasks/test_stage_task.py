@@ -85,7 +85,7 @@ def test_the_log_of_a_stage_is_on_its_run(tmp_path: Path) -> None:
     messages: list[str] = []
     while "act: at work" not in messages and time.monotonic() < deadline:
         with get_client(sync_client=True) as client:
-            response = client.request("POST", "/logs/filter", json={})
+            response = client.request("POST", "/logs/filter", json={"sort": "TIMESTAMP_DESC"})
         messages = [line["message"] for line in response.json()]
         time.sleep(0.3)
     assert "act: at work" in messages
