@@ -15,6 +15,7 @@ import base64
 import contextlib
 import functools
 import hashlib
+import logging
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -338,6 +339,9 @@ _KNOWN_STORES: set[str] = set()
 
 @functools.lru_cache(maxsize=1)
 def _client() -> storage.Client:
+    # It warns of each request that it repeats, with the address, in which a service account's name may be. What fails
+    # in the end is told by us.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     # Without a project: nothing here needs one, and credentials may not name any.
     client = storage.Client(project=None)
     # It would ask for the bucket's location, to trace requests by; without saying who pays, and few accounts may.
