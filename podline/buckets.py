@@ -18,10 +18,11 @@ import hashlib
 import logging
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import google_crc32c
 from google.api_core import exceptions as api
@@ -56,10 +57,15 @@ _PIECE_BYTES = 8 * 2**20
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
 _KEPT_CONNECTIONS = 64
-# A range has no checksum of its own, and a whole file's is looked at in what has reached the disk.
-_UNCHECKED: dict[str, Any] = {"checksum": None}
+# What is larger comes in pieces of this: memory is so much for each that is fetched at once, whatever its size.
+_FETCHED_BYTES = 8 * 2**20
+# The object's own bytes, and not what a Content-Encoding says that they stand for: sizes and checksums are theirs. In
+# one read from the connection: the library's own loop takes 8 KiB at a time, and holds the interpreter's lock for it.
+_AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}
+# A range has no checksum of its own.
+_UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
 _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
-_LISTED_FIELDS = "items(name,size,updated,generation),nextPageToken"
+_LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageToken"
 
 
 def open_bucket_store(uri: str) -> BucketStore:
@@ -97,6 +103,23 @@ class _Content(NamedTuple):
     bytes: int
     sha256: str
     crc32c: str
+
+
+class _Arrived:
+    """What a download is written to: a file, and what has come so far."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._checksum = stream, google_crc32c.Checksum()
+        self.bytes = 0
+
+    @property
+    def crc32c(self) -> str:
+        return _written(self._checksum)
+
+    def write(self, data: bytes) -> int:
+        self._checksum.update(data)
+        self.bytes += len(data)
+        return self._stream.write(data)
 
 
 class BucketStore(Store):
@@ -137,32 +160,47 @@ class BucketStore(Store):
 
     def find(self, name: str) -> Listed | None:
         """See :meth:`Store.find`."""
-        blob = self._blob(name)
+        with self._explained("read", self.where(name)):
+            blob = self._bucket.get_blob(self._name(name), **self._options)
+        if blob is None:
+            self._require_bucket()
         return None if blob is None else self._listed(blob)
 
-    def sha256(self, name: str) -> str:
+    def sha256(self, name: str, found: Listed | None = None) -> str:
         """See :meth:`Store.sha256`; of an object that Podline did not write, it takes a download."""
-        return self._sha256(name, self._there(name))
+        there = found or self._there(name)
+        if there.sha256:
+            return there.sha256
+        with explained("read", self.where(name)):
+            return digests.of_file(self.local(name, there))
 
-    def local(self, name: str, version: str = "") -> Path:
+    def local(self, name: str, found: Listed | None = None) -> Path:
         """A checked copy in the cache; see :meth:`Store.local`."""
-        blob = self._there(name, version)
-        key = f"{self._bucket.name}/{blob.name}#{blob.generation}"
+        there = found or self._there(name)
+        key = f"{self._bucket.name}/{self._name(name)}#{there.version}"
         return self._cache.get(
-            key, blob.size or 0, lambda copy: _crc32c(copy) == blob.crc32c, lambda copy: self._fetch(blob, copy)
+            key, there.bytes, lambda copy: _crc32c(copy) == there.crc32c, lambda copy: self._fetch(name, there, copy)
         )
 
     def locals(self, names: Iterable[str]) -> list[Path]:
         """See :meth:`Store.locals`."""
+        wanted = list(names)
+        found = self._looked_at(wanted)
         with ThreadPoolExecutor(self.parallel) as threads:
-            return list(threads.map(self.local, names))
+            return list(threads.map(lambda name: self.local(name, found.get(name)), wanted))
+
+    def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
+        """What is there of several names: one request a folder in which there are two of them or more."""
+        folders = Counter(name.rpartition("/")[0] for name in names)
+        shared = [folder for folder, count in folders.items() if count > 1]
+        return {found.name: found for folder in shared for found in self._listing(folder, delimiter="/")}
 
     def read_bytes(self, name: str, version: str = "") -> bytes:
         """See :meth:`Store.read_bytes`."""
         reference = self._reference(name, int(version) if version else None)
 
         def read() -> bytes:
-            return reference.download_as_bytes(**self._options, checksum="crc32c")
+            return reference.download_as_bytes(checksum="crc32c", **_AS_STORED, **self._options)
 
         with self._explained("read", self.where(name)):
             try:
@@ -188,20 +226,25 @@ class BucketStore(Store):
 
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
         """Several at a time; see :meth:`Store.read_pieces`."""
-        blob = self._there(name, version)
-        checksum, starts = google_crc32c.Checksum(), range(0, int(blob.size or 0), length)
+        there = self._there(name, version)
+        checksum, starts = google_crc32c.Checksum(), range(0, there.bytes, length)
         for piece in in_order(lambda start: self.read_range(name, start, length, version), starts, self.parallel):
             checksum.update(piece)
             yield piece
-        found = base64.b64encode(checksum.digest()).decode()
-        if found != blob.crc32c:
-            raise DamagedTransferError(f"{self.where(name)} arrived with crc32c {found} vs {blob.crc32c}")
+        found = _written(checksum)
+        if found != there.crc32c:
+            raise DamagedTransferError(f"{self.where(name)} arrived with crc32c {found} vs {there.crc32c}")
 
     def listing(self, prefix: str = "") -> list[Listed]:
         """See :meth:`Store.listing`."""
+        return self._listing(prefix)
+
+    def _listing(self, prefix: str, delimiter: str | None = None) -> list[Listed]:
         top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
         with self._explained("list", self.where(prefix) if prefix else self.uri):
-            blobs = self._bucket.list_blobs(prefix=top, fields=_LISTED_FIELDS, **self._options, page_size=1000)
+            blobs = self._bucket.list_blobs(
+                prefix=top, delimiter=delimiter, fields=_LISTED_FIELDS, page_size=1000, **self._options
+            )
             # A name that ends in a slash is a folder that some console made.
             return sorted(self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
 
@@ -209,7 +252,7 @@ class BucketStore(Store):
         """By an object that comes and goes; see :meth:`Store.now`."""
         name = f"runs/clock-{uuid.uuid4().hex[:12]}/now"  # if it stays, it is found as an unfinished run
         self.publish_bytes(name, b"")
-        published = self._listed(self._there(name)).published
+        published = self._there(name).published
         self.delete(name)
         return published
 
@@ -219,15 +262,15 @@ class BucketStore(Store):
         with explained("read", source):
             content = _content(source)
         for _ in range(_ATTEMPTS_TO_REPLACE):
-            there = self._blob(name)
-            if there is not None and (there.size, there.crc32c) == (content.bytes, content.crc32c):
-                if _sha256_of(there) == content.sha256:
+            there = self.find(name)
+            if there is not None and (there.bytes, there.crc32c) == (content.bytes, content.crc32c):
+                if there.sha256 == content.sha256:
                     return
             elif there is not None and not replace:
                 raise TakenError(
                     f"{self.where(name)} is already there with other content; delete it, or choose another --root"
                 )
-            generation = int(there.generation or 0) if there is not None else 0
+            generation = int(there.version) if there is not None else 0
             with self._explained("write", self.where(name)):
                 try:
                     self._begun_anew(lambda at=generation: self._upload(source, name, content, at))
@@ -260,42 +303,37 @@ class BucketStore(Store):
         if blob.crc32c != content.crc32c:
             raise DataCorruption(None, f"crc32c {blob.crc32c} vs {content.crc32c} that was sent")
 
-    def _fetch(self, blob: Blob, copy: Path) -> None:
-        reference = self._bucket.blob(blob.name, generation=blob.generation)
+    def _fetch(self, name: str, found: Listed, copy: Path) -> None:
+        reference = self._reference(name, int(found.version))
 
         def fetch() -> None:
-            with copy.open("wb") as stream:
-                reference.download_to_file(stream, **_UNCHECKED, **self._options)
-            size, crc32c = copy.stat().st_size, _crc32c(copy)
-            if (size, crc32c) != (blob.size, blob.crc32c):
-                raise DataCorruption(None, f"{size} bytes with crc32c {crc32c} vs {blob.size} with {blob.crc32c}")
+            with copy.open("r+b") as stream:
+                arrived = _Arrived(stream)
+                for start in range(0, found.bytes, _FETCHED_BYTES):
+                    end = min(start + _FETCHED_BYTES, found.bytes) - 1
+                    reference.download_to_file(arrived, start=start, end=end, **_UNCHECKED, **self._options)
+            if (arrived.bytes, arrived.crc32c) != (found.bytes, found.crc32c):
+                came = f"{arrived.bytes} bytes with crc32c {arrived.crc32c}"
+                raise DataCorruption(None, f"{came} vs {found.bytes} with {found.crc32c}")
 
-        name = self._listed(blob).name
         with self._explained("read", self.where(name)), explained("write to the cache", copy):
             try:
                 self._begun_anew(fetch)
             except api.NotFound:
-                raise self._missing(name, str(blob.generation)) from None
+                raise self._missing(name, found.version) from None
 
-    def _blob(self, name: str) -> Blob | None:
-        with self._explained("read", self.where(name)):
-            found = self._bucket.get_blob(self._name(name), **self._options)
-        if found is None:
-            self._require_bucket()
-        return found
-
-    def _there(self, name: str, version: str = "") -> Blob:
-        blob = self._blob(name)
-        if blob is None or (version and str(blob.generation) != version):
+    def _there(self, name: str, version: str = "") -> Listed:
+        found = self.find(name)
+        if found is None or (version and found.version != version):
             raise self._missing(name, version)
-        return blob
+        return found
 
     def _missing(self, name: str, version: str = "") -> PodlineError:
         """What to say of a name, or of a version of it, that is not there."""
-        there = self._blob(name)
+        there = self.find(name)
         if there is not None and version:
             return ArtifactError(
-                f"{self.where(name)} is generation {there.generation} vs {version} when it was looked at first; "
+                f"{self.where(name)} is generation {there.version} vs {version} when it was looked at first; "
                 "nothing was mixed, run it again"
             )
         return StoreError(f"cannot read {self.where(name)}: it is not there")
@@ -308,13 +346,6 @@ class BucketStore(Store):
                 next(iter(listed), None)
             _KNOWN_STORES.add(self.uri)
 
-    def _sha256(self, name: str, blob: Blob) -> str:
-        known = _sha256_of(blob)
-        if known:
-            return known
-        with explained("read", self.where(name)):
-            return digests.of_file(self.local(name))
-
     def _reference(self, name: str, generation: int | None = None) -> Blob:
         return self._bucket.blob(self._name(name), generation=generation)
 
@@ -325,7 +356,8 @@ class BucketStore(Store):
     def _listed(self, blob: Blob) -> Listed:
         name = (blob.name or "").removeprefix(self._prefix)
         published = blob.updated.timestamp() if blob.updated else 0.0
-        return Listed(name, int(blob.size or 0), published, str(blob.generation))
+        size, generation, crc32c = int(blob.size or 0), str(blob.generation), blob.crc32c or ""
+        return Listed(name, size, published, generation, _sha256_of(blob), crc32c)
 
     def _begun_anew(self, transfer: Callable[[], Answer]) -> Answer:
         return self._again(transfer)()
@@ -375,7 +407,7 @@ def _content(path: Path) -> _Content:
             crc32c.update(block)
             sha256.update(block)
             size += len(block)
-    return _Content(size, sha256.hexdigest(), base64.b64encode(crc32c.digest()).decode())
+    return _Content(size, sha256.hexdigest(), _written(crc32c))
 
 
 def _crc32c(path: Path) -> str:
@@ -384,6 +416,10 @@ def _crc32c(path: Path) -> str:
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK_BYTES):
             checksum.update(block)
+    return _written(checksum)
+
+
+def _written(checksum: google_crc32c.Checksum) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 

@@ -50,7 +50,7 @@ class Cache:
             key: says which bytes it has.
             size: how many.
             is_whole: looks at a copy that is there; asked once in a process.
-            fetch: writes the copy to a path.
+            fetch: writes the copy into a file that is there and has its size.
 
         Raises:
             StoreError: the cache cannot be written, or what is in use leaves no room for the copy.
@@ -121,10 +121,13 @@ class Cache:
 
     def _remove_until(self, most: int, wanted: str) -> None:
         """Removes copies that nobody uses, the least recently used first, until ``most`` bytes are left or fewer."""
-        files = sorted(((path.stat(), path) for path in self._copies.iterdir()), key=lambda pair: pair[0].st_mtime_ns)
+        with os.scandir(self._copies) as found:
+            files = [(entry.stat(), entry.name) for entry in found]
         total = sum(facts.st_size for facts, _ in files)
-        for facts, path in files:
-            # What was left half done goes whether there is room or not.
+        # What was left half done goes whether there is room or not.
+        spare = files if total > most else [(facts, name) for facts, name in files if name.endswith(_HALF)]
+        for facts, name in sorted(spare, key=lambda pair: pair[0].st_mtime_ns):
+            path = self._copies / name
             if (total > most or path.suffix == _HALF) and path.stem != wanted and self._removed(path):
                 total -= facts.st_size
         if total > max(most, 0) or most < 0:

@@ -22,6 +22,8 @@ from podline.errors import ArtifactError, CredentialsError, PodlineError, StoreE
 _ADDRESS = re.compile(r"\b(?:GET|POST|PUT|DELETE|HEAD|PATCH)?\s*https?://\S+|with url: \S+")
 # What the library adds about itself.
 _STATUS = re.compile(r"\('Request failed with status code'.*\)")
+# What Google says to a token that was signed by a clock that is wrong.
+_CLOCK = re.compile(r"iat and exp|short-lived token|Token used too (?:early|late)", re.IGNORECASE)
 _WORTH_IT = if_exception_type(storage.DataCorruption, requests.RequestException)
 _MOST_WORDS = 300
 
@@ -63,9 +65,19 @@ def _explanation(what: str, error: Exception, deadline: float) -> PodlineError:
     if isinstance(error, api.RetryError | auth.TransportError):
         return _away(what, getattr(error, "cause", None) or error, deadline)
     if isinstance(error, auth.GoogleAuthError | api.Unauthorized):
+        if _CLOCK.search(str(error)):
+            return CredentialsError(
+                f"{what}: the credentials are refused for their times ({type(error).__name__}); is the clock of this "
+                "machine right? Set it, or let NTP do it"
+            )
         return CredentialsError(
             f"{what}: no valid credentials for Google Cloud ({type(error).__name__}); run `gcloud auth "
             "application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's file"
+        )
+    if isinstance(error, api.Forbidden) and "serviceusage.services.use" in str(error):
+        return StoreError(
+            f"{what}: this account may not let the project in store.user_project pay ({_words(error)}); give it the "
+            "role roles/serviceusage.serviceUsageConsumer there"
         )
     if isinstance(error, api.Forbidden):
         return StoreError(

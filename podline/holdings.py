@@ -1,15 +1,19 @@
 """What a store holds, as wholes: data sets and runs with what they weigh, who uses them, and what nobody needs.
 
-A store is looked through by one listing; only manifests, specs and completion records are read besides.
+A store is looked through by one listing; only manifests, specs and completion records are read besides, of a bucket
+several at a time.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from podline import champions
+from podline.ahead import in_order
 from podline.data.coco_truth import truth_name
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.data.tfds import tfds_names
@@ -71,15 +75,19 @@ def _holding(folder: str, objects: list[Listed], users: Iterable[str]) -> Holdin
 def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str]]:
     """Data set → the runs that were trained on it; run → the recipes whose champion it is."""
     users: dict[str, list[str]] = {}
-    for folder, objects in folders.items():
-        if folder.startswith("runs/") and any(found.name == f"{folder}/{SPEC}" for found in objects):
-            spec = _fields(store, f"{folder}/{SPEC}")
-            trained_on = dataset_folder(_fields_of(spec, "recipe").get("dataset", ""), spec.get("fingerprint", ""))
-            users.setdefault(trained_on, []).append(folder.removeprefix("runs/"))
-            # What a run goes on from must stay as well.
-            further = _fields_of(spec, "recipe").get("further")
-            if further:
-                users.setdefault(f"runs/{further}", []).append(folder.removeprefix("runs/"))
+    runs = [
+        folder
+        for folder, objects in folders.items()
+        if folder.startswith("runs/") and any(found.name == f"{folder}/{SPEC}" for found in objects)
+    ]
+    specs = in_order(lambda folder: _fields(store, f"{folder}/{SPEC}"), runs, store.parallel)
+    for folder, spec in zip(runs, specs, strict=True):
+        trained_on = dataset_folder(_fields_of(spec, "recipe").get("dataset", ""), spec.get("fingerprint", ""))
+        users.setdefault(trained_on, []).append(folder.removeprefix("runs/"))
+        # What a run goes on from must stay as well.
+        further = _fields_of(spec, "recipe").get("further")
+        if further:
+            users.setdefault(f"runs/{further}", []).append(folder.removeprefix("runs/"))
     for recipe in champions.recipes(store):
         # Those before the champion as well: it may be rolled back to them.
         for run in {entry.run for entry in champions.history(store, recipe)}:
@@ -110,17 +118,25 @@ def verify(store: Store, reporter: Reporter) -> tuple[int, list[str]]:
         How many objects were checked, and what is wrong, a line each: what is gone or damaged, and what nothing names.
     """
     found, problems, checked = holdings(store), [], 0
-    for done, holding in enumerate(found, start=1):
-        if not holding.whole:
-            problems.append(f"{store.where(holding.folder)} is not finished: {len(holding.objects)} objects")
-        named = dict(_named(store, holding, problems))
-        present = {each.name: each for each in holding.objects}
-        for name, (size, sha256) in named.items():
-            problems += _wrong(store, present.get(name), name, size, sha256)
-        checked += len(named)
-        problems += [f"{store.where(name)} is an orphan: nothing names it" for name in _orphans(store, holding, named)]
+    answers = in_order(lambda holding: _checked(store, holding), found, store.parallel)
+    for done, (objects, wrong) in enumerate(answers, start=1):
+        checked += objects
+        problems += wrong
         reporter.progress(done, len(found), "folders")
     return checked, problems
+
+
+def _checked(store: Store, holding: Holding) -> tuple[int, list[str]]:
+    """How many objects a holding names, and what is wrong with it."""
+    problems = []
+    if not holding.whole:
+        problems.append(f"{store.where(holding.folder)} is not finished: {len(holding.objects)} objects")
+    named = dict(_named(store, holding, problems))
+    present = {each.name: each for each in holding.objects}
+    for name, (size, sha256) in named.items():
+        problems += _wrong(store, present.get(name), name, size, sha256)
+    problems += [f"{store.where(name)} is an orphan: nothing names it" for name in _orphans(store, holding, named)]
+    return len(named), problems
 
 
 def _wrong(store: Store, there: Listed | None, name: str, size: int, sha256: str) -> Iterator[str]:
@@ -128,7 +144,7 @@ def _wrong(store: Store, there: Listed | None, name: str, size: int, sha256: str
         yield f"{store.where(name)} is gone"
     elif there.bytes != size:
         yield f"{store.where(name)} has {there.bytes} bytes vs {size} when it was written"
-    elif (found := store.sha256(name)) != sha256:
+    elif (found := store.sha256(name, there)) != sha256:
         yield f"{store.where(name)} has sha256 {found[:12]}… vs {sha256[:12]}… when it was written"
 
 
@@ -196,9 +212,10 @@ def remove(store: Store, holding: Holding) -> None:
     Raises:
         StoreError: something cannot be deleted.
     """
-    names = sorted((found.name for found in holding.objects), key=lambda name: (not _is_word(name), name))
-    for name in names:
+    names = sorted(found.name for found in holding.objects)
+    for name in filter(_is_word, names):
         store.delete(name)
+    deque(in_order(store.delete, itertools.filterfalse(_is_word, names), store.parallel), maxlen=0)
 
 
 def _is_word(name: str) -> bool:

@@ -280,7 +280,7 @@ def artifact_of(store: Store, name: str) -> Artifact:
     found = store.find(name)
     if found is None:
         raise StoreError(f"{store.where(name)} is not there, though it was written just now")
-    return Artifact(name=name, bytes=found.bytes, sha256=store.sha256(name))
+    return Artifact(name=name, bytes=found.bytes, sha256=store.sha256(name, found))
 
 
 class Completion(Frozen):
@@ -348,8 +348,8 @@ def _problem(store: Store, artifact: Artifact) -> str | None:
     if there.bytes != artifact.bytes:
         return f"{where} has {there.bytes} bytes vs {artifact.bytes} when it was written"
     try:
-        found = store.sha256(artifact.name)
-    except StoreError as error:
+        found = store.sha256(artifact.name, there)
+    except (ArtifactError, StoreError) as error:
         return str(error)
     if found != artifact.sha256:
         return f"{where} has sha256 {found[:12]}… vs {artifact.sha256[:12]}… when written"

@@ -72,7 +72,7 @@ def open_store(root: str | Path) -> Store:
         from podline.buckets import open_bucket_store  # noqa: PLC0415
 
         return open_bucket_store(str(root))
-    if "://" in str(root):
+    if "://" in str(root) or str(root).startswith("gs:"):
         raise SettingsError(f"--root {root}: a store is a folder or gs://bucket/prefix")
     return FolderStore(Path(root).expanduser().absolute())
 
@@ -85,12 +85,16 @@ class Listed(NamedTuple):
         bytes: its size.
         published: the Unix time at which it was.
         version: another content has another one.
+        sha256: of its content, in hexadecimal; empty if the content would have to be read for it.
+        crc32c: of an object, as the service writes it; of a file none.
     """
 
     name: str
     bytes: int
     published: float
     version: str
+    sha256: str = ""
+    crc32c: str = ""
 
 
 class Store(ABC):
@@ -117,7 +121,7 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def local(self, name: str, version: str = "") -> Path:
+    def local(self, name: str, found: Listed | None = None) -> Path:
         """A local file with the content of a published name, for reading only.
 
         In a folder it is the file itself (which need not be there, for the caller to find out); of an object it is a
@@ -125,15 +129,15 @@ class Store(ABC):
 
         Args:
             name: what is wanted.
-            version: as :meth:`find` told; an object must still be this one.
+            found: what :meth:`find` or :meth:`listing` told of it: exactly this object, which is not looked at again.
 
         Raises:
-            ArtifactError: it has another version by now.
+            ArtifactError: it is another one by now.
             StoreError: the object is not there, or cannot be read.
         """
 
     def locals(self, names: Iterable[str]) -> list[Path]:
-        """Like :meth:`local`, of several names; objects are fetched several at a time."""
+        """Like :meth:`local`, of several names; objects are looked at together, and fetched several at a time."""
         return [self.local(name) for name in names]
 
     @abstractmethod
@@ -141,10 +145,15 @@ class Store(ABC):
         """A published name with its size and time; None if there is none."""
 
     @abstractmethod
-    def sha256(self, name: str) -> str:
+    def sha256(self, name: str, found: Listed | None = None) -> str:
         """The sha256 of a published name's content, in hexadecimal.
 
+        Args:
+            name: whose.
+            found: what :meth:`find` or :meth:`listing` told of it just now, which often has it.
+
         Raises:
+            ArtifactError: it is another one by now.
             StoreError: it is not there or cannot be read.
         """
 
@@ -311,9 +320,9 @@ class FolderStore(Store):
         """A name's path; see :meth:`Store.where`."""
         return str(self.local(name))
 
-    def local(self, name: str, version: str = "") -> Path:
+    def local(self, name: str, found: Listed | None = None) -> Path:
         """The file of a name; see :meth:`Store.local`."""
-        del version  # whoever reads the file finds out
+        del found  # whoever reads the file finds out
         self._require_inside(name)
         return self.root / name
 
@@ -325,8 +334,9 @@ class FolderStore(Store):
             return None
         return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
 
-    def sha256(self, name: str) -> str:
+    def sha256(self, name: str, found: Listed | None = None) -> str:
         """See :meth:`Store.sha256`; reads all of the file."""
+        del found
         with explained("read", self.local(name)):
             return digests.of_file(self.local(name))
 

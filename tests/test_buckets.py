@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ import pytest
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
-from podline import digests
+from podline import buckets, digests
 from podline.buckets import BucketStore, forget_clients, split_uri
 from podline.cloud_storage_errors import cloud_explained
 from podline.errors import (
@@ -57,7 +58,8 @@ def test_what_another_program_wrote_is_read_and_its_checksum_made(store: BucketS
 
 def test_a_changed_object_that_kept_its_metadata_is_not_believed(store: BucketStore) -> None:
     store.publish_bytes("name", b"content")
-    blob = store._there("name")
+    blob = store._bucket.get_blob(store._name("name"))
+    assert blob is not None
     changed = store._reference("name")
     changed.metadata = blob.metadata
     changed.upload_from_string(b"another")
@@ -99,12 +101,13 @@ def test_two_who_publish_the_same_both_end_well(store: BucketStore) -> None:
     assert store.list() == ["manifest", *(f"shard-{number}" for number in range(10))]
 
 
-def test_an_object_that_changes_between_look_and_fetch_is_refused_by_name(store: BucketStore, tmp_path: Path) -> None:
+def test_an_object_that_changes_between_look_and_fetch_is_refused_by_name(store: BucketStore) -> None:
     store.publish_bytes("name", b"one")
-    before = store._there("name")
+    before = store.find("name")
+    assert before is not None
     store.publish_bytes("name", b"two", replace=True)
-    with pytest.raises(ArtifactError, match=rf"name is generation \d+ vs {before.generation} when it was looked at"):
-        store._fetch(before, tmp_path / "copy")
+    with pytest.raises(ArtifactError, match=rf"name is generation \d+ vs {before.version} when it was looked at"):
+        store.local("name", before)
 
 
 def test_a_missing_bucket_is_named(gcs_root: str) -> None:
@@ -124,6 +127,8 @@ def test_a_missing_bucket_is_named(gcs_root: str) -> None:
         (api.Unauthorized("x"), CredentialsError, "GOOGLE_APPLICATION_CREDENTIALS"),
         (auth.DefaultCredentialsError("x"), CredentialsError, "GOOGLE_APPLICATION_CREDENTIALS"),
         (auth.RefreshError("token=secret"), CredentialsError, "gcloud auth"),
+        (auth.RefreshError("Invalid JWT: secret; check your iat and exp values"), CredentialsError, "clock"),
+        (api.Forbidden("a does not have serviceusage.services.use access"), StoreError, "serviceUsageConsumer"),
         (api.ServiceUnavailable("x"), StoreUnavailableError, "503"),
         (api.TooManyRequests("x"), StoreUnavailableError, "429"),
         (api.RetryError("x", ConnectionError("gone")), StoreUnavailableError, "gone"),
@@ -161,6 +166,38 @@ def test_who_pays_is_told_with_every_request(
     # The pieces of a large upload go to an address of their own, which who pays was given.
     told = [query.get("userProject") for query in proxy.queries if "upload_id" not in query]
     assert set(map(str, told)) == {"['payer']"}
+
+
+def test_objects_of_a_folder_are_looked_at_together_and_come_in_pieces(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "_FETCHED_BYTES", 400)
+    store = open_store(gcs_root)
+    contents = {f"a folder/{number}": random.randbytes(100 * number) for number in range(10)}
+    for name, content in contents.items():
+        store.publish_bytes(name, content)
+    store.publish_bytes("a folder/below/it", b"not asked for")
+    proxy.queries.clear()
+    assert [path.read_bytes() for path in store.locals(contents)] == list(contents.values())
+    assert sum("prefix" in query for query in proxy.queries) == 1
+    assert sum("generation" in query for query in proxy.queries) == 9 + 5 + 1  # 0…900 bytes in pieces of 400
+    assert len(proxy.queries) == 16
+    store.locals(contents)
+    assert len(proxy.queries) == 17
+    with pytest.raises(StoreError, match=r"cannot read .*a folder/missing: it is not there"):
+        store.locals([*contents, "a folder/missing"])
+
+
+def test_what_is_stored_compressed_is_read_as_it_is_stored(store: BucketStore) -> None:
+    foreign, content = store._reference("labels.gz"), gzip.compress(b"labels" * 1000)
+    foreign.content_encoding = "gzip"
+    foreign.upload_from_string(content)
+    found = store.find("labels.gz")
+    assert found is not None
+    assert found.bytes == len(content)
+    assert store.local("labels.gz").read_bytes() == store.read_bytes("labels.gz") == content
+    assert store.read_range("labels.gz", 3, 20) == content[3:23]
+    assert b"".join(store.read_pieces("labels.gz", 50, found.version)) == content
 
 
 def test_with_a_fault_in_every_fifth_request_everything_still_ends_with_the_same_bytes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import fault_proxy
 import pytest
 from click.testing import CliRunner
 from small_dataset import FINGERPRINT, publish_dataset
@@ -79,6 +80,17 @@ def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(stor
     for name, words in expected:
         assert [line for line in found if name in line and words in line], (name, words, found)
     assert len(found) == len(expected)
+
+
+def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_proxy.FaultProxy, gcs_root: str) -> None:
+    publish_dataset(gcs_root)
+    store = open_store(gcs_root)
+    for number in range(3):
+        run(store, f"sample-{number}")
+    proxy.queries.clear()
+    assert problems(store) == []
+    # Two listings (of everything, of champions); of each run its spec and its record; the manifest, twice.
+    assert len(proxy.queries) == 2 + 3 * 2 + 2
 
 
 def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:

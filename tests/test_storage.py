@@ -176,6 +176,7 @@ def test_sweep_removes_what_a_killed_process_left_and_nothing_else(store: Store)
         assert list((store.scratch / "tmp").iterdir()) == [mine]
 
 
-def test_a_place_that_is_no_folder_is_refused_by_name() -> None:
-    with pytest.raises(SettingsError, match="ftp://host/x"):
-        open_store("ftp://host/x")
+@pytest.mark.parametrize("root", ["ftp://host/x", "gs:/bucket/x"])
+def test_a_place_that_is_no_folder_is_refused_by_name(root: str) -> None:
+    with pytest.raises(SettingsError, match=root):
+        open_store(root)

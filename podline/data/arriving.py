@@ -24,7 +24,7 @@ from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import MappedShard, open_shard
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, header, payload_crcs, stored_crcs
 from podline.errors import ArtifactError, StoreUnavailableError
-from podline.storage import Store
+from podline.storage import Listed, Store
 
 # Whoever wants more of a shard than this share waits until it is here: each range is a request of its own.
 _LARGEST_SHARE = 1 / 16
@@ -34,24 +34,24 @@ _ATTEMPTS = 4
 class ArrivingShard:
     """A shard in a bucket; it can be read like one that is here."""
 
-    def __init__(self, store: Store, name: str, manifest: Manifest, info: ShardInfo) -> None:
-        """A shard; it is looked at, not fetched.
+    def __init__(self, store: Store, name: str, found: Listed | None, manifest: Manifest, info: ShardInfo) -> None:
+        """A shard; it is not fetched yet.
 
         Args:
             store: where it is.
             name: its name there.
+            found: what a listing told of it.
             manifest: of the data set.
             info: what the manifest says of it.
 
         Raises:
             ArtifactError: it is gone, or not what the manifest says.
         """
-        found = store.find(name)
         if found is None:
             raise ArtifactError(f"{store.where(name)} is gone; convert the data again")
-        if (found.bytes, store.sha256(name)) != (info.bytes, info.sha256):
+        if (found.bytes, store.sha256(name, found)) != (info.bytes, info.sha256):
             raise ArtifactError(f"{store.where(name)} is not what the manifest says; convert the data again")
-        self._store, self._name, self._version = store, name, found.version
+        self._store, self._name, self._found = store, name, found
         self._manifest, self._info = manifest, info
         self._frame_length = manifest.record_length + FRAME_BYTES
         self._one_length = not isinstance(stored_layout(manifest.fields), KeptLayout)
@@ -75,7 +75,7 @@ class ArrivingShard:
     def fetch(self) -> None:
         """Fetches the shard; what goes wrong is raised by those who want its records."""
         try:
-            path = self._store.local(self._name, self._version)
+            path = self._store.local(self._name, self._found)
             self._shard = open_shard(path, self._manifest, self._info)
         except Exception as error:
             self._failure = error
@@ -112,7 +112,7 @@ class ArrivingShard:
     def _read_record(self, place: int) -> npt.NDArray[np.uint8]:
         length = self._frame_length
         for _ in range(_ATTEMPTS):
-            data = self._store.read_range(self._name, place * length, length, self._version)
+            data = self._store.read_range(self._name, place * length, length, self._found.version)
             frame = np.frombuffer(data, np.uint8)
             if len(frame) == length and data[:HEADER_BYTES] == header(self._manifest.record_length):
                 row = frame[None]

@@ -116,8 +116,11 @@ def open_split(store: Store, folder: str, manifest: Manifest, split: str) -> Spl
     if isinstance(store, FolderStore):
         return SplitReader(store.local(folder), manifest, split)
 
+    found = {there.name: there for there in store.listing(folder)}
+
     def look(info: ShardInfo) -> ArrivingShard:
-        return ArrivingShard(store, f"{folder}/{info.file}", manifest, info)
+        name = f"{folder}/{info.file}"
+        return ArrivingShard(store, name, found.get(name), manifest, info)
 
     with ThreadPoolExecutor(store.parallel) as threads:
         shards = list(threads.map(look, infos))

@@ -14,7 +14,7 @@ from podline.data import reader
 from podline.data.manifest import Manifest, dataset_folder
 from podline.data.reader import SplitReader, open_split
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
-from podline.storage import Store, open_store
+from podline.storage import Listed, Store, open_store
 
 FOLDER = dataset_folder("sample", FINGERPRINT)
 SPLITS = {"train": drawn(400, 0), "test": drawn(120, 1)}
@@ -66,6 +66,16 @@ def test_records_are_read_by_range_before_their_shard_is_here(
     assert split.gather(np.array([5]), ["label"])["label"].shape == (1,)
 
 
+def test_all_shards_are_looked_at_by_one_request(
+    proxy: fault_proxy.FaultProxy, store: Store, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy.queries.clear()
+    split = open_split(open_store(store.uri), FOLDER, manifest, "train")
+    split.gather(np.arange(400))
+    assert sum("prefix" in query for query in proxy.queries) == 1
+    assert len(proxy.queries) == 1 + len(manifest.split("train").shards)
+
+
 @pytest.mark.usefixtures("never_here")
 def test_a_shard_that_changes_is_refused_by_name(store: Store, manifest: Manifest) -> None:
     split = open_split(store, FOLDER, manifest, "train")
@@ -83,7 +93,7 @@ def test_a_shard_that_changes_is_refused_by_name(store: Store, manifest: Manifes
 def test_what_goes_wrong_while_shards_arrive_is_told_to_who_reads(
     store: Store, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_name: str, _version: str) -> Path:
+    def fail(_name: str, _found: Listed) -> Path:
         raise StoreError("the cache is full")
 
     monkeypatch.setattr(store, "local", fail)

@@ -110,7 +110,7 @@ class RemotePath:
             ArtifactError: it has another generation by now.
             StoreError: it cannot be fetched.
         """
-        copy = self._store.local(self.place, self._listed.version)
+        copy = self._store.local(self.place, self._listed)
         link = work / "remote" / digests.of_bytes(self.uri.encode())[:32] / self.name
         with explained("write", link):
             link.parent.mkdir(parents=True, exist_ok=True)
