@@ -72,6 +72,13 @@ def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield proxy
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests alone are asked for, files without any are not read: what they import takes a minute."""
+    if config.option.markexpr == "slow" and collection_path.suffix == ".py":
+        return "slow" not in collection_path.read_text() or None
+    return None
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Where TensorFlow is needed, it has eight CPU devices from the start: a process cannot add any later.
 

@@ -136,6 +136,8 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
         "strategies-cpu:2",
         "strategies-cpu:8",
         "strategies-workers",
+        "flow",
+        "flow-retry",
         "labels-bytes",
         "labels-time",
         "pixels-bytes",
