@@ -36,7 +36,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     from prefect.testing.utilities import prefect_test_harness  # noqa: PLC0415
 
     home = tmp_path_factory.mktemp("prefect")
-    with temporary_settings({PREFECT_HOME: home}), prefect_test_harness(server_startup_timeout=120):
+    with temporary_settings({PREFECT_HOME: home}), prefect_test_harness(server_startup_timeout=280):
         yield
 
 
