@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 ROOT ?= podline-root
 # Test files at a time. Tests mostly wait for servers and processes; each of these may need 2 GB of memory.
 TEST_WORKERS ?= 2
+# Hypothesis draws the same examples each time here, and other ones each time where pytest is called without this.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --hypothesis-profile ci
 UV_VERSION := 0.13.8
 
 VENV := .venv
@@ -29,11 +31,11 @@ run: $(READY) ## the whole flow on the built-in sample, here, on the CPU: conver
 
 test: $(READY) ## run the tests (the slow ones are in test-slow)
 	@echo "Podline: running the tests"
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+	@$(PYTEST)
 
 test-slow: $(READY) ## run the tests that take minutes
 	@echo "Podline: running the slow tests"
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m slow --timeout 1800
+	@$(PYTEST) -m slow --timeout 1800
 
 check: $(READY) ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -75,7 +75,7 @@ def assert_nothing_runs(root: Path, seconds: float) -> None:
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not appear"
         time.sleep(0.1)
