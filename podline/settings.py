@@ -83,7 +83,7 @@ class Settings(Frozen):
     train_timeout: float | None = Field(default=None, gt=0, description="the training may take so long")
     evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
-    server_timeout: float = Field(default=120.0, gt=0, description="the embedded Prefect server may take so long")
+    server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket; see docs/storage.md")
     nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")
