@@ -22,6 +22,8 @@ from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Scheduled
 
+from tasks import tpu_lease
+
 TESTS = Path(__file__).parent.parent
 POOL = "tpu"
 
@@ -109,6 +111,12 @@ class PrefectServer:
         with self.client() as client:
             return client.read_flow_run(flow_run).state
 
+    @property
+    def users_of_tpu(self) -> int:
+        """How many have the TPU."""
+        with self.client() as client:
+            return users_of_tpu(client)
+
     def let_leases_end(self, longest: float) -> int:
         """The time passes after which the server takes a lease back; how many there are.
 
@@ -124,6 +132,24 @@ class PrefectServer:
             leases.append(file.stem)
         (folder / "expirations.json").write_text(json.dumps(dict.fromkeys(leases, past.isoformat())))
         return len(leases)
+
+
+@contextlib.contextmanager
+def server_with_limit(folder: Path) -> Iterator[PrefectServer]:
+    """A server that knows the TPU's limit, until the body ends."""
+    server = PrefectServer(folder)
+    try:
+        server.wait()
+        with server.client():
+            tpu_lease.make_limit()
+        yield server
+    finally:
+        server.kill()
+
+
+def users_of_tpu(client: SyncPrefectClient) -> int:
+    """How many have the TPU, as a client's server sees it."""
+    return client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT).active_slots
 
 
 @contextlib.contextmanager

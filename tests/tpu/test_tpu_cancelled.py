@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from nights import settings_lines
 from prefect.states import Cancelling
-from prefect_servers import PrefectServer, wait_until, worker
+from prefect_servers import PrefectServer, server_with_limit, wait_until, worker
 from small_flow_stages import STEPS, ran
 from standin.cloud import Cloud
 from standin.servers import serving
@@ -18,7 +18,6 @@ from standin.servers import serving
 from podline import processes
 from podline.data.sources.sample import write_sample
 from podline.tpu.clock import SystemClock
-from tasks import tpu_lease
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -28,20 +27,8 @@ _ALL = ["convert", "validate", "train", "evaluate", "report"]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PrefectServer]:
-    """A server with the limit."""
-    made = PrefectServer(tmp_path)
-    try:
-        made.wait()
-        with made.client():
-            tpu_lease.make_limit()
+    with server_with_limit(tmp_path) as made:
         yield made
-    finally:
-        made.kill()
-
-
-def users_of_tpu(server: PrefectServer) -> int:
-    with server.client() as client:
-        return client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT).active_slots
 
 
 def cancel(server: PrefectServer, run: UUID) -> None:
@@ -81,12 +68,12 @@ def test_a_run_that_is_cancelled_at_each_stage_leaves_nothing_behind(server: Pre
                 hold.touch()
                 run = start()
                 wait_until(lambda stage=stage: is_held(stage))
-                assert users_of_tpu(server) == (stage in ("train", "evaluate"))
+                assert server.users_of_tpu == (stage in ("train", "evaluate"))
                 cancel(server, run)
                 wait_until(lambda run=run: server.state(run).is_final())
                 assert server.state(run).name == "Cancelled"
                 wait_until(lambda: processes.marked(_MARK, str(root)) == [its_worker.pid])
-                assert users_of_tpu(server) == 0
+                assert server.users_of_tpu == 0
                 hold.unlink()
             last = start()
             wait_until(lambda: server.state(last).is_final())

@@ -21,6 +21,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Running, Scheduled
 from prefect.variables import Variable
+from prefect_servers import users_of_tpu
 from standin.bench import SPEC
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
@@ -58,7 +59,7 @@ class Ground:
     @property
     def lease_taken(self) -> bool:
         """Whether somebody has the limit's only slot."""
-        return bool(self.client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT).active_slots)
+        return users_of_tpu(self.client) > 0
 
     def running(self, beat_ago: float | None = None) -> FlowRun:
         """A run that is said to be running, perhaps with a heartbeat some seconds ago."""

@@ -18,35 +18,21 @@ from uuid import UUID
 import pytest
 from nights import TESTS, prepared, settings_lines
 from prefect.states import AwaitingRetry
-from prefect_servers import PrefectServer, wait_until, worker
+from prefect_servers import PrefectServer, server_with_limit, wait_until, worker
 from small_flow_stages import STEPS, lives
 from standin.cloud import Cloud
 from standin.servers import serving
 
 from podline.processes import parent
 from podline.tpu.clock import SystemClock
-from tasks import tpu_lease
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """A server with the limit."""
-    made = PrefectServer(tmp_path_factory.mktemp("server"))
-    try:
-        made.wait()
-        with made.client():
-            tpu_lease.make_limit()
+    with server_with_limit(tmp_path_factory.mktemp("server")) as made:
         yield made
-    finally:
-        made.kill()
-
-
-def taken(server: PrefectServer) -> int:
-    """How many have the TPU, as the server sees it."""
-    with server.client() as client:
-        return client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT).active_slots
 
 
 class Run:
@@ -116,7 +102,7 @@ def test_a_killed_worker_hands_the_tpu_on_and_never_are_there_two_users(server: 
         wait_until(lambda: third.told)
         os.kill(parent(flow), signal.SIGKILL)
         os.kill(flow, signal.SIGKILL)
-        assert (taken(server), third.lives) == (1, [])
+        assert (server.users_of_tpu, third.lives) == (1, [])
         assert server.let_leases_end(longest=60) == 1
         wait_until(lambda: server.state(third.id).is_completed())
 
@@ -131,7 +117,7 @@ def test_a_killed_worker_hands_the_tpu_on_and_never_are_there_two_users(server: 
     assert (len(first.lives), len(second.lives), len(third.lives)) == (2, 1, 1)
     users = sorted(life for run in runs for life in run.lives)
     assert all(left <= came for (_, left), (came, _) in itertools.pairwise(users)), users
-    assert taken(server) == 0
+    assert server.users_of_tpu == 0
 
 
 def test_a_server_that_is_restarted_in_the_middle_costs_nothing(server: PrefectServer, tmp_path: Path) -> None:
@@ -153,7 +139,7 @@ def test_a_server_that_is_restarted_in_the_middle_costs_nothing(server: PrefectS
     assert run.trained_whole()
     assert [event for event, _what in run.told] == ["begin", "go", "leave"]
     assert len(run.lives) == 1
-    assert taken(server) == 0
+    assert server.users_of_tpu == 0
     with server.client() as client:
         newest = max(client.read_flow_runs(), key=lambda flow_run: flow_run.created)
     assert newest.state.is_completed()
