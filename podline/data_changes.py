@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from podline.data.census import Census, SplitCensus, census_of, changes
-from podline.ledger import Moved, SplitChange
+from podline.ledger_entry import Moved, SplitChange
 from podline.storage import Store
 
 MOST_RECORDS = 20

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from podline.data_changes import in_words
 from podline.frozen import Frozen
-from podline.ledger import Code, Data, Entry, Environment, SplitChange
+from podline.ledger_entry import Code, Data, Entry, Environment, SplitChange
 from podline.settings import flat
 
 Area = Literal["settings", "data", "code", "environment"]

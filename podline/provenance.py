@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 from podline import digests
-from podline.ledger import Code, Environment
+from podline.ledger_entry import Code, Environment
 
 PACKAGE = "podline"
 MOST_CHANGES = 50

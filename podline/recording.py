@@ -20,7 +20,7 @@ from podline.errors import PodlineError
 from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
 from podline.evaluation.intervals import wilson_interval
 from podline.evaluation.pose_document import PoseEvaluation
-from podline.ledger import (
+from podline.ledger_entry import (
     Annealing,
     Data,
     DataChange,

@@ -15,7 +15,8 @@ from podline.commands import nights, pages
 from podline.commands.explain import explain_run
 from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
 from podline.errors import SettingsError, StoreError
-from podline.ledger import Entry, Named, entries, entry_of, names
+from podline.ledger import Named, entries, entry_of, names
+from podline.ledger_entry import Entry
 from podline.reporting.figures import METRIC_NAMES, metric_text
 from podline.reporting.ledger import COLUMNS, frame_of, row_of
 from podline.storage import Store, explained, open_store

@@ -15,7 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from podline.ledger import Entry, State, entries, names
+from podline.ledger import entries, names
+from podline.ledger_entry import Entry, State
 from podline.reporting.figures import METRIC_NAMES
 from podline.storage import open_store
 

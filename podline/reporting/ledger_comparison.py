@@ -26,7 +26,7 @@ from podline.evaluation.oks import judged
 from podline.evaluation.paired import changed, holm, mcnemar
 from podline.evaluation.pose_document import people_name
 from podline.frozen import Frozen
-from podline.ledger import Data, Entry, Outcome
+from podline.ledger_entry import Data, Entry, Outcome
 from podline.recording import one_line
 from podline.reporting import figures
 from podline.storage import Store

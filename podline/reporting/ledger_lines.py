@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline.data_changes import in_words
-from podline.ledger import Code, Data, Entry, Outcome, Training, Waiting
+from podline.ledger_entry import Code, Data, Entry, Outcome, Training, Waiting
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text, moment, percent, rate, size
 from podline.storage import Store
 

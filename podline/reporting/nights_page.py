@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from podline import champions, ledger
 from podline.evaluation.noise import unpaired
-from podline.ledger import Entry
+from podline.ledger_entry import Entry
 from podline.reporting import figures, quoted
 from podline.reporting.over_nights import Point, line
 from podline.reporting.standing import word_of

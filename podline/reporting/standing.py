@@ -20,7 +20,7 @@ from podline.evaluation.document import Evaluation, read_evaluation
 from podline.evaluation.guesses import GUESSES, read_guesses
 from podline.evaluation.noise import Difference, accuracies, unpaired
 from podline.evaluation.pose_document import PoseEvaluation
-from podline.ledger import Entry
+from podline.ledger_entry import Entry
 from podline.promotion.document import Promotion, read_promotion
 from podline.reporting.drop import Explained, explain
 from podline.stages import JUDGED, ReportSpec

@@ -15,7 +15,8 @@ from flows.cifar_training import cifar_training
 from podline.champions import history
 from podline.data.sources.sample import write_sample
 from podline.errors import SanityError
-from podline.ledger import Entry, entries, names
+from podline.ledger import entries, names
+from podline.ledger_entry import Entry
 from podline.stages import STAGES
 from podline.storage import open_store
 from tasks.parameters import CifarParameters

@@ -11,7 +11,7 @@ from ledger_entries import DAY, night
 
 from podline import ledger
 from podline.evaluation.document import Evaluation, read_evaluation
-from podline.ledger import Outcome
+from podline.ledger_entry import Outcome
 from podline.promotion.document import PROMOTION, Check, Promotion
 from podline.stages import ReportSpec
 from podline.storage import open_store

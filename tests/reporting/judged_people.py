@@ -8,7 +8,7 @@ from ledger_entries import night, outcome
 
 from podline import digests
 from podline.data.manifest import FileInfo, Manifest, SplitInfo
-from podline.ledger import Data, Entry, Split
+from podline.ledger_entry import Data, Entry, Split
 from podline.stages import Metric
 from podline.storage import Store
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from podline.ledger import Code, Data, Entry, Environment, Outcome, Split, StageTime, State, Training, Waiting, name_of
+from podline.ledger import name_of
+from podline.ledger_entry import Code, Data, Entry, Environment, Outcome, Split, StageTime, State, Training, Waiting
 from podline.stages import Metric
 
 NOON = 1_795_262_400.0

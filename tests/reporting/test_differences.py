@@ -8,7 +8,7 @@ import pytest
 from ledger_entries import night
 
 from podline.differences import Row, differing
-from podline.ledger import Data, Entry, Moved, SplitChange
+from podline.ledger_entry import Data, Entry, Moved, SplitChange
 from podline.recipes import registry
 from podline.recording import plain
 

@@ -10,7 +10,8 @@ from ledger_entries import DAY, NOON, night
 
 from podline import ledger
 from podline.errors import ArtifactError, StoreError
-from podline.ledger import Moved, SplitChange, entries, entry_of, names, publish, read
+from podline.ledger import entries, entry_of, names, publish, read
+from podline.ledger_entry import DataChange, Moved, SplitChange
 from podline.reporting.ledger import COLUMNS, frame_of, load
 from podline.storage import FolderStore, open_store
 
@@ -85,7 +86,7 @@ def test_the_frame_says_what_the_entry_says():
     data = night().data
     assert data is not None
     changed = data.model_copy(
-        update={"change": ledger.DataChange(before="a", fingerprint="b", splits=change)},
+        update={"change": DataChange(before="a", fingerprint="b", splits=change)},
     )
     entry = night(5, data=changed)
     row = frame_of([entry]).iloc[0]

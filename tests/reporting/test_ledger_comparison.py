@@ -9,7 +9,7 @@ from ledger_entries import CLASSES, night, outcome
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
 from podline.evaluation.guesses import Guesses
-from podline.ledger import Entry, Split
+from podline.ledger_entry import Entry, Split
 from podline.recording import data_of
 from podline.reporting.ledger_comparison import compare, in_words, lines
 from podline.stages import Metric

@@ -16,6 +16,7 @@ from ledger_entries import night, outcome
 from podline import ledger
 from podline.champions import Candidate, crown
 from podline.cli import cli
+from podline.ledger_entry import Entry
 from podline.reporting import nights_page
 from podline.reporting.nights_page import MOST_ROWS, index_page, write_index
 from podline.stages import Metric
@@ -50,7 +51,7 @@ def test_every_night_is_a_row_the_newest_first_with_its_figures() -> None:
 
 def test_every_figure_is_the_ledgers() -> None:
     entries = {entry.name: entry.model_dump(mode="json") for entry in _nights(5)}
-    page = index_page("the store", [ledger.Entry.model_validate(entry) for entry in entries.values()])
+    page = index_page("the store", [Entry.model_validate(entry) for entry in entries.values()])
     quoted = re.findall(r'<data value="([^"]+)" data-source="([^"]+)">', page)
     assert len(quoted) >= 3 * len(entries)
     for value, source in quoted:

@@ -4,7 +4,7 @@ import numpy as np
 from ledger_entries import night
 from matplotlib import image as images
 
-from podline.ledger import Waiting
+from podline.ledger_entry import Waiting
 from podline.reporting import nights
 from podline.reporting.ledger import frame_of
 from podline.reporting.nights import picture

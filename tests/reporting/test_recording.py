@@ -14,7 +14,7 @@ from podline.data.manifest import Manifest
 from podline.data_changes import MOST_RECORDS, in_words
 from podline.errors import ArtifactError, DivergenceError, HangError
 from podline.evaluation.document import read_evaluation
-from podline.ledger import Entry, Outcome
+from podline.ledger_entry import Entry, Outcome
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
