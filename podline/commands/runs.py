@@ -14,7 +14,7 @@ import click
 from podline.commands import nights, pages
 from podline.commands.explain import explain_run
 from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
-from podline.errors import SettingsError, StoreError
+from podline.errors import SettingsError
 from podline.ledger import Named, entries, entry_of, names
 from podline.ledger_entry import Entry
 from podline.reporting.figures import METRIC_NAMES, metric_text
@@ -46,19 +46,16 @@ runs_group.add_command(explain_run)
 @_filter_options
 @click.option("--last", type=click.IntRange(1), help="Only so many, the newest.")
 @click.option("--unrecorded", is_flag=True, help="Then the folders of runs that the ledger does not tell of.")
-@click.option(
-    "--chart", type=click.Path(path_type=Path, dir_okay=False), help="Also draw the runs over time, into this PNG file."
-)
 @store_options
 @json_option
-def list_runs(as_json: bool, last: int | None, unrecorded: bool, chart: Path | None, **options: Any) -> None:
+def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any) -> None:
     """Every run that finished, failed or was cancelled, the newest first.
 
       podline runs list --root podline-root
-      podline runs list --recipe cifar10 --since 2026-11-01 --chart nights.png
+      podline runs list --recipe cifar10 --since 2026-11-01 --state failed
 
-    A run that was trained and not evaluated yet has no entry in the ledger: --unrecorded shows it. Next:
-    `podline runs show RUN`.
+    A run that was trained and not evaluated yet has no entry in the ledger: --unrecorded shows it. Charts over the
+    nights are on the page of `podline runs index`. Next: `podline runs show RUN`.
     """
     store, wanted, kept = _asked(options)
     if not any(kept.values()):
@@ -69,8 +66,6 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, chart: Path | N
         _say_json_list([*map(_document, shown), *folders] if folders else map(_document, shown))
     else:
         _say_list(store, wanted, shown, folders)
-    if chart is not None:
-        _draw(store, wanted, kept, chart)
 
 
 @runs_group.command("show")
@@ -203,13 +198,3 @@ def _unrecorded(store: Store) -> list[dict[str, Any]]:
         for run in runs(store)
         if run.name not in told
     ]
-
-
-def _draw(store: Store, wanted: list[Named], kept: dict[str, Any], file: Path) -> None:
-    from podline.reporting.nights import picture  # noqa: PLC0415 (matplotlib)
-
-    frame = frame_of(entries(store, reversed(wanted), **kept))
-    if frame.empty:
-        raise StoreError(f"{store.uri}: no such run has ended, so there is nothing to draw")
-    with explained("write", file):
-        file.write_bytes(picture(frame))

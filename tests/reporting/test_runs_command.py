@@ -137,13 +137,6 @@ def test_a_file_of_another_kind_is_refused(podline, tmp_path):
     assert ".xls vs .csv or .parquet" in err
 
 
-def test_a_chart_is_drawn_beside_the_list(store, podline, tmp_path):
-    assert podline("list", "--chart", tmp_path / "none.png")[0] == 5
-    publish(store, night(0))
-    assert podline("list", "--chart", tmp_path / "nights.png")[0] == 0
-    assert (tmp_path / "nights.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_list_loads_neither_pandas_nor_numpy(store):
     publish(store, night(0))
     script = "import sys; sys.argv[1:] = {!r}; from podline import cli\ntry: cli.main()\nexcept SystemExit: pass\n"
