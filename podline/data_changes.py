@@ -7,11 +7,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from podline.data.census import Census, SplitCensus, census_of, changes
-from podline.ledger_entry import Moved, SplitChange
+from podline.data.manifest import MANIFEST, dataset_folder, read_manifest
+from podline.errors import PodlineError, one_line
+from podline.ledger_entry import Data, Moved, SplitChange
 from podline.storage import Store
 
 MOST_RECORDS = 20
 """Of the records that came, went or changed, so many are named; all are counted."""
+
+Change = dict[str, SplitChange] | str
+"""What became of a data set's splits, by name; or why nobody knows."""
 
 
 def changed_splits(
@@ -31,6 +36,16 @@ def changed_splits(
         ArtifactError: one is damaged.
     """
     return differences(census_of(store, dataset, before), census_of(store, dataset, after), class_names)
+
+
+def change_between(store: Store, before: Data, after: Data) -> Change:
+    """What became of a data set, or why that cannot be told, in a line."""
+    try:
+        folder = dataset_folder(after.dataset, after.fingerprint)
+        names = read_manifest(store, folder).class_names if store.exists(f"{folder}/{MANIFEST}") else ()
+        return changed_splits(store, after.dataset, before.fingerprint, after.fingerprint, names)
+    except PodlineError as error:
+        return one_line(error)
 
 
 def differences(before: Census, after: Census, class_names: Sequence[str]) -> dict[str, SplitChange]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from podline.data_changes import in_words
+from podline.data_changes import Change, in_words
 from podline.frozen import Frozen
-from podline.ledger_entry import Code, Data, Entry, Environment, SplitChange
+from podline.ledger_entry import Code, Data, Environment, Origin
 from podline.settings import flat
 
 Area = Literal["settings", "data", "code", "environment"]
@@ -36,23 +36,19 @@ class Row(Frozen):
     values: tuple[str, ...]
 
 
-Change = dict[str, SplitChange] | str
-"""What became of a data set's splits, by name; or why nobody knows."""
-
-
-def differing(entries: Sequence[Entry], changes: Callable[[Data, Data], Change]) -> list[Row]:
-    """Everything in which some runs differ, in the order of :data:`AREAS`.
+def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]) -> list[Row]:
+    """Everything in which what produced some runs differs, in the order of :data:`AREAS`.
 
     Args:
-        entries: at least one.
+        origins: at least one; an entry of the ledger is one too.
         changes: what became of the splits, from the first data set to the second, which has the same name.
     """
-    settings = [_settings(entry) for entry in entries]
+    settings = [_settings(origin) for origin in origins]
     return [
         *_rows("settings", settings),
-        *_data_rows([entry.data for entry in entries], changes),
-        *_rows("code", _code([entry.code for entry in entries])),
-        *_rows("environment", [_environment(entry.environment) for entry in entries]),
+        *_data_rows([origin.data for origin in origins], changes),
+        *_rows("code", _code([origin.code for origin in origins])),
+        *_rows("environment", [_environment(origin.environment) for origin in origins]),
     ]
 
 
@@ -72,10 +68,10 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _settings(entry: Entry) -> dict[str, Any]:
-    recipe = flat({name: value for name, value in entry.settings.get("recipe", {}).items() if name != "name"})
-    machine = flat(entry.settings.get("machine", {}), "machine.")
-    return {"recipe": entry.recipe, **recipe, **machine}
+def _settings(origin: Origin) -> dict[str, Any]:
+    recipe = flat({name: value for name, value in origin.settings.get("recipe", {}).items() if name != "name"})
+    machine = flat(origin.settings.get("machine", {}), "machine.")
+    return {"recipe": origin.recipe, **recipe, **machine}
 
 
 def _code(codes: Sequence[Code]) -> list[dict[str, Any]]:

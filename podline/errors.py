@@ -12,6 +12,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+_LONGEST_LINE = 500
+
+
+def one_line(error: BaseException) -> str:
+    """An error in one line, which is not endless."""
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"
+
 
 class PodlineError(Exception):
     """Any failure that Podline explains itself. ``exit_code`` is the command line's answer to it."""

@@ -249,8 +249,31 @@ class Outcome(Frozen):
         return self.metrics[self.measure]
 
 
-class Entry(Frozen):
-    """A run that ended.
+class Origin(Frozen):
+    """What produced a model: all that its result depends on.
+
+    Attributes:
+        recipe: the recipe's name.
+        settings: every setting that the result depends on, by group: ``recipe``, and ``machine`` with those that tell
+            where and how.
+        overridden: dotted path → value, of the recipe's settings that are not as the recipe is written.
+        seeds: of the recipe (weights, order, augmentation, dropout) and of the data (order in shards).
+        code: what ran.
+        data: what it was trained and judged on; None if it did not come to that.
+        environment: what it ran on.
+    """
+
+    recipe: str
+    settings: dict[str, Any]
+    overridden: dict[str, Any] = Field(default_factory=dict)
+    seeds: dict[str, int] = Field(default_factory=dict)
+    code: Code
+    data: Data | None = None
+    environment: Environment
+
+
+class Entry(Origin):
+    """A run that ended. Of one that found its training done, what produced its model is what that training was of.
 
     Attributes:
         layout: of this document.
@@ -262,14 +285,6 @@ class Entry(Frozen):
         flow_run: Prefect's id of the flow run; empty for commands.
         attempt: of the flow run, from 1.
         run: its name, and that of its folder under ``runs``; empty if it did not come to training.
-        recipe: the recipe's name.
-        settings: every setting that the result depends on, by group: ``recipe``, and ``machine`` with those that tell
-            where and how.
-        overridden: dotted path → value, of the recipe's settings that are not as the recipe is written.
-        seeds: of the recipe (weights, order, augmentation, dropout) and of the data (order in shards).
-        code: what ran.
-        data: what it was trained and judged on; None if it did not come to that.
-        environment: what it ran on.
         stages: those that came to an end, in order.
         waiting: for what, and how long.
         retries: in order.
@@ -289,13 +304,6 @@ class Entry(Frozen):
     flow_run: str = ""
     attempt: int = 1
     run: str = ""
-    recipe: str
-    settings: dict[str, Any]
-    overridden: dict[str, Any] = Field(default_factory=dict)
-    seeds: dict[str, int] = Field(default_factory=dict)
-    code: Code
-    data: Data | None = None
-    environment: Environment
     stages: dict[str, StageTime] = Field(default_factory=dict)
     waiting: Waiting = Waiting()
     retries: tuple[Retry, ...] = ()

@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from podline import digests, ledger, provenance
 from podline.data.manifest import Manifest, SplitInfo, read_manifest
-from podline.data_changes import changed_splits, in_words
-from podline.errors import PodlineError
+from podline.data_changes import change_between, in_words
+from podline.errors import PodlineError, one_line
 from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
 from podline.evaluation.intervals import wilson_interval
 from podline.evaluation.pose_document import PoseEvaluation
@@ -34,6 +34,7 @@ from podline.ledger_entry import (
     Training,
     Waiting,
 )
+from podline.origins import keep_origin, read_origin
 from podline.progress import Reporter
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
@@ -57,7 +58,6 @@ from podline.training.metrics_log import METRICS, AnnealingLine, read_metrics
 MOST_STATES = 100
 """Of the states that annealing judged, so many are told."""
 
-_MOST_CAUSE = 500
 # Where things lie on this machine, another one in every copy of a store; and what the environment tells.
 _NOT_TOLD = ("root", "store.cache", "strategy")
 
@@ -168,6 +168,7 @@ class Notes:
             self._trained = result
             environment = self.entry.environment.model_copy(update={"devices": result.devices})
             self._update(run=result.run, environment=environment, training=self._training(result))
+            self._produced_by(result)
         if isinstance(result, ReportResult):
             self._update(report=result.html)
 
@@ -194,6 +195,14 @@ class Notes:
             self._update(error=type(error).__name__, cause=one_line(error))
         return self.entry
 
+    def _produced_by(self, result: TrainResult) -> None:
+        """Of a training that was found done, what produced the model is what was there then, and not tonight's."""
+        origin = read_origin(self.store, result.folder) if result.reused else None
+        if origin is None:
+            keep_origin(self.store, result.folder, self.entry)
+        else:
+            self._update(settings=origin.settings, code=origin.code, environment=origin.environment)
+
     def _update(self, **values: Any) -> None:
         self.entry = self.entry.model_copy(update=values)
 
@@ -205,24 +214,21 @@ class Notes:
             self._reporter.warn(f"the ledger tells nothing of the data: {one_line(error)}")
             return
         data = data_of(manifest)
-        self._update(data=data.model_copy(update={"change": self._change(manifest)}) if changed else data)
+        self._update(data=data.model_copy(update={"change": self._change(data)}) if changed else data)
 
-    def _change(self, manifest: Manifest) -> DataChange | None:
+    def _change(self, data: Data) -> DataChange | None:
         before = self._run_before()
         if before is None or before.data is None:
             return None
         change = DataChange(before=before.name, fingerprint=before.data.fingerprint)
-        if before.data.dataset != manifest.dataset:
+        if before.data.dataset != data.dataset:
             return change.model_copy(update={"unknown": f"the run before was of {before.data.dataset}"})
-        if before.data.fingerprint == manifest.fingerprint:
+        if before.data.fingerprint == data.fingerprint:
             return change
-        try:
-            splits = changed_splits(
-                self.store, manifest.dataset, before.data.fingerprint, manifest.fingerprint, manifest.class_names
-            )
-        except PodlineError as error:
+        splits = change_between(self.store, before.data, data)
+        if isinstance(splits, str):
             # The data of long ago may be gone, which is no reason not to train on today's.
-            return change.model_copy(update={"unknown": one_line(error)})
+            return change.model_copy(update={"unknown": splits})
         told = [f"{split}: {in_words(moved)}" for split, moved in splits.items()]
         self._reporter.log(f"data since {before.name}: {', '.join(told) or 'the same records'}")
         return change.model_copy(update={"splits": splits})
@@ -338,13 +344,6 @@ def overridden(recipe: Recipe) -> dict[str, Any]:
         for path, value in given.items()
         if value is not None and (path not in written or written[path] != value)
     }
-
-
-def one_line(error: BaseException) -> str:
-    """An error in one line, which is not endless."""
-    first = str(error).strip().partition("\n")[0]
-    line = first or type(error).__name__
-    return line if len(line) <= _MOST_CAUSE else f"{line[: _MOST_CAUSE - 1]}…"
 
 
 def _state(error: BaseException | None) -> State:

@@ -7,29 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.catalogue import training_of
-from podline.data.coco_truth import read_truth
 from podline.data.keypoints import COCO_JOINTS
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader, open_split
-from podline.errors import StoreError
+from podline.data_changes import change_between
+from podline.differences import Row, differing
 from podline.evaluation import noise
 from podline.evaluation.document import Evaluation, read_evaluation
-from podline.evaluation.guesses import read_guesses
 from podline.evaluation.noise import Difference
-from podline.evaluation.oks import CloseJoints, close_joints, judged
+from podline.evaluation.oks import CloseJoints, close_joints
 from podline.evaluation.paired import Changed, changed, holm, mcnemar
-from podline.evaluation.pose_document import PoseEvaluation, people_name
+from podline.evaluation.pose_document import PoseEvaluation
 from podline.frozen import Frozen
+from podline.origins import ORIGIN, read_origin
 from podline.promotion.document import read_promotion
-from podline.promotion.standings import examples_of
 from podline.reporting.figures import count, percent
-from podline.settings import flat
+from podline.reporting.pairs import FoundPair, GuessedPair, judgement, paired
 from podline.stages import JUDGED, TrainSpec
 from podline.storage import Store
 from podline.training.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MOST_EXAMPLES = 24
 _MOST_GAPS, _IN_A_ROW = 3, 8
 _WRONG = "#c0392b"
+_RULES = "promotion."
 
 Image = npt.NDArray[np.uint8]
 
@@ -99,8 +100,7 @@ class Drop(Frozen):
         parts: every class or joint, the one that fell most first.
         examples: some of those lost: those that the other was surest of.
         gaps: of the training curves.
-        settings: in which they differ, a line each.
-        data: likewise.
+        differences: in what produced the two: settings, data, code, environment; None where one run does not tell.
     """
 
     run: str
@@ -112,8 +112,7 @@ class Drop(Frozen):
     parts: tuple[MovedPart, ...]
     examples: tuple[LostExample, ...]
     gaps: tuple[Gap, ...]
-    settings: tuple[str, ...]
-    data: tuple[str, ...]
+    differences: tuple[Row, ...] | None
 
     @property
     def worse(self) -> bool:
@@ -138,10 +137,17 @@ class Drop(Frozen):
         moved = [part for part in self.parts if not part.noise]
         told = [self.headline()]
         told += [f"{part.name}: {percent(part.before)} → {percent(part.after)}" for part in moved]
-        told += [f"settings: {line}" for line in self.settings] + [f"data: {line}" for line in self.data]
+        told += self._produced()
         told += [f"{gap.what} at step {gap.step}: {gap.before:.4g} → {gap.after:.4g}" for gap in self.gaps]
         told += [f"record {lost.record}, {lost.name}: {lost.before} → {lost.after}" for lost in self.examples]
         return told
+
+    def _produced(self) -> list[str]:
+        """What differs, in words."""
+        if self.differences is None:
+            return [f"settings, data, code, environment: not compared, as one of the runs has no {ORIGIN}"]
+        told = [f"{row.area}: {row.name}: {' → '.join(row.values)}" for row in self.differences]
+        return told or ["settings, data, code and environment are the same"]
 
 
 class Explained(NamedTuple):
@@ -178,50 +184,43 @@ def rival_of(store: Store, run: str) -> str:
     return decision.against if decision else ""
 
 
-def explain(store: Store, run: str, against: str) -> Explained:
+def explain(store: Store, run: str, against: str, pair: GuessedPair | FoundPair | None = None) -> Explained:
     """Holds a run against another, example by example.
 
     Args:
         store: the store.
         run: the run that may be worse.
         against: the other one.
+        pair: the two on the same examples, the other one first, where that is known already.
 
     Raises:
         StoreError: a file is gone, or the two were not judged on the same examples by the same metric.
         ArtifactError: a file is damaged.
     """
     before, after = (_opened(store, name) for name in (against, run))
-    if type(before.evaluation) is not type(after.evaluation):
-        raise StoreError(f"{against} vs {run}: one has classes and the other poses; there is nothing to compare")
-    examples = [examples_of(each.manifest, JUDGED) for each in (before, after)]
-    if examples[0] != examples[1]:
-        raise StoreError(
-            f"{against} was judged on {before.training.dataset_folder} vs {run} on {after.training.dataset_folder}: "
-            f"their {JUDGED} splits differ, so nothing can be told example by example"
-        )
+    if pair is None:
+        pair = paired(store, *(judgement(each.training.folder, each.evaluation) for each in (before, after)))
     reader = open_split(store, after.training.dataset_folder, after.manifest, JUDGED)
-    judge = _poses if isinstance(after.evaluation, PoseEvaluation) else _classes
-    judgement = judge(store, before, after, reader)
-    records = np.array([lost.record for lost in judgement.examples], np.int64)
+    found = _classes(pair, after.manifest) if isinstance(pair, GuessedPair) else _poses(pair, reader)
+    records = np.array([lost.record for lost in found.examples], np.int64)
     images: Sequence[Image] = list(reader.gather(records, ["image"])["image"]) if len(records) else ()
+    measure = "top1" if isinstance(pair, GuessedPair) else "ap"
     drop = Drop(
         run=run,
         against=against,
-        measure="ap" if isinstance(after.evaluation, PoseEvaluation) else "top1",
-        difference=judgement.difference,
-        lost=judgement.lost,
-        gained=judgement.gained,
-        parts=tuple(sorted(judgement.parts, key=lambda part: part.after - part.before)),
-        examples=tuple(judgement.examples),
+        measure=measure,
+        difference=pair.differences[measure],
+        lost=found.lost,
+        gained=found.gained,
+        parts=tuple(sorted(found.parts, key=lambda part: part.after - part.before)),
+        examples=tuple(found.examples),
         gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
-        settings=tuple(_differing_settings(before.training, after.training)),
-        data=tuple(_differing_data(before.manifest, after.manifest)),
+        differences=_differences(store, before, after),
     )
     return Explained(drop, tuple(images))
 
 
 class _Judgement(NamedTuple):
-    difference: Difference
     lost: int
     gained: int
     parts: list[MovedPart]
@@ -233,18 +232,15 @@ def _opened(store: Store, run: str) -> _Run:
     return _Run(training, read_manifest(store, training.dataset_folder), read_evaluation(store, training.folder))
 
 
-def _classes(store: Store, before: _Run, after: _Run, _reader: SplitReader) -> _Judgement:
-    then, now = (read_guesses(store, each.training.folder) for each in (before, after))
-    names = after.manifest.class_names
-    counts = {name: changed(then.right[now.labels == n], now.right[now.labels == n]) for n, name in enumerate(names)}
-    shares = {name: float(then.right[now.labels == n].mean()) for n, name in enumerate(names) if counts[name].examples}
+def _classes(pair: GuessedPair, manifest: Manifest) -> _Judgement:
+    then, now, names = pair.before, pair.after, manifest.class_names
+    counts = {name: moved for name, moved in pair.counts(names).items() if moved.examples}
+    shares = {name: float(then.right[now.labels == names.index(name)].mean()) for name in counts}
     lost = np.flatnonzero(then.right & ~now.right)
     surest = lost[np.argsort(-then.confidences[lost], kind="stable")][:MOST_EXAMPLES]
-    difference = noise.accuracies(then.right, now.right)
     return _Judgement(
-        difference,
-        difference.lost or 0,
-        difference.gained or 0,
+        len(lost),
+        int((now.right & ~then.right).sum()),
         _moved(counts, shares),
         [
             LostExample(
@@ -258,12 +254,8 @@ def _classes(store: Store, before: _Run, after: _Run, _reader: SplitReader) -> _
     )
 
 
-def _poses(store: Store, before: _Run, after: _Run, reader: SplitReader) -> _Judgement:
-    truth = read_truth(store, after.training.dataset_folder, after.manifest, JUDGED)
-    first, second = (
-        judged(truth, store.read_json(f"{each.training.folder}/{people_name(JUDGED)}")) for each in (before, after)
-    )
-    then, now = close_joints(first), close_joints(second)
+def _poses(pair: FoundPair, reader: SplitReader) -> _Judgement:
+    then, now = close_joints(pair.before), close_joints(pair.after)
     counts, shares = {}, {}
     for place, name in enumerate(COCO_JOINTS):
         people = [person for person in now if now[person].labelled[place]]
@@ -274,7 +266,6 @@ def _poses(store: Store, before: _Run, after: _Run, reader: SplitReader) -> _Jud
     lost, gained = found[0] - found[1], found[1] - found[0]
     ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0].tolist()
     return _Judgement(
-        noise.average_precisions(first, second)["ap"],
         len(lost),
         len(gained),
         _moved(counts, shares),
@@ -330,21 +321,10 @@ def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
     return curves
 
 
-def _differing_settings(before: TrainSpec, after: TrainSpec) -> Iterator[str]:
-    was, now = (flat(each.recipe.model_dump(mode="json", exclude={"promotion"})) for each in (before, after))
-    for path in dict.fromkeys([*was, *now]):
-        if was.get(path) != now.get(path):
-            yield f"{path}: {was.get(path, '–')} → {now.get(path, '–')}"
-
-
-def _differing_data(before: Manifest, after: Manifest) -> Iterator[str]:
-    if before.fingerprint == after.fingerprint:
-        return
-    for split in after.splits:
-        was = before.split(split.name)
-        if examples_of(before, split.name) == examples_of(after, split.name):
-            continue
-        yield f"{split.name}: {count(was.records)} → {count(split.records)} records"
-        for name, then, now in zip(after.class_names, was.class_counts, split.class_counts, strict=False):
-            if then != now:
-                yield f"{split.name}, {name}: {count(then)} → {count(now)} records"
+def _differences(store: Store, before: _Run, after: _Run) -> tuple[Row, ...] | None:
+    """What differs in what produced the two; rules of promotion make no model worse."""
+    then, now = (read_origin(store, each.training.folder) for each in (before, after))
+    if then is None or now is None:
+        return None
+    rows = differing([then, now], partial(change_between, store))
+    return tuple(row for row in rows if not row.name.startswith(_RULES))

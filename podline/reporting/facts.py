@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +15,9 @@ from podline.data.reader import open_split
 from podline.errors import ArtifactError
 from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
 from podline.evaluation.pose_document import PoseEvaluation
+from podline.ledger_entry import Origin
 from podline.models.counts import ModelDescription, describe_recipe
+from podline.origins import read_origin
 from podline.recipes.settings import Recipe
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
 from podline.reporting.standing import Standing, standing_of
@@ -39,19 +38,6 @@ from podline.training.metrics_log import (
     read_metrics,
 )
 
-# In the order in which they are shown; only one of the two builds of TensorFlow is there.
-_PACKAGES = (
-    "podline",
-    "tensorflow",
-    "tensorflow-tpu",
-    "keras",
-    "apache-beam",
-    "prefect",
-    "numpy",
-    "pandas",
-    "matplotlib",
-)
-
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -70,7 +56,7 @@ class RunFacts:
         events: what happened to the run, in order.
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
-        versions: (name, version) of the machine that writes the report.
+        origin: what the model was produced by; None if the run does not tell.
     """
 
     spec: ReportSpec
@@ -85,7 +71,7 @@ class RunFacts:
     events: tuple[EventLine, ...]
     tpu: tuple[Entry, ...]
     stages: tuple[tuple[str, float], ...]
-    versions: tuple[tuple[str, str], ...]
+    origin: Origin | None
 
     @property
     def rejected(self) -> frozenset[int]:
@@ -168,7 +154,7 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any
         "events": tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
         "tpu": read_story(store, spec.folder),
         "stages": tuple(_stage_seconds(store, spec)),
-        "versions": tuple(_versions()),
+        "origin": read_origin(store, spec.folder),
     }
 
 
@@ -216,17 +202,6 @@ def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]
         for stage in stages:
             if store.exists(completion_name(folder, stage)):
                 yield stage, float(_completion(store, folder, stage).result["seconds"])
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    yield "python", f"{platform.python_version()} ({platform.python_implementation()})"
-    for package in _PACKAGES:
-        try:
-            yield package, importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    yield "platform", platform.platform()
-    yield "cores", str(os.cpu_count())
 
 
 def _mistakes(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: Evaluation) -> npt.NDArray[np.uint8]:

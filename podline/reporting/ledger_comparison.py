@@ -7,28 +7,19 @@ metric that counts is tested on these examples; where not, that is said, and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from functools import partial
 
-import numpy as np
-import numpy.typing as npt
-
-from podline.data.census import census_of, same_examples
-from podline.data.coco_truth import read_truth
-from podline.data.manifest import dataset_folder, read_manifest
-from podline.data_changes import changed_splits
-from podline.differences import AREAS, NONE, Change, Row, differing
-from podline.errors import ArtifactError, PodlineError, StoreError
+from podline.data_changes import change_between
+from podline.differences import AREAS, NONE, Row, differing
+from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import noise
 from podline.evaluation.document import EVALUATION
-from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
 from podline.evaluation.noise import METHODS, Difference
-from podline.evaluation.oks import judged
-from podline.evaluation.paired import changed, holm, mcnemar
-from podline.evaluation.pose_document import people_name
+from podline.evaluation.paired import holm, mcnemar
 from podline.frozen import Frozen
-from podline.ledger_entry import Data, Entry, Outcome
-from podline.recording import one_line
+from podline.ledger_entry import Entry, Outcome
 from podline.reporting import figures
+from podline.reporting.pairs import GuessedPair, Judged, paired
 from podline.storage import Store
 
 
@@ -93,7 +84,7 @@ def compare(store: Store, entries: Sequence[Entry]) -> Comparison:
     return Comparison(
         names=tuple(entry.name for entry in entries),
         runs=tuple(entry.run for entry in entries),
-        differences=tuple(differing(entries, lambda before, after: _changes(store, before, after))),
+        differences=tuple(differing(entries, partial(change_between, store))),
         results=dict(_results(entries)),
         verdicts=tuple(_verdict(store, first, entry) for entry in entries[1:]),
     )
@@ -114,15 +105,6 @@ def lines(comparison: Comparison) -> list[str]:
         cells = "  ".join(f"{value:{size}}" for value, size in zip(values, columns, strict=True))
         told.append(f"{name:{width}}  {cells}".rstrip())
     return [*told, "", *(verdict.words for verdict in comparison.verdicts)]
-
-
-def _changes(store: Store, before: Data, after: Data) -> Change:
-    try:
-        manifest = dataset_folder(after.dataset, after.fingerprint)
-        names = read_manifest(store, manifest).class_names if store.exists(f"{manifest}/manifest.json") else ()
-        return changed_splits(store, after.dataset, before.fingerprint, after.fingerprint, names)
-    except PodlineError as error:
-        return one_line(error)
 
 
 def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -207,15 +189,10 @@ def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple
     Raises:
         StoreError: the examples are not the same, or what is said of each of them is no longer there.
     """
-    for each in (first, entry):
-        _require_there(store, each)
-    if _outcome(entry).measure == "ap":
-        return _paired_poses(store, first, entry), ()
-    places = _same_examples(store, first, entry)
-    guesses = [_guesses(store, each) for each in (first, entry)]
-    right = [each.right[place] for each, place in zip(guesses, places, strict=True)]
-    labels = guesses[1].labels[places[1]]
-    return noise.accuracies(*right), tuple(_parts(list(_outcome(entry).parts), labels, *right))
+    pair = paired(store, _judged(store, first), _judged(store, entry))
+    outcome = _outcome(entry)
+    found = pair.differences[outcome.measure]
+    return found, tuple(_parts(list(outcome.parts), pair)) if isinstance(pair, GuessedPair) else ()
 
 
 def _outcome(entry: Entry) -> Outcome:
@@ -224,72 +201,21 @@ def _outcome(entry: Entry) -> Outcome:
     return entry.outcome
 
 
-def _require_there(store: Store, entry: Entry) -> None:
-    """Whether the run's folder still holds the evaluation that the entry tells of; it may be another one by now."""
-    name = f"runs/{entry.run}/{EVALUATION}"
-    if not store.exists(name) or store.sha256(name) != _outcome(entry).evaluation_sha256:
+def _judged(store: Store, entry: Entry) -> Judged:
+    """The judgement that an entry tells of, if the run's folder still holds it; it may be another one by now."""
+    outcome, folder = _outcome(entry), f"runs/{entry.run}"
+    name = f"{folder}/{EVALUATION}"
+    if not store.exists(name) or store.sha256(name) != outcome.evaluation_sha256:
         raise StoreError(f"{store.where(name)} is no longer the evaluation of {entry.name}")
-
-
-def _guesses(store: Store, entry: Entry) -> Guesses:
-    guesses, examples = read_guesses(store, f"runs/{entry.run}"), _outcome(entry).examples
-    if len(guesses.labels) != examples:
-        raise ArtifactError(
-            f"{store.where(f'runs/{entry.run}/{GUESSES}')} holds {len(guesses.labels)} guesses vs {examples} examples "
-            "judged; evaluate the run again"
-        )
-    return guesses
-
-
-def _data(entry: Entry) -> Data:
     if entry.data is None:
         raise StoreError(f"{entry.name} says nothing of its data")
-    return entry.data
+    return Judged(folder, outcome.measure, entry.data.dataset, entry.data.fingerprint, outcome.split)
 
 
-class _Places(NamedTuple):
-    """Positions of the same examples, in the test split of either run, (n,)."""
-
-    before: npt.NDArray[np.int64]
-    after: npt.NDArray[np.int64]
-
-
-def _same_examples(store: Store, first: Entry, entry: Entry) -> _Places:
-    before, after, split = _data(first), _data(entry), _outcome(entry).split
-    if _outcome(first).split != split or before.dataset != after.dataset:
-        raise StoreError(f"the test sets differ: {before.dataset} {_outcome(first).split} vs {after.dataset} {split}")
-    there, here = before.splits[split], after.splits[split]
-    if there == here:
-        everywhere = np.arange(here.records)
-        return _Places(everywhere, everywhere)
-    censuses = [census_of(store, each.dataset, each.fingerprint)[split] for each in (before, after)]
-    places = _Places(*same_examples(*censuses))
-    if not len(places.after) == there.records == here.records:
-        raise StoreError(
-            f"the test sets differ: {len(places.after)} of {there.records} and {here.records} examples are the same"
-        )
-    return places
-
-
-def _parts(
-    names: Sequence[str], labels: npt.NDArray[np.int64], before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_]
-) -> Iterator[Part]:
+def _parts(names: Sequence[str], pair: GuessedPair) -> Iterator[Part]:
     """The classes that moved beyond noise, the largest movement first."""
-    counts = {name: changed(before[labels == label], after[labels == label]) for label, name in enumerate(names)}
+    counts = pair.counts(names)
     chances = holm({name: mcnemar(count) for name, count in counts.items()})
     for name in sorted(counts, key=lambda each: -abs(counts[each].drop)):
         if chances[name] < noise.LEVEL:
             yield Part(name=name, value=-counts[name].drop, chance=chances[name])
-
-
-def _paired_poses(store: Store, first: Entry, entry: Entry) -> Difference:
-    before, after, split = _data(first), _data(entry), _outcome(entry).split
-    truths = []
-    for data in (before, after):
-        folder = dataset_folder(data.dataset, data.fingerprint)
-        truths.append(read_truth(store, folder, read_manifest(store, folder), split))
-    if _outcome(first).split != split or truths[0] != truths[1]:
-        raise StoreError("the test sets differ: other images, or other people in them")
-    people = [store.read_json(f"runs/{each.run}/{people_name(split)}") for each in (first, entry)]
-    before_and_after = [judged(truths[0], each) for each in people]
-    return noise.average_precisions(before_and_after[0], before_and_after[1])["ap"]

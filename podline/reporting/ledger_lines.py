@@ -35,7 +35,7 @@ def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
     if entry.training:
         yield from _training(entry.training)
     yield "overridden", ", ".join(f"{path}={value}" for path, value in entry.overridden.items()) or "nothing"
-    yield "code", _code(entry.code)
+    yield "code", code_in_words(entry.code)
     if entry.data:
         yield from _data(entry.data)
     where = entry.environment
@@ -69,7 +69,8 @@ def _training(training: Training) -> Iterator[tuple[str, str]]:
         yield "annealing", f"{told.rejected} of {told.decisions} states rejected, {energies}"
 
 
-def _code(code: Code) -> str:
+def code_in_words(code: Code) -> str:
+    """Which code it is, and whether it is the commit's."""
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"
     changed = len(code.changes) + code.more_changes

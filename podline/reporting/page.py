@@ -10,6 +10,7 @@ from markupsafe import Markup
 from podline.evaluation.document import Evaluation
 from podline.reporting import charts, figures, pictures, quoted, tables, verdict
 from podline.reporting.facts import Facts, RunFacts
+from podline.reporting.origin_table import origin_table
 from podline.reporting.templates import TEMPLATES, unbroken
 
 
@@ -47,7 +48,7 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
         "decisions": tables.decisions(facts.decisions),
         "events": tables.events(facts.events),
         "tpu": tables.tpu(facts.tpu),
-        "versions": tables.versions(facts.versions),
+        "origin": origin_table(facts.origin),
         "command": facts.spec.command,
     }
 

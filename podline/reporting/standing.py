@@ -7,22 +7,20 @@ says the same.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-import numpy as np
-
 from podline import ledger
 from podline.errors import StoreError
 from podline.evaluation.document import Evaluation, read_evaluation
-from podline.evaluation.guesses import GUESSES, read_guesses
-from podline.evaluation.noise import Difference, accuracies, unpaired
+from podline.evaluation.noise import Difference, unpaired
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.ledger_entry import Entry
 from podline.promotion.document import Promotion, read_promotion
 from podline.reporting.drop import Explained, explain
+from podline.reporting.pairs import FoundPair, GuessedPair, Measure, judgement, paired
 from podline.stages import JUDGED, ReportSpec
 from podline.storage import Store
 
@@ -42,13 +40,20 @@ class Rival:
         role: what it is: the champion, or the night before where there is no champion.
         run: its name.
         evaluation: its own.
-        difference: of the metric that counts: this run's less the rival's.
+        differences: of every metric that both have, by name: this run's less the rival's.
+        pair: the two on the same examples; None where that cannot be.
     """
 
     role: Literal["champion", "night before"]
     run: str
     evaluation: Evaluation | PoseEvaluation
-    difference: Difference
+    differences: Mapping[str, Difference]
+    pair: GuessedPair | FoundPair | None
+
+    @property
+    def difference(self) -> Difference:
+        """Of the metric that counts."""
+        return self.differences[measure_of(self.evaluation)]
 
     def word(self) -> Word:
         """What to think of the difference."""
@@ -100,17 +105,17 @@ def standing_of(
 
 
 def _why_worse(store: Store, spec: ReportSpec, rival: Rival) -> Explained | None:
-    if spec.split != JUDGED:
+    if spec.split != JUDGED or rival.pair is None:
         return None
     try:
-        found = explain(store, spec.run, rival.run)
+        found = explain(store, spec.run, rival.run, rival.pair)
     except StoreError:
-        # On other examples, or its files are gone: then the figures side by side are all that can be told.
+        # Other files of it are gone: then the figures side by side are all that can be told.
         return None
     return found if found.drop.worse else None
 
 
-def measure_of(evaluation: Evaluation | PoseEvaluation) -> Literal["top1", "ap"]:
+def measure_of(evaluation: Evaluation | PoseEvaluation) -> Measure:
     """The metric that counts."""
     return "ap" if isinstance(evaluation, PoseEvaluation) else "top1"
 
@@ -148,26 +153,27 @@ def _rival(
     except StoreError:
         # Runs are deleted to make room, and their entries stay; nothing is left to compare with.
         return None
-    if type(other) is not type(evaluation):
+    before, after = judgement(folder, other), judgement(spec.verdict_folder, evaluation)
+    if before.measure != after.measure:
         return None
-    return Rival(role, run, other, _difference(store, folder, other, spec.verdict_folder, evaluation))
+    try:
+        pair = paired(store, before, after)
+    except StoreError:
+        pair = None
+    return Rival(role, run, other, _differences(pair, other, evaluation), pair)
 
 
-def _difference(
-    store: Store,
-    folder: str,
-    other: Evaluation | PoseEvaluation,
-    own_folder: str,
-    own: Evaluation | PoseEvaluation,
-) -> Difference:
-    """Of the metric that counts; on the same examples if both were judged on the same ones."""
-    if all(store.exists(f"{each}/{GUESSES}") for each in (folder, own_folder)):
-        before, after = read_guesses(store, folder), read_guesses(store, own_folder)
-        if other.fingerprint == own.fingerprint and np.array_equal(before.labels, after.labels):
-            return accuracies(before.right, after.right)
-    measure = measure_of(own)
-    examples = min(_examples(other), _examples(own))
-    return unpaired(other.trained.metrics[measure], own.trained.metrics[measure], examples)
+def _differences(
+    pair: GuessedPair | FoundPair | None,
+    before: Evaluation | PoseEvaluation,
+    after: Evaluation | PoseEvaluation,
+) -> dict[str, Difference]:
+    """Of every metric that both have; on the same examples where that can be."""
+    metrics = [each.trained.metrics for each in (before, after)]
+    known = [name for name in metrics[1] if name in metrics[0]]
+    examples = min(_examples(before), _examples(after))
+    found = pair.differences if pair else {}
+    return {name: found.get(name) or unpaired(metrics[0][name], metrics[1][name], examples) for name in known}
 
 
 def _examples(evaluation: Evaluation | PoseEvaluation) -> int:

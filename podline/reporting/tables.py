@@ -67,7 +67,8 @@ def _figures(rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
     return Table(pd.DataFrame(list(rows), dtype=object), words)
 
 
-def _facts(pairs: Iterable[tuple[str, str]]) -> Table:
+def facts(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Facts, each with its name before it."""
     return Table(pd.DataFrame(list(pairs), columns=["", " "], dtype=object), words=2, header=False)
 
 
@@ -243,7 +244,7 @@ def dataset(manifest: Manifest) -> Table:
     converter = ", ".join(f"{name} {value}" for name, value in manifest.converter.items())
     quarantined = len(manifest.quarantined)
     beside = "TFRecord's frame of 16" + (" and a JPEG file" if manifest.field("image").encoding == "jpeg" else "")
-    return _facts(
+    return facts(
         [
             ("data set", manifest.dataset),
             ("fingerprint", manifest.fingerprint),
@@ -274,7 +275,7 @@ def model(description: ModelDescription) -> Table:
         score = description.micronet
         shares = f"storage {score.storage_share:.4f} + operations {score.operations_share:.4f}"
         pairs.append(("MicroNet score (WideResNet-28-10 is 2)", f"{score.score:.4f} = {shares}"))
-    return _facts(pairs)
+    return facts(pairs)
 
 
 def layers(description: ModelDescription) -> Table:
@@ -295,7 +296,7 @@ def layers(description: ModelDescription) -> Table:
 
 def recipe(settings: Recipe) -> Table:
     """Every setting of the recipe, nested ones by their path, but those that are not given."""
-    return _facts(flat(settings.model_dump(mode="json")).items())
+    return facts(flat(settings.model_dump(mode="json")).items())
 
 
 def flat(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -387,8 +388,3 @@ def _decided(line: PlateauLine | AnnealingLine) -> tuple[str, str, str, str]:
     )
     decision = "accepted" if line.accepted else f"rejected: back to the state of step {line.state:,}"
     return "state", f"{line.energy:.4f}", why if line.rise else "no higher than before", decision
-
-
-def versions(pairs: Iterable[tuple[str, str]]) -> Table:
-    """The machine and its packages."""
-    return _facts(pairs)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from podline.evaluation.noise import METHODS, unpaired
+from podline.evaluation.noise import METHODS
 from podline.promotion.document import Promotion
 from podline.reporting import figures, pictures, quoted
 from podline.reporting.drop import Explained
@@ -102,9 +102,8 @@ def metric_tile(facts: Facts | PoseFacts, name: str) -> Tile:
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
     if before:
         tile = tile._replace(line=spark(name, [*before, metrics[name].value]))
-    if standing.rival and name in standing.rival.evaluation.trained.metrics:
-        other = standing.rival.evaluation.trained.metrics[name]
-        difference = unpaired(other, metrics[name], standing.rival.difference.examples)
+    if standing.rival and name in standing.rival.differences:
+        difference = standing.rival.differences[name]
         known = metrics[name].low != metrics[name].high
         tile = tile._replace(
             change=figures.change_text(name, difference.value), word=word_of(name, difference) if known else ""

@@ -16,6 +16,7 @@ from podline import champions
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
+from podline.differences import Row
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
@@ -25,8 +26,10 @@ from podline.promotion.promote import promote
 from podline.promotion.stage import PROMOTE, PromoteSpec
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recording import recorded
 from podline.reporting.drop import explain, rival_of
 from podline.reporting.report import report
+from podline.settings import Settings
 from podline.stages import EvaluateSpec, ReportSpec, TrainSpec
 from podline.storage import Store, open_store
 from podline.training.metrics_log import read_metrics
@@ -53,7 +56,13 @@ def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values) -
             | values
         ),
     )
-    result = train(TrainSpec(root=store.uri, recipe=recipe, fingerprint=fingerprint, preflight=False), silent())
+    asked = TrainSpec(root=store.uri, recipe=recipe, fingerprint=fingerprint, preflight=False)
+    with recorded(store.uri, "t", "commands", silent()) as notes:
+        notes.planned(recipe, Settings(), "cpu")
+        notes.asked(asked)
+        result = train(asked, silent())
+        notes.answered(asked, result, result.seconds)
+        notes.dropped = True
     judging = EvaluateSpec(
         root=store.uri,
         run=result.run,
@@ -233,7 +242,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
         assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])
     assert drop.difference.value == pytest.approx(after.right.mean() - before.right.mean())
     assert {part.name for part in drop.parts} == set(CLASS_NAMES)
-    assert (drop.settings, drop.data) == (("seed: 0 → 1",), ())
+    assert drop.differences == (Row(area="settings", name="seed", values=("0", "1")),)
     [loss] = [gap for gap in drop.gaps if gap.what == "training loss"]
     curves = [
         {

@@ -29,17 +29,19 @@ def shaken(batches):
         yield (noisy, pafs + (0.05 * random.standard_normal(pafs.shape)).astype(np.float32)), fields
 
 
-def finished_pose_run(root: Path, answers=shaken, split: str = "test", **dataset) -> ReportSpec:
+def finished_pose_run(root: Path, answers=shaken, split: str = "test", seed: int = 0, **dataset) -> ReportSpec:
     """Puts people and a trained, evaluated run into a store.
 
     Args:
         root: of the store.
         answers: what the network says.
         split: what it was judged on.
+        seed: of the training; another one is another run on the same data.
         dataset: see :func:`small_coco.publish_people`.
     """
     store, manifest = open_store(root), publish_people(root, **dataset)
-    train = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=manifest.fingerprint)
+    recipe = RECIPE.model_copy(update={"seed": seed})
+    train = TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint)
     _trained(store, train)
     spec = EvaluateSpec(
         root=store.uri,
@@ -50,7 +52,7 @@ def finished_pose_run(root: Path, answers=shaken, split: str = "test", **dataset
         split=split,
         batch_size=4,
     )
-    found = judge_poses(spec, RECIPE, (nothing, answers), store, manifest, silent())
+    found = judge_poses(spec, recipe, (nothing, answers), store, manifest, silent())
     for name, data in found.files().items():
         store.publish_bytes(f"{spec.verdict_folder}/{name}", data)
     name = f"{spec.verdict_folder}/evaluation.json"

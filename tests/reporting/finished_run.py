@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from podline import digests
-from podline.data.manifest import Manifest, Quarantined, ShardInfo, SourceFile, SplitInfo, dataset_folder
+from podline.data.manifest import Manifest, Quarantined, ShardInfo, SourceFile, SplitInfo, dataset_folder, read_manifest
 from podline.data.records import layout_of
 from podline.data.sources.source import Feature
 from podline.evaluation.document import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
+from podline.ledger_entry import Code, Environment, Origin
+from podline.origins import keep_origin
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
+from podline.recording import data_of, plain
 from podline.stages import (
     ConvertResult,
     ConvertSpec,
@@ -220,6 +223,7 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
         text = "".join(json.dumps(entry.model_dump(mode="json")) + "\n" for entry in entries)
         store.publish_bytes(f"{spec.folder}/{name}", text.encode())
     store.publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
+    keep_origin(store, spec.folder, origin_of(store, spec))
     result = TrainResult(
         seconds=588.4,
         run=spec.run,
@@ -235,6 +239,27 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
         resumed_from=(500,),
     )
     complete(store, spec.folder, spec, result, [])
+
+
+def origin_of(store: Store, spec: TrainSpec) -> Origin:
+    """What produced a made-up run; the machine that it ran on is always the same one."""
+    return Origin(
+        recipe=spec.recipe.name,
+        settings={"recipe": plain(spec.recipe), "machine": {"workers": 2}},
+        seeds={"recipe": spec.recipe.seed, "data": 0},
+        code=Code(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
+        data=data_of(read_manifest(store, spec.dataset_folder)),
+        environment=Environment(
+            python="3.11.9 (CPython)",
+            platform="Linux",
+            machine="host",
+            cores=2,
+            memory=8 * 10**9,
+            strategy="cpu",
+            devices="1 CPU",
+            packages={"numpy": "2.3.45", "tensorflow": "2.21.0"},
+        ),
+    )
 
 
 def _evaluation(

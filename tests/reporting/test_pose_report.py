@@ -4,12 +4,18 @@ import re
 import shutil
 
 import pytest
-from finished_pose_run import finished_pose_run
-from pose_oracle import nothing
+from finished_pose_run import finished_pose_run, shaken
+from ledger_entries import night
+from pose_oracle import RECIPE, nothing, perfect
 
+from podline import ledger
 from podline.errors import ArtifactError
+from podline.evaluation.document import read_evaluation
 from podline.progress import silent
+from podline.recording import outcome_of
+from podline.reporting.drop import explain
 from podline.reporting.facts import PoseFacts, gather
+from podline.reporting.ledger_comparison import compare
 from podline.reporting.report import report
 from podline.stages import REPORT
 from podline.storage import open_store
@@ -96,3 +102,33 @@ def test_damaged_people_are_named(spec, tmp_path):
     store.publish_bytes(f"runs/{spec.run}/people-test.json", b'{"a": 1}', replace=True)
     with pytest.raises(ArtifactError, match=r"people-test\.json holds no people .*; evaluate the run again"):
         report(spec, silent())
+
+
+def entered(spec, number):
+    """The entry of a finished run in the ledger."""
+    store = open_store(spec.root)
+    evaluation = read_evaluation(store, spec.folder)
+    entry = night(
+        number, recipe=RECIPE.name, run=spec.run, outcome=outcome_of(evaluation, 1, 1, spec.evaluation_sha256)
+    )
+    data = night().data.model_copy(update={"dataset": spec.dataset, "fingerprint": spec.fingerprint})
+    ledger.publish(store, entry.model_copy(update={"data": data}))
+    return ledger.read(store, entry.name)
+
+
+def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_same_images(tmp_path):
+    before, now = (finished_pose_run(tmp_path, answers, seed=seed) for seed, answers in enumerate((perfect, shaken)))
+    entries = [entered(before, -1), entered(now, 1)]
+    store = open_store(tmp_path)
+    [verdict] = compare(store, entries).verdicts
+    rival = gather(store, now).standing.rival
+    assert rival is not None
+    assert (rival.run, rival.difference.method) == (before.run, "bootstrap")
+    assert rival.difference == verdict.difference
+    assert {"ap50", "ar"} <= rival.differences.keys()
+    drop, images = found = explain(store, now.run, before.run)
+    assert drop.difference == rival.difference
+    assert drop.lost == sum(int(lost.before.split()[0]) for lost in drop.examples) > 0
+    assert len(images) == len(drop.examples)
+    found.picture_sheet().savefig(tmp_path / "lost.png")
+    assert "no origin.json" in "".join(drop.lines())

@@ -14,7 +14,8 @@ from podline.data.manifest import Manifest
 from podline.data_changes import MOST_RECORDS, in_words
 from podline.errors import ArtifactError, DivergenceError, HangError
 from podline.evaluation.document import read_evaluation
-from podline.ledger_entry import Entry, Outcome
+from podline.ledger_entry import Entry, Origin, Outcome
+from podline.origins import read_origin
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
@@ -96,6 +97,37 @@ def test_what_produced_it_is_all_there(tmp_path):
         "delay": 60.0,
     }
     assert (entry.waiting.start, entry.waiting.retries, entry.waiting.total) == (3.5, 60.0, 63.5)
+
+
+def test_a_training_that_is_found_done_is_by_what_produced_it_and_not_by_tonights_code(tmp_path):
+    spec = finished_run(tmp_path)
+    store = open_store(tmp_path)
+    training, stages = training_of(store, spec.run), run_of(store, spec.run).stages
+
+    def ran(version: str, *, reused: bool) -> Entry:
+        result = TrainResult.model_validate({**stages["train"].result, "reused": reused})
+        with recorded(str(tmp_path), "cifar10", "flow", silent()) as notes:
+            notes.entry = notes.entry.model_copy(
+                update={"code": notes.entry.code.model_copy(update={"version": version})}
+            )
+            notes.planned(training.recipe, Settings(workers=int(version)), "cpu")
+            notes.asked(training)
+            notes.answered(training, result, 1.0)
+        return ledger.read(store, notes.entry.name)
+
+    made = ran("1", reused=False)
+    origin = read_origin(store, f"runs/{spec.run}")
+    assert origin is not None
+    assert {name: getattr(made, name) for name in Origin.model_fields} == dict(origin)
+    assert (origin.code.version, origin.environment.devices, origin.seeds["recipe"]) == ("1", "cpu", 0)
+
+    found = ran("2", reused=True)
+    assert (found.code, found.environment, found.settings) == (made.code, made.environment, made.settings)
+    assert read_origin(store, f"runs/{spec.run}") == origin
+    assert ran("3", reused=False).code.version == "3"
+    again = read_origin(store, f"runs/{spec.run}")
+    assert again is not None
+    assert again.settings["machine"]["workers"] == 3
 
 
 def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):

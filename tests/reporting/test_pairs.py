@@ -1,0 +1,64 @@
+"""Two runs on the same examples, whatever order these have in their data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import small_dataset
+from small_dataset import drawn, publish_dataset
+
+from podline.errors import ArtifactError, StoreError
+from podline.evaluation.guesses import GUESSES, Guesses
+from podline.reporting.pairs import GuessedPair, Judged, paired
+from podline.storage import Store, open_store
+
+TEST = drawn(40, 1)
+OTHER = "fedcba9876543210"
+
+
+def judged(store: Store, run: str, labels: np.ndarray, right: np.ndarray, fingerprint: str) -> Judged:
+    """A run that got some examples right, with the guesses that its evaluation leaves."""
+    sure = np.full(len(labels), 0.9)
+    guesses = Guesses(labels, np.where(right, labels, labels + 1), sure, sure)
+    store.publish_bytes(f"runs/{run}/{GUESSES}", guesses.to_bytes())
+    return Judged(f"runs/{run}", "top1", "sample", fingerprint, "test")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    publish_dataset(tmp_path, splits={"train": drawn(20, 0), "test": TEST})
+    return open_store(tmp_path)
+
+
+def test_each_example_meets_itself_in_another_order(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    order, right = random.permutation(40), random.random((2, 40)) < 0.6
+    monkeypatch.setattr(small_dataset, "FINGERPRINT", OTHER)
+    moved = {name: values[order] for name, values in TEST.items()}
+    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": moved})
+    before = judged(store, "a", TEST["label"], right[0], "0123456789abcdef")
+    pair = paired(store, before, judged(store, "b", moved["label"], right[1][order], OTHER))
+    assert isinstance(pair, GuessedPair)
+    assert np.array_equal(pair.before.right, right[0][order])
+    assert np.array_equal(pair.after.right, right[1][order])
+    assert pair.differences["top1"].lost == np.sum(right[0] & ~right[1])
+
+
+def test_what_cannot_be_paired_says_why(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = np.ones(40, bool)
+    before = judged(store, "a", TEST["label"], right, small_dataset.FINGERPRINT)
+    monkeypatch.setattr(small_dataset, "FINGERPRINT", OTHER)
+    fewer = {name: values[:-3] for name, values in TEST.items()}
+    publish_dataset(store.uri, splits={"train": drawn(20, 0), "test": fewer})
+    other = judged(store, "b", fewer["label"], right[:-3], OTHER)
+    with pytest.raises(StoreError, match="the test sets differ: 37 of 40 and 37 examples are the same"):
+        paired(store, before, other)
+    with pytest.raises(StoreError, match="the test sets differ: sample test vs sample train"):
+        paired(store, before, before._replace(split="train"))
+    with pytest.raises(StoreError, match="nothing to compare: ap vs top1"):
+        paired(store, before._replace(measure="ap"), before)
+    short = judged(store, "c", TEST["label"][:-1], right[:-1], before.fingerprint)
+    with pytest.raises(ArtifactError, match="hold 39 and 40 guesses vs 39 examples"):
+        paired(store, before, short)
