@@ -14,10 +14,18 @@ from collections.abc import Sequence
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
 
+from podline.evaluation.paired import Changed
+
 # What is expected of a variance weighs as much as so many trainings' own.
 _EXPECTED_WEIGHT = 4
-# … and what is expected without any training, as so many beside those of all parts together.
-_ASSUMED_WEIGHT = 10
+# However many trainings are known: their shares have longer tails than a normal variable.
+_MOST_FREEDOM = 8
+# Parts that move each by itself move the whole by the root of their number less; they do not quite do that.
+_NOT_QUITE_APART = 1.5
+# From fewer parts than this nothing is learned about the others.
+_FEWEST_PARTS = 4
+GUESSED_FREEDOM = 4
+"""Degrees of freedom of what a seed does, where its size is guessed from how the parts of two models differ."""
 _STEPS, _TINY = 300, 1e-300
 
 
@@ -51,19 +59,54 @@ def chance_by_peers(peers: Sequence[float], value: float, expected: float) -> fl
     mixed = (_EXPECTED_WEIGHT * expected + own * variance(peers)) / weight
     if mixed == 0:
         return 0.0 if value < fmean(peers) else 1.0
-    return student_tail((fmean(peers) - value) / math.sqrt(mixed * (1 + 1 / len(peers))), weight)
+    freedom = min(weight, _MOST_FREEDOM)
+    return student_tail((fmean(peers) - value) / math.sqrt(mixed * (1 + 1 / len(peers))), freedom)
 
 
-def expected_variance(parts: Sequence[Sequence[float]], assumed: Sequence[float]) -> float:
-    """The variance between peers that is expected of any part, from all of them, and from what is assumed.
+class Movement(NamedTuple):
+    """What became of a class or a joint from one model to the other.
 
-    Args:
-        parts: of each class or joint, the figure of each peer.
-        assumed: of each of them, the variance that is assumed without knowing any peer.
+    Attributes:
+        counts: its examples.
+        share: of right answers, about which the two lie.
     """
-    own = len(parts) * (len(parts[0]) - 1)
-    found, given = fmean(variance(values) for values in parts), fmean(assumed)
-    return (_ASSUMED_WEIGHT * given + own * found) / (_ASSUMED_WEIGHT + own)
+
+    counts: Changed
+    share: float
+
+    @property
+    def angle(self) -> float:
+        """By how much it fell, as an angle."""
+        return self.counts.drop / self._slope
+
+    @property
+    def luck(self) -> float:
+        """The variance of that which the examples alone explain."""
+        return (self.counts.lost + self.counts.gained) / (self.counts.examples * self._slope) ** 2
+
+    @property
+    def _slope(self) -> float:
+        """By how much a share changes with its angle."""
+        edge = 0.5 / self.counts.examples
+        share = min(max(self.share, edge), 1 - edge)
+        return 2 * math.sqrt(share * (1 - share))
+
+
+def shown_spread(parts: Sequence[Movement]) -> float:
+    """What a seed does to a part, by how differently the parts of two models moved, beyond what examples explain.
+
+    A movement that all of them share is no part of it. It is an estimate: 0 if there are too few parts.
+    """
+    if len(parts) < _FEWEST_PARTS:
+        return 0.0
+    beyond = variance(part.angle for part in parts) - fmean(part.luck for part in parts)
+    # Two models moved, and each did half of it.
+    return math.sqrt(max(0.0, beyond) / 2)
+
+
+def spread_of_all(spread: float, part_spread: float, parts: int) -> float:
+    """The spread of the figure over all parts: what moves it by itself, and what the parts do to it."""
+    return math.hypot(spread, part_spread * math.sqrt(_NOT_QUITE_APART / parts) if parts else 0.0)
 
 
 def normal_tail(deviations: float) -> float:

@@ -5,7 +5,7 @@ are as good as the champion at most the stated share is refused, whatever the nu
 
 What chance does is known in one of two ways. As soon as three trainings of the champion's recipe on its data are known
 (its *peers*, itself among them), it is what these differ by. Before that, the two models are compared example by
-example, and a spread between trainings is assumed.
+example, with a spread between trainings that is assumed, or that their classes show where that is more.
 """
 
 from __future__ import annotations
@@ -13,14 +13,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import variance
 from typing import NamedTuple
 
-from podline.evaluation.paired import holm
-from podline.promotion.chance import Share, chance_by_peers, expected_variance, normal_tail, spread_of
+from podline.evaluation.paired import Tails, holm
+from podline.promotion.chance import (
+    GUESSED_FREEDOM,
+    Share,
+    chance_by_peers,
+    normal_tail,
+    spread_of,
+    spread_of_all,
+    student_tail,
+)
 from podline.promotion.document import Check, ExportedFile, Rule
 from podline.recipes.promotion_settings import PromotionSettings
 
 ENOUGH_PEERS = 3
+# Of what a seed does to the figure that counts, so many times that it does to the calibration error.
+_CALIBRATION_MOVES = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,12 +67,14 @@ class Paired:
     Attributes:
         main: how likely it is to lose so much in what counts, for an equally good model.
         parts: likewise, of each class or joint.
-        calibration_deviation: the standard deviation of the difference of their calibration errors.
+        calibration_deviation: the standard deviation of the difference of their calibration errors, by examples.
+        shown_spread: of what counts, what a seed does to it by what the parts show; a share.
     """
 
     main: float
     parts: Mapping[str, float]
     calibration_deviation: float = 0.0
+    shown_spread: float = 0.0
 
 
 class _Test(NamedTuple):
@@ -110,6 +123,10 @@ def _by_peers(candidate: Standing, peers: Sequence[Standing], settings: Promotio
         return sum(values) / len(values)
 
     mains = [peer.main for peer in peers]
+    judged = {name: share for name, share in candidate.parts.items() if share.examples}
+    angles = {name: [peer.parts[name].angle for peer in peers] for name in judged}
+    everywhere = mean([variance(values) for values in angles.values()]) if judged else 0.0
+    of_all = spread_of_all(settings.spread, math.sqrt(everywhere), len(judged))
     tests = [
         _Test(
             "main",
@@ -117,15 +134,9 @@ def _by_peers(candidate: Standing, peers: Sequence[Standing], settings: Promotio
             mean([share.value for share in mains]),
             champion.main.value,
             candidate.main.value,
-            chance_by_peers(
-                [share.angle for share in mains], candidate.main.angle, _assumed(champion.main, settings.spread)
-            ),
+            chance_by_peers([share.angle for share in mains], candidate.main.angle, _assumed(champion.main, of_all)),
         )
     ]
-    judged = {name: share for name, share in candidate.parts.items() if share.examples}
-    angles = {name: [peer.parts[name].angle for peer in peers] for name in judged}
-    assumed = {name: _assumed(champion.parts[name], settings.part_spread) for name in judged}
-    everywhere = expected_variance(list(angles.values()), list(assumed.values())) if judged else 0.0
     tests += [
         _Test(
             rule,
@@ -133,7 +144,9 @@ def _by_peers(candidate: Standing, peers: Sequence[Standing], settings: Promotio
             mean([peer.parts[name].value for peer in peers]),
             champion.parts[name].value,
             share.value,
-            chance_by_peers(angles[name], share.angle, max(assumed[name], everywhere)),
+            chance_by_peers(
+                angles[name], share.angle, max(_assumed(champion.parts[name], settings.part_spread), everywhere)
+            ),
         )
         for name, share in judged.items()
     ]
@@ -141,8 +154,8 @@ def _by_peers(candidate: Standing, peers: Sequence[Standing], settings: Promotio
     if candidate.calibration_error is not None and len(errors) == len(peers):
         # More is better, and so much worse is allowed.
         allowed = [-error - settings.calibration for error in errors]
-        expected = (settings.calibration / 4) ** 2
-        chance = chance_by_peers(allowed, -candidate.calibration_error, expected)
+        expected = max(settings.calibration / 4, _CALIBRATION_MOVES * spread_of(of_all, champion.main.value))
+        chance = chance_by_peers(allowed, -candidate.calibration_error, expected**2)
         tests.append(_calibration(mean(errors), errors[0], candidate.calibration_error, chance))
     return tests
 
@@ -164,9 +177,9 @@ def _by_pairs(candidate: Standing, champion: Standing, paired: Paired, settings:
     ]
     before, after = champion.calibration_error, candidate.calibration_error
     if before is not None and after is not None:
-        deviation = math.hypot(paired.calibration_deviation, math.sqrt(2) * settings.calibration / 4)
-        beyond = after - before - settings.calibration
-        chance = normal_tail(beyond / deviation) if deviation else float(beyond <= 0)
+        beyond, sampled = after - before - settings.calibration, paired.calibration_deviation
+        assumed, shown = settings.calibration / 4, _CALIBRATION_MOVES * paired.shown_spread
+        chance = max(chance_beyond(beyond, sampled, assumed), chance_beyond(beyond, sampled, shown, "student"))
         tests.append(_calibration(before, before, after, chance))
     return tests
 
@@ -238,14 +251,16 @@ def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:
     ]
 
 
-def share_chance(drop: float, deviation: float, share: float, spread: float) -> float:
-    """How likely a drop is whose sampling has this deviation, between two trainings with a spread: a normal tail.
+def chance_beyond(drop: float, deviation: float, spread: float, tails: Tails = "normal") -> float:
+    """How likely a drop is whose sampling has this deviation, between two trainings of which each has a spread.
 
     Args:
         drop: of the figure; negative if it rose.
         deviation: of the difference, by sampling examples.
-        share: about which the two lie.
-        spread: as it is set, for one half.
+        spread: of the figure, between trainings.
+        tails: how the two together are spread.
     """
-    together = math.hypot(deviation, math.sqrt(2) * spread_of(spread, share))
-    return normal_tail(drop / together) if together else float(drop <= 0)
+    together = math.hypot(deviation, math.sqrt(2) * spread)
+    if not together:
+        return float(drop <= 0)
+    return normal_tail(drop / together) if tails == "normal" else student_tail(drop / together, GUESSED_FREEDOM)

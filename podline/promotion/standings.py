@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from podline.evaluation.noise import average_precisions
 from podline.evaluation.oks import JointFigures, close_joints
 from podline.evaluation.paired import Changed, chance_to_lose, changed
 from podline.evaluation.pose_document import PoseEvaluation
-from podline.promotion.chance import Share, spread_of
-from podline.promotion.rules import Paired, Standing, share_chance
+from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
+from podline.promotion.rules import Paired, Standing, chance_beyond
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
 from podline.stages import SPEC, TrainSpec
@@ -126,15 +126,41 @@ def paired_classes(
     """Two classifiers on the same examples, one by one."""
     labels = after.labels
 
-    def chance(chosen: npt.NDArray[np.bool_], spread: float) -> float:
-        counts, share = changed(before.right[chosen], after.right[chosen]), float(after.right[chosen].mean())
-        return chance_to_lose(counts, spread_of(spread, (share + float(before.right[chosen].mean())) / 2))
+    def movement(chosen: npt.NDArray[np.bool_]) -> Movement:
+        then, now = before.right[chosen], after.right[chosen]
+        return Movement(changed(then, now), float(then.mean() + now.mean()) / 2)
 
     chosen = {name: labels == label for label, name in enumerate(class_names)}
+    parts = {name: movement(rows) for name, rows in chosen.items() if rows.any()}
+    main, of_all = movement(np.ones(len(labels), bool)), _shown_of_all(parts, settings)
     return Paired(
-        main=chance(np.ones(len(labels), bool), settings.spread),
-        parts={name: chance(rows, settings.part_spread) for name, rows in chosen.items() if rows.any()},
+        main=_chance_of(main, settings.spread, of_all),
+        parts=_part_chances(parts, settings),
         calibration_deviation=_calibration_deviation(before, after),
+        shown_spread=spread_of(of_all, main.share),
+    )
+
+
+def _part_chances(parts: Mapping[str, Movement], settings: PromotionSettings) -> dict[str, float]:
+    """Of each part: by the spread that is assumed, or by the one that the other parts show, whichever says less."""
+    return {
+        name: _chance_of(part, settings.part_spread, shown_spread([parts[other] for other in parts if other != name]))
+        for name, part in parts.items()
+    }
+
+
+def _shown_of_all(parts: Mapping[str, Movement], settings: PromotionSettings) -> float:
+    """The spread of what counts, by what the parts show; not the one that fell most: it may be what is wrong."""
+    angles = sorted((part.angle, name) for name, part in parts.items())
+    others = [parts[name] for _, name in angles[:-1]]
+    return spread_of_all(settings.spread, shown_spread(others), len(parts))
+
+
+def _chance_of(movement: Movement, assumed: float, shown: float) -> float:
+    """How likely a movement is, by either spread; both are given for a share of one half."""
+    counts, share = movement
+    return max(
+        chance_to_lose(counts, spread_of(assumed, share)), chance_to_lose(counts, spread_of(shown, share), "student")
     )
 
 
@@ -165,13 +191,15 @@ def paired_poses(before: COCOeval, after: COCOeval, settings: PromotionSettings)
             net = nets[COCO_JOINTS[place]]
             net[image] = net.get(image, 0) + int(close[place]) - int(was[person].close[place])
     shares = {name: _close_share(now, place) for place, name in enumerate(COCO_JOINTS)}
+    parts = {name: Movement(_by_image(net), shares[name]) for name, net in nets.items() if net}
+    sampled, shown = (ap.high - ap.low) / (2 * Z), spread_of(_shown_of_all(parts, settings), share)
     return Paired(
-        main=share_chance(-ap.value, (ap.high - ap.low) / (2 * Z), share, settings.spread),
-        parts={
-            name: chance_to_lose(_by_image(net), spread_of(settings.part_spread, shares[name]))
-            for name, net in nets.items()
-            if net
-        },
+        main=max(
+            chance_beyond(-ap.value, sampled, spread_of(settings.spread, share)),
+            chance_beyond(-ap.value, sampled, shown, "student"),
+        ),
+        parts=_part_chances(parts, settings),
+        shown_spread=shown,
     )
 
 

@@ -11,8 +11,8 @@ class PromotionSettings(Frozen):
     """The rules of promotion; see docs/promotion.md.
 
     A spread is a standard deviation between trainings that differ in their seed alone, beyond what the size of the test
-    split explains, where the figure is one half; of a figure r it is ``sqrt(4 r (1 - r))`` times that. It is assumed as
-    long as fewer than three such trainings are known, and weighs as much as four of them afterwards.
+    split explains, where the figure is one half; of a figure r it is ``sqrt(4 r (1 - r))`` times that. It is the least
+    that is assumed as long as fewer than three such trainings are known, and weighs as much as four of them afterwards.
 
     Attributes:
         rate: of models that are as good as the champion, at most this share is refused, by all rules together.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from podline.evaluation.guesses import Guesses
-from podline.promotion.chance import Share, chance_by_peers, spread_of, student_tail
+from podline.evaluation.paired import Changed
+from podline.promotion.chance import Movement, Share, chance_by_peers, shown_spread, spread_of, student_tail
 from podline.promotion.document import Check
-from podline.promotion.rules import Cost, Standing, checks_of
+from podline.promotion.rules import ENOUGH_PEERS, Cost, Standing, checks_of
 from podline.promotion.standings import paired_classes
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -77,14 +79,14 @@ def standing(guesses: Guesses, calibration_error: float = 0.03) -> Standing:
 
 
 def refusals(candidate: Guesses, peers: list[Guesses]) -> list[Check]:
-    paired = paired_classes(peers[0], candidate, CLASSES, RULES) if len(peers) < 3 else None
+    paired = paired_classes(peers[0], candidate, CLASSES, RULES) if len(peers) < ENOUGH_PEERS else None
     checks = checks_of(standing(candidate), [standing(peer) for peer in peers], paired, SAME, RULES)
     return [check for check in checks if check.refused]
 
 
 @pytest.mark.parametrize("peers", [1, 3, 12])
 def test_equal_models_are_refused_no_more_often_than_the_rate_and_worse_ones_with_their_class_named(peers: int) -> None:
-    refused, named, times = 0, 0, 40 if peers < 3 else 150
+    refused, named, times = 0, 0, 40 if peers < ENOUGH_PEERS else 150
     for time in range(times):
         models = Models(time, spread=0.02)
         line = [models.trained() for _ in range(peers)]
@@ -94,6 +96,39 @@ def test_equal_models_are_refused_no_more_often_than_the_rate_and_worse_ones_wit
         named += any(check.name == CLASSES[worse] for check in refusals(models.trained(worse, by=0.25), line))
     assert refused / times <= RULES.rate + 3 * math.sqrt(RULES.rate / times)
     assert named / times >= 0.95 - 3 * math.sqrt(0.05 / times)
+
+
+@pytest.mark.parametrize("peers", [1, 3])
+def test_trainings_that_differ_far_more_than_is_assumed_are_refused_no_more_often_either(peers: int) -> None:
+    times, refused = 30, 0
+    for time in range(times):
+        models = Models(time, spread=0.1)
+        line = [models.trained() for _ in range(peers)]
+        refused += bool(refusals(models.trained(), line))
+    assert refused / times <= RULES.rate + 3 * math.sqrt(RULES.rate / times)
+
+
+@pytest.mark.parametrize("peers", [1, 3])
+def test_what_all_classes_lose_together_is_no_matter_of_the_seed(peers: int) -> None:
+    for time in range(5):
+        models = Models(time, spread=0.02)
+        line = [models.trained() for _ in range(peers)]
+        found, missed = models.trained(), models.random.uniform(size=len(LABELS)) < 0.15
+        blind = replace(found, predictions=np.where(missed, -1, found.predictions))
+        assert "main" in {check.rule for check in refusals(blind, line)}
+
+
+def test_what_a_seed_does_is_seen_in_how_differently_the_classes_move() -> None:
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(100):
+        # Two trainings, 100,000 examples a class, half of them right: examples explain next to nothing.
+        moved = 0.03 * np.diff(random.standard_normal((2, 10)), axis=0)[0] + 0.2
+        counts = [Changed(round(25_000 + 50_000 * by), round(25_000 - 50_000 * by), 100_000) for by in moved]
+        found.append(shown_spread([Movement(count, 0.5) for count in counts]))
+    assert np.sqrt(np.mean(np.square(found))) == pytest.approx(0.03, rel=0.1)
+    assert shown_spread([Movement(Changed(30, 30, 100), 0.5)] * 10) == 0
+    assert shown_spread([Movement(Changed(30, 0, 100), 0.5)] * 3) == 0
 
 
 def test_what_refuses_is_said_with_both_values_and_how_likely_it_is() -> None:
