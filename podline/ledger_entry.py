@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from podline.frozen import Frozen
 from podline.stages import Metric
 
-LAYOUT = 1
+LAYOUT: Final = 1
 State = Literal["finished", "failed", "cancelled"]
 
 
@@ -295,7 +295,7 @@ class Entry(Origin):
         cause: the error in a line.
     """
 
-    layout: int = LAYOUT
+    layout: Literal[1] = LAYOUT
     name: str
     state: State
     began: float

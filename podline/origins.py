@@ -6,6 +6,8 @@ run that finds the training done is by what that training was of.
 
 from __future__ import annotations
 
+from typing import Any
+
 from podline.errors import ArtifactError
 from podline.ledger_entry import Origin
 from podline.storage import Store
@@ -19,9 +21,9 @@ def keep_origin(store: Store, folder: str, origin: Origin) -> None:
     Raises:
         StoreError: it cannot be written.
     """
+    kept: dict[str, Any] = {name: getattr(origin, name) for name in Origin.model_fields}
     # What changed in the data since some other run is no part of where this model comes from.
-    data = origin.data and origin.data.model_copy(update={"change": None})
-    kept = {name: getattr(origin, name) for name in Origin.model_fields} | {"data": data}
+    kept["data"] = origin.data and origin.data.model_copy(update={"change": None})
     store.publish_json(f"{folder}/{ORIGIN}", Origin(**kept).model_dump(mode="json"), replace=True)
 
 

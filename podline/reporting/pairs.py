@@ -49,10 +49,14 @@ class Judged(NamedTuple):
     split: str
 
 
+def measure_of(evaluation: Evaluation | PoseEvaluation) -> Measure:
+    """The metric that counts."""
+    return "ap" if isinstance(evaluation, PoseEvaluation) else "top1"
+
+
 def judgement(folder: str, evaluation: Evaluation | PoseEvaluation) -> Judged:
     """What a folder's evaluation was of."""
-    measure = "ap" if isinstance(evaluation, PoseEvaluation) else "top1"
-    return Judged(folder, measure, evaluation.dataset, evaluation.fingerprint, evaluation.split)
+    return Judged(folder, measure_of(evaluation), evaluation.dataset, evaluation.fingerprint, evaluation.split)
 
 
 @dataclass(frozen=True)

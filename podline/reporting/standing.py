@@ -20,7 +20,7 @@ from podline.evaluation.pose_document import PoseEvaluation
 from podline.ledger_entry import Entry
 from podline.promotion.document import Promotion, read_promotion
 from podline.reporting.drop import Explained, explain
-from podline.reporting.pairs import FoundPair, GuessedPair, Measure, judgement, paired
+from podline.reporting.pairs import FoundPair, GuessedPair, judgement, measure_of, paired
 from podline.stages import JUDGED, ReportSpec
 from podline.storage import Store
 
@@ -113,11 +113,6 @@ def _why_worse(store: Store, spec: ReportSpec, rival: Rival) -> Explained | None
         # Other files of it are gone: then the figures side by side are all that can be told.
         return None
     return found if found.drop.worse else None
-
-
-def measure_of(evaluation: Evaluation | PoseEvaluation) -> Measure:
-    """The metric that counts."""
-    return "ap" if isinstance(evaluation, PoseEvaluation) else "top1"
 
 
 def word_of(name: str, before_to_after: Difference) -> Word:

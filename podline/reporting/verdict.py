@@ -13,7 +13,8 @@ from podline.reporting import figures, pictures, quoted
 from podline.reporting.drop import Explained
 from podline.reporting.facts import Facts, PoseFacts
 from podline.reporting.night_charts import Night, nights, spark
-from podline.reporting.standing import Rival, measure_of, word_of
+from podline.reporting.pairs import measure_of
+from podline.reporting.standing import Rival, word_of
 from podline.stages import Metric
 
 _CAPTIONS = {
