@@ -58,7 +58,7 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
 _KEPT_CONNECTIONS = 64
 # What is larger comes in pieces of this: memory is so much for each that is fetched at once, whatever its size.
-_FETCHED_BYTES = 8 * 2**20
+_FETCHED_BYTES = 16 * 2**20
 # The object's own bytes, and not what a Content-Encoding says that they stand for: sizes and checksums are theirs. In
 # one read from the connection: the library's own loop takes 8 KiB at a time, and holds the interpreter's lock for it.
 _AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}

@@ -52,7 +52,7 @@ class Sizes(Frozen):
     batch_size: int = 1_024
     train_batch_size: int = 128
     steps: int = 10
-    store_examples: int = 100_000
+    store_examples: int = 200_000
     store_shard_bytes: int = 20_000_000
     store_object_bytes: int = 50_000_000
     repetitions: int = 7

@@ -46,18 +46,19 @@ def stage(root: str, folder: str) -> float:
     return time.perf_counter() - started
 
 
-def download(root: str, folder: str, target: str) -> float:
+def download(root: str, folder: str) -> float:
     """Seconds of as many threads as the store has that download one shard after the other, as the library does it."""
     bucket, prefix = split_uri(root)
     names = shards_of(root, folder)
     settings = load().store
     client = storage.Client(project=None)
     place = client.bucket(bucket, user_project=settings.user_project)
-    Path(target).mkdir()
+    target = Path(settings.cache) / "downloads"
+    target.mkdir(parents=True)
 
     def fetch(number: int) -> None:
         name = f"{prefix}/{names[number]}" if prefix else names[number]
-        place.blob(name).download_to_filename(f"{target}/{number}")
+        place.blob(name).download_to_filename(str(target / str(number)))
 
     started = time.perf_counter()
     with ThreadPoolExecutor(settings.parallel) as threads:
@@ -66,7 +67,7 @@ def download(root: str, folder: str, target: str) -> float:
 
 
 def first_batch(root: str, folder: str, batch_size: int) -> float:
-    """Seconds from the manifest to the first shuffled batch, while all shards begin to be fetched."""
+    """Seconds from the manifest to the first shuffled batch, before any shard is here."""
     store = open_store(root)
     started = time.perf_counter()
     split = open_split(store, folder, read_manifest(store, folder), "train")

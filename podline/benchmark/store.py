@@ -6,6 +6,7 @@ What is measured is made under a prefix of its own below the given root, and del
 from __future__ import annotations
 
 import itertools
+import shutil
 import uuid
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,7 +77,7 @@ class _Measurements:
         self._reporter.log(f"staging {count} shards of {total / 1e6:,.0f} MB in all")
         ours, other = alternately(
             lambda: self._measure("stage", folder=folder),
-            lambda: self._measure("download", folder=folder, target=str(self._new_folder())),
+            lambda: self._measure("download", folder=folder),
             self._sizes.long_repetitions,
         )
         batch = self._sizes.train_batch_size
@@ -94,14 +95,14 @@ class _Measurements:
                 ours=ours,
                 other=other,
                 unit="MB/s",
-                note=f"{objects}, into the cache and checked; google-cloud-storage's own download, as many at once",
+                note=f"{objects}, into the cache; google-cloud-storage's own download, as many at once; both checked",
             ),
             cost_row(
                 "store-first-batch",
                 ours=first,
                 other=ours,
                 unit="s",
-                note=f"the first shuffled batch of {batch:,} while {objects} arrive; until all of them are here",
+                note=f"the first shuffled batch of {batch:,} of {objects}; until all of them are here",
             ),
             cost_row(
                 "store-memory",
@@ -114,8 +115,9 @@ class _Measurements:
         ]
 
     def _measure(self, function: str, **arguments: Any) -> Any:
-        variables = {variable_of("store.cache"): str(self._new_folder())}
-        return measure(self._work, f"{_STAGING}:{function}", variables, root=self._root, **arguments)
-
-    def _new_folder(self) -> Path:
-        return self._work / f"place-{next(self._numbers)}"
+        cache = self._work / f"cache-{next(self._numbers)}"
+        variables = {variable_of("store.cache"): str(cache)}
+        try:
+            return measure(self._work, f"{_STAGING}:{function}", variables, root=self._root, **arguments)
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)

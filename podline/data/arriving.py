@@ -3,32 +3,35 @@
 Threads fetch whole shards into the cache, in the order in which they are numbered. Until one is here, the few of its
 records that a batch needs are read from the bucket by range: every record's place is known, and its own CRC-32C, which
 is part of the TFRecord format, says whether it arrived as it was written. So a shuffled epoch, whose first batch has
-records from all over the split, begins at once, with the very batches that it has when all shards are here.
+records from all over the split, begins at once, with the very batches that it has when all shards are here. That first
+batch has the network to itself: the shards come after it, or after a second if nobody asks for one.
 
 Records that keep JPEG files have no known places: whoever wants one waits until its shard is here.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.ahead import in_order
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
 from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import MappedShard, open_shard
-from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, header, payload_crcs, stored_crcs
+from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, header, payload_crcs, stored_crcs
 from podline.errors import ArtifactError, StoreUnavailableError
 from podline.storage import Listed, Store
 
 # Whoever wants more of a shard than this share waits until it is here: each range is a request of its own.
 _LARGEST_SHARE = 1 / 16
 _ATTEMPTS = 4
+_FIRST_SECONDS = 1.0
 
 
 class ArrivingShard:
@@ -82,16 +85,19 @@ class ArrivingShard:
         self._done.set()
 
     def values(self, field: FieldInfo, places: npt.NDArray[np.int64]) -> Any:
-        """A field's values of some records, before the shard is here or when it is.
+        """A field's values of some records: of those that this thread took before, or else of the whole shard."""
+        key, frames = getattr(self._latest, "records", (b"", None))
+        if frames is not None and key == places.tobytes():
+            return MappedShard(frames).column(field)
+        return self._whole().column(field)[places]
 
-        Raises:
-            ArtifactError: the shard is another one by now.
-            StoreUnavailableError: a record arrives damaged again and again.
-        """
-        few = len(places) <= _LARGEST_SHARE * self._info.records
-        if self._done.is_set() or not few or not self._one_length:
-            return self._whole().column(field)[places]
-        return MappedShard(self._read(places)).column(field)
+    def comes_by_range(self, places: npt.NDArray[np.int64]) -> bool:
+        """Whether these records are to be read by range: they are few, and the shard is not here."""
+        return not self._done.is_set() and self._one_length and len(places) <= _LARGEST_SHARE * self._info.records
+
+    def take(self, places: npt.NDArray[np.int64], frames: Sequence[npt.NDArray[np.uint8]]) -> None:
+        """Records that were read by range, by the thread that is going to want their values."""
+        self._latest.records = places.tobytes(), np.stack(frames)
 
     def _whole(self) -> MappedShard | KeptShard:
         self._done.wait()
@@ -100,16 +106,13 @@ class ArrivingShard:
         assert self._shard is not None  # noqa: S101 (it is here, or has failed)
         return self._shard
 
-    def _read(self, places: npt.NDArray[np.int64]) -> Bytes:
-        """The frames of some records, by range; uint8, (n, 16 + record length)."""
-        key = places.tobytes()
-        if getattr(self._latest, "key", None) != key:
-            with ThreadPoolExecutor(self._store.parallel) as threads:
-                self._latest.frames = np.stack(list(threads.map(self._read_record, places.tolist())))
-            self._latest.key = key
-        return self._latest.frames
+    def read_record(self, place: int) -> npt.NDArray[np.uint8]:
+        """A record's frame, by range; uint8, (16 + record length,).
 
-    def _read_record(self, place: int) -> npt.NDArray[np.uint8]:
+        Raises:
+            ArtifactError: the shard is another one by now.
+            StoreUnavailableError: the record arrives damaged again and again.
+        """
         length = self._frame_length
         for _ in range(_ATTEMPTS):
             data = self._store.read_range(self._name, place * length, length, self._found.version)
@@ -135,18 +138,57 @@ class ArrivingColumn:
         return self.shard.values(self.field, places)
 
 
-def fetch_all(shards: Iterable[ArrivingShard], parallel: int) -> None:
-    """Begins to fetch shards, several at a time, in order; returns at once."""
-    waiting, lock = iter(shards), threading.Lock()
+class Arrivals:
+    """The shards of a split, on their way.
 
-    def work() -> None:
-        while True:
-            with lock:
-                shard = next(waiting, None)
-            if shard is None:
-                return
-            shard.fetch()
+    Attributes:
+        shards: in the manifest's order.
+    """
 
-    for number in range(parallel):
-        # A process that ends does not wait for what it no longer needs.
-        threading.Thread(target=work, name=f"fetching shards {number}", daemon=True).start()
+    def __init__(self, shards: Sequence[ArrivingShard], parallel: int) -> None:
+        """Shards; nothing is fetched yet.
+
+        Args:
+            shards: in the manifest's order.
+            parallel: how many are fetched, and how many records are read, at once.
+        """
+        self.shards = shards
+        self._parallel = parallel
+        self._begin = threading.Event()
+
+    def fetch(self) -> None:
+        """Begins to fetch the shards, in order, after the first batch; returns at once."""
+        waiting, lock = iter(self.shards), threading.Lock()
+
+        def work() -> None:
+            self._begin.wait(_FIRST_SECONDS)
+            while True:
+                with lock:
+                    shard = next(waiting, None)
+                if shard is None:
+                    return
+                shard.fetch()
+
+        for number in range(self._parallel):
+            # A process that ends does not wait for what it no longer needs.
+            threading.Thread(target=work, name=f"fetching shards {number}", daemon=True).start()
+
+    def read(self, wanted: Iterable[tuple[int, npt.NDArray[np.int64]]]) -> None:
+        """Reads what this thread is going to want of some shards and can be read by range, all of it at once.
+
+        Args:
+            wanted: which shards, and the places of records in each.
+
+        Raises:
+            ArtifactError: a shard is another one by now.
+            StoreUnavailableError: a record arrives damaged again and again.
+        """
+        asked = [(self.shards[shard], places) for shard, places in wanted]
+        by_range = [(shard, places) for shard, places in asked if shard.comes_by_range(places)]
+        if len(by_range) < len(asked):
+            self._begin.set()  # the others are waited for
+        records = [(shard, place) for shard, places in by_range for place in places.tolist()]
+        frames = in_order(lambda record: record[0].read_record(record[1]), records, self._parallel)
+        for shard, places in by_range:
+            shard.take(places, list(itertools.islice(frames, len(places))))
+        self._begin.set()

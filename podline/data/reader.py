@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.arriving import ArrivingShard, fetch_all
+from podline.data.arriving import Arrivals, ArrivingShard
 from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import open_shard
 from podline.data.records import size_of
@@ -26,11 +26,11 @@ class SplitReader:
     same files. Any number of threads may gather at once.
     """
 
-    def __init__(self, place: Path | Sequence[ArrivingShard], manifest: Manifest, split: str) -> None:
+    def __init__(self, place: Path | Arrivals, manifest: Manifest, split: str) -> None:
         """Opens a split.
 
         Args:
-            place: the folder where its shards lie, or those that are on their way, in the manifest's order.
+            place: the folder where its shards lie, or those that are on their way.
             manifest: what they are.
             split: ``train`` or ``test``.
 
@@ -42,7 +42,8 @@ class SplitReader:
         if isinstance(place, Path):
             self._shards = [open_shard(place / shard.file, manifest, shard) for shard in self.info.shards]
         else:
-            self._shards = place
+            self._shards = place.shards
+        self._arrivals = place if isinstance(place, Arrivals) else None
         self._columns = {field.name: [shard.column(field) for shard in self._shards] for field in manifest.fields}
         self._edges = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
@@ -70,6 +71,8 @@ class SplitReader:
         """
         order = np.argsort(indices)
         runs = self._runs(indices[order])
+        if self._arrivals is not None:
+            self._arrivals.read((shard, places) for shard, _, places in runs)
         gathered = {}
         for name in self._fields if fields is None else fields:
             field = self._fields[name]
@@ -123,9 +126,9 @@ def open_split(store: Store, folder: str, manifest: Manifest, split: str) -> Spl
         return ArrivingShard(store, name, found.get(name), manifest, info)
 
     with ThreadPoolExecutor(store.parallel) as threads:
-        shards = list(threads.map(look, infos))
-    fetch_all(shards, store.parallel)
-    return SplitReader(shards, manifest, split)
+        arrivals = Arrivals(list(threads.map(look, infos)), store.parallel)
+    arrivals.fetch()
+    return SplitReader(arrivals, manifest, split)
 
 
 def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:

@@ -16,7 +16,7 @@ from raw_cifar import convert_spec
 from beam_jobs import steps
 from beam_jobs.conversion import convert
 from podline.data import coco_pixels
-from podline.data.arriving import ArrivingShard, fetch_all
+from podline.data.arriving import Arrivals
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.counting import verify_counts
@@ -214,8 +214,13 @@ def test_kept_jpeg_files_in_a_bucket_are_read_when_their_shard_is_here(
 ) -> None:
     CocoFiles("val", 2, 101).write(tmp_path / "raw")
     raw = CocoFiles("train", 40).write(tmp_path / "raw")
-    on_the_way: list[ArrivingShard] = []
-    monkeypatch.setattr("podline.data.reader.fetch_all", lambda shards, _parallel: on_the_way.extend(shards))
+    on_the_way: list[Arrivals] = []
+    fetch = Arrivals.fetch
+
+    def wait(arrivals: Arrivals) -> None:
+        on_the_way.append(arrivals)
+
+    monkeypatch.setattr(Arrivals, "fetch", wait)
     splits = []
     for root in (tmp_path / "root", gcs_root):
         spec = spec_of(root, raw, keep_jpeg=True, shard_bytes=200_000)
@@ -228,7 +233,8 @@ def test_kept_jpeg_files_in_a_bucket_are_read_when_their_shard_is_here(
         gathering = thread.submit(arriving.gather, order)
         with pytest.raises(TimeoutError):
             gathering.result(0.3)
-        fetch_all(on_the_way, 2)
+        for arrivals in on_the_way:
+            fetch(arrivals)
         found = gathering.result()
     for name, values in here.gather(order).items():
         np.testing.assert_array_equal(found[name], values)

@@ -10,7 +10,7 @@ import pytest
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
 from podline.buckets import forget_clients
-from podline.data import reader
+from podline.data.arriving import Arrivals
 from podline.data.manifest import Manifest, dataset_folder
 from podline.data.reader import SplitReader, open_split
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, manifest: Manifest) -> SplitReader:
 @pytest.fixture
 def never_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards do not arrive."""
-    monkeypatch.setattr(reader, "fetch_all", lambda _shards, _parallel: None)
+    monkeypatch.setattr(Arrivals, "fetch", lambda _arrivals: None)
 
 
 def same(found: SplitReader, expected: SplitReader, indices: np.ndarray) -> None:
