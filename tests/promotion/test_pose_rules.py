@@ -1,0 +1,75 @@
+"""The rules on pose networks that are made up: what is equal passes, what fell is refused, and the joint is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pycocotools.cocoeval import COCOeval
+
+from podline.data.keypoints import COCO_JOINTS
+from podline.evaluation.oks import judged, tables
+from podline.promotion.document import Check
+from podline.promotion.rules import Cost, checks_of
+from podline.promotion.standings import paired_poses, pose_standing
+from podline.recipes.promotion_settings import PromotionSettings
+
+IMAGES = range(1, 61)
+RULES = PromotionSettings()
+SAME = (Cost(1000, 1000), Cost(1000, 1000))
+
+
+def keypoints(image: int) -> list[float]:
+    """One person's, all labelled."""
+    return [value for joint in range(17) for value in (20.0 + joint * 5 + image % 3, 30.0 + joint * 4, 2)]
+
+
+TRUTH: dict[str, Any] = {
+    "images": [{"id": image, "file_name": f"{image}.jpg", "width": 200, "height": 200} for image in IMAGES],
+    "annotations": [
+        {
+            "id": image,
+            "image_id": image,
+            "category_id": 1,
+            "keypoints": keypoints(image),
+            "num_keypoints": 17,
+            "area": 8000.0,
+            "bbox": [20, 30, 90, 70],
+            "iscrowd": 0,
+        }
+        for image in IMAGES
+    ],
+    "categories": [{"id": 1, "name": "person", "supercategory": "person", "keypoints": [], "skeleton": []}],
+}
+
+
+def network(found: Sequence[int] = IMAGES, astray: Sequence[int] = (), joint: str = "nose") -> COCOeval:
+    """Finds the people of some images, with one joint far from its place in some of them."""
+    people = []
+    for image in found:
+        places = keypoints(image)
+        if image in astray:
+            places[3 * COCO_JOINTS.index(joint)] += 150.0
+        people.append({"image_id": image, "category_id": 1, "keypoints": places, "score": 0.9})
+    return judged(TRUTH, people)
+
+
+def refusals(before: COCOeval, after: COCOeval) -> list[Check]:
+    found = [tables(each) for each in (before, after)]
+    champion, candidate = (pose_standing("run", each.figures.ap, each.people, each.joints) for each in found)
+    checks = checks_of(candidate, [champion], paired_poses(before, after, RULES), SAME, RULES)
+    assert {check.name for check in checks if check.rule == "joint"} == set(COCO_JOINTS)
+    return [check for check in checks if check.refused]
+
+
+def test_a_network_that_finds_other_people_as_often_is_refused_for_nothing() -> None:
+    assert refusals(network(IMAGES[:50]), network(IMAGES[2:52])) == []
+
+
+def test_a_network_that_finds_far_fewer_people_is_refused_as_a_whole() -> None:
+    assert "AP" in {check.name for check in refusals(network(), network(IMAGES[:30]))}
+
+
+def test_a_joint_that_went_astray_is_named_and_no_other() -> None:
+    found = refusals(network(), network(astray=IMAGES[:30], joint="left_wrist"))
+    assert [check.name for check in found if check.rule == "joint"] == ["left_wrist"]
