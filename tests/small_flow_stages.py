@@ -9,7 +9,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from podline import digests
 from podline.champions import Candidate, champion, crown
@@ -49,12 +49,19 @@ def ran(root: str) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
+def _notes(spec: Spec, name: str) -> TextIO:
+    """A file beside the store, which in a folder is in the store itself, to add lines to."""
+    file = open_store(spec.root).beside / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file.open("a")
+
+
 def _note_run(spec: Spec, stage: str) -> None:
     """Notes that a stage runs; as long as there is a file ``hold-STAGE``, it gets no further.
 
     A stage that is held has started a process in a session of its own, and says so by a file ``held-STAGE``.
     """
-    with Path(spec.root, "ran").open("a") as file:
+    with _notes(spec, "ran") as file:
         file.write(f"{stage}\n")
     hold = Path(spec.root, f"hold-{stage}")
     if hold.exists():
@@ -150,7 +157,7 @@ def _act_at(spec: TrainSpec, step: int) -> None:
 
 
 def _note_life(spec: TrainSpec) -> None:
-    with Path(spec.root, "at-work").open("a") as file:
+    with _notes(spec, "at-work") as file:
         file.write(f"{os.getpid()} {time.monotonic()}\n")
 
 

@@ -24,7 +24,7 @@ from prefect.states import Scheduled
 
 from tasks import tpu_lease
 
-TESTS = Path(__file__).parent.parent
+TESTS = Path(__file__).resolve().parent
 POOL = "tpu"
 
 
@@ -153,9 +153,11 @@ def users_of_tpu(client: SyncPrefectClient) -> int:
 
 
 @contextlib.contextmanager
-def worker(server: PrefectServer, name: str, folder: Path, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of the pool that does one run at a time; whatever is left of its process group ends with the body."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--name", name, "--limit", "1"]
+def worker(
+    server: PrefectServer, name: str, folder: Path, pool: str = POOL, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of a pool that does one run at a time; whatever is left of its process group ends with the body."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--name", name, "--limit", "1"]
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             command, env={**server.environment, **more}, stdout=log, stderr=log, start_new_session=True

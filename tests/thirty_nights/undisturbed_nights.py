@@ -1,0 +1,52 @@
+"""What comes of each version of the data when nothing goes wrong: the stages called one after the other, as functions.
+
+``python -m undisturbed_nights FOLDER VERSION …`` prints a line of JSON: the figures of each.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from night_stages import real_stages
+from night_world import PARAMETERS, draw
+
+from podline.progress import silent
+from podline.stages import EvaluateSpec, Spec, TrainSpec, stage_of
+from tasks.parameters import CifarParameters
+from tasks.sources import conversion_of
+
+
+def figures(folder: Path, data: int) -> dict[str, Any]:
+    """The figures of one version."""
+    draw(folder / "raw", data)
+    root = str(folder / "root")
+    given = CifarParameters(**PARAMETERS, source=str(folder / "raw"), root=root)
+    recipe = given.training_recipe()
+    converted = _run(conversion_of(given, root, 1))
+    trained = _run(TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint))
+    evaluated = _run(
+        EvaluateSpec(
+            root=root,
+            run=trained.run,
+            dataset=recipe.dataset,
+            fingerprint=converted.fingerprint,
+            weights_sha256=trained.weights_sha256,
+            batch_size=recipe.evaluation_batch_size,
+        )
+    )
+    metrics = {name: metric.model_dump(mode="json") for name, metric in evaluated.metrics.items()}
+    return {"run": trained.run, "weights": trained.weights_sha256, "metrics": metrics}
+
+
+def _run(spec: Spec) -> Any:
+    stage = stage_of(spec).name
+    return real_stages()[stage].run(spec, silent(stage))
+
+
+if __name__ == "__main__":
+    folder, *versions = sys.argv[1:]
+    answer = {data: figures(Path(folder), int(data)) for data in versions}
+    sys.stdout.write(json.dumps(answer) + "\n")

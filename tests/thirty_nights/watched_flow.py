@@ -1,0 +1,15 @@
+"""The flow of the nights, for a worker to load: with stages that are watched, and delays of seconds between tries."""
+
+from __future__ import annotations
+
+from night_stages import watched_stages
+
+from flows.cifar_training import cifar_training
+from podline import errors
+from podline.stages import STAGES
+
+__all__ = ["cifar_training"]
+
+STAGES.update(watched_stages())
+errors.StoreUnavailableError.retry_delays = (1.0, 2.0)
+errors.ChildKilledError.retry_delays = (1.0, 2.0)
