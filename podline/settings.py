@@ -277,6 +277,8 @@ def standing_prefect(home: Path, api_url: str, root: str, mark: Mapping[str, str
         **_own_prefect(home, api_url),
         # Whoever clicks on Run or Retry watches: the worker asks for work more often than every 10 s, its default.
         "PREFECT_WORKER_QUERY_SECONDS": "2",
+        # A crash is noticed at once, and not a quarter of an hour later; see tasks/event_order.py.
+        "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "tasks.event_order",
         "PYTHONUNBUFFERED": "1",
         f"{_PREFIX}ROOT": root,
     }

@@ -26,7 +26,14 @@ REMOVED = "removed"
 # How often a flow run gives a sign of life is PREFECT_FLOWS_HEARTBEAT_FREQUENCY, 30 s by the job variables in
 # prefect.yaml; a run that misses four is gone.
 _SILENCE = timedelta(seconds=130)
-_ENDS = ("Completed", "Failed", "Cancelled", "Crashed")
+# A worker reports a run that is gone twice: when the process is, and when it has tidied up, which took 24 s on a busy
+# machine. A run that is started again before the second report is marked Crashed by it while it works, and would be
+# started a third time beside itself; and a worker with a --limit fails for good at such a run. So it waits this long.
+_PAUSE = timedelta(seconds=60)
+# Not Crashed, which a notification is sent for at the same time: on SQLite two automations that hear of one event may
+# get into each other's way ("database is locked"), and then all of them hear of it again. Instead of a crash it is that
+# the run begins again. One that crashed for good is not made Crashed again: the server refuses that.
+_ENDS = ("Completed", "Failed", "Cancelled", "AwaitingRetry")
 _RUNS = {"prefect.resource.id": ["prefect.flow-run.*"]}
 _TAGGED = {"prefect.resource.id": [f"prefect.tag.{TAG}"], "prefect.resource.role": ["tag"]}
 
@@ -105,14 +112,25 @@ def _gone() -> AutomationCore:
 
 def _again() -> AutomationCore:
     """A run's count is how often it has begun: so what crashed at its second start stays as it is."""
-    trigger = _when(["prefect.flow-run.Crashed"], {**_RUNS, "prefect.run-count": ["1"]})
+    trigger = {
+        "type": "event",
+        "after": ["prefect.flow-run.Crashed"],
+        # Unless somebody was quicker, by the button Retry.
+        "expect": [f"prefect.flow-run.{state}" for state in ("AwaitingRetry", "Scheduled", "Pending")],
+        "match": {**_RUNS, "prefect.run-count": ["1"]},
+        "match_related": _TAGGED,
+        "for_each": ["prefect.resource.id"],
+        "posture": "Proactive",
+        "threshold": 1,
+        "within": _PAUSE.total_seconds(),
+    }
     again = {
         "type": "change-flow-run-state",
         "state": "SCHEDULED",
         "name": "AwaitingRetry",
         "message": "It crashed at its first start and begins again, once; what is done is not done again.",
     }
-    return _automation(AGAIN, "A run that crashed at its first start is started again.", trigger, [again])
+    return _automation(AGAIN, "A run that crashed at its first start begins again a minute later.", trigger, [again])
 
 
 def _failures(blocks: Iterable[Told]) -> AutomationCore:

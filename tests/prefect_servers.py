@@ -46,6 +46,7 @@ class PrefectServer:
             "PREFECT_SERVER_UI_ENABLED": "false",
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+            "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "tasks.event_order",
             "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "1",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
         }
@@ -72,7 +73,7 @@ class PrefectServer:
 
     def wait(self) -> None:
         """Returns when it answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=300)
         connection.request("GET", "/api/health")
         assert connection.getresponse().status == 200
         connection.close()
@@ -154,10 +155,10 @@ def users_of_tpu(client: SyncPrefectClient) -> int:
 
 @contextlib.contextmanager
 def worker(
-    server: PrefectServer, name: str, folder: Path, pool: str = POOL, **more: str
+    server: PrefectServer, name: str, folder: Path, *options: str, pool: str = POOL, **more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker of a pool that does one run at a time; whatever is left of its process group ends with the body."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--name", name, "--limit", "1"]
+    """A worker of a pool; whatever is left of its process group ends with the body."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--name", name, *options]
     with (folder / f"{name}.log").open("ab") as log:
         process = subprocess.Popen(
             command, env={**server.environment, **more}, stdout=log, stderr=log, start_new_session=True
@@ -170,9 +171,9 @@ def worker(
         process.wait()
 
 
-def wait_until(true: Any, seconds: float = 120.0) -> None:
-    """Returns when a condition has become true."""
+def wait_until(true: Any, seconds: float = 120.0, every: float = 0.1) -> None:
+    """Returns when a condition has become true, which is looked at every so many seconds."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)
+        time.sleep(every)

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -81,9 +82,21 @@ def begun(client: SyncPrefectClient, run: UUID) -> None:
     client.set_flow_run_state(run, Running())
 
 
+def gives_a_sign_of_life(client: SyncPrefectClient, run: UUID) -> None:
+    """From now on, its silence would be noticed."""
+    resource, event = f"prefect.flow-run.{run}", "prefect.flow-run.heartbeat"
+    emit_event(event, resource={"prefect.resource.id": resource})
+    wanted = {"filter": {"event": {"name": [event]}, "resource": {"id": [resource]}}}
+    wait_until(lambda: client.request("POST", "/events/filter", json=wanted).json()["events"])
+
+
 def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
-    client: SyncPrefectClient, deployment: UUID, told: tuple[str, list[dict[str, str]]]
+    client: SyncPrefectClient,
+    deployment: UUID,
+    told: tuple[str, list[dict[str, str]]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(automations, "_PAUSE", timedelta(seconds=10))  # the least that the server takes
     address, notes = told
     pager = CustomWebhookNotificationBlock(
         name="pager",
@@ -106,6 +119,7 @@ def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
         return client.read_flow_run(run.id).state_name
 
     first = new()
+    gives_a_sign_of_life(client, first.id)
     client.set_flow_run_state(first.id, Crashed(message="the process was killed by SIGKILL"))
     wait_until(lambda: state(first) == "AwaitingRetry")
     wait_until(lambda: len(notes) == 1)
@@ -120,6 +134,7 @@ def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
     client.set_flow_run_state(second.id, Crashed(message="another"))
     wait_until(lambda: state(second) == "AwaitingRetry")
     assert state(first) == "Crashed"
+    assert [each.name for each in client.read_flow_run_states(first.id)].count("AwaitingRetry") == 1
 
     third = new()
     client.set_flow_run_state(third.id, Failed(message="SanityError: no better than guessing"))

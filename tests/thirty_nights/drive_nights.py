@@ -18,71 +18,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from night_plan import RED, SHORT, Fault, Night, planned
+from fault_proxy import RESET
+from night_outcomes import STAGES, Outcome, problems, row, table
+from night_plan import SHORT, Fault, Night, planned
 from night_world import PATHS, World, draw
 from prefect.client.schemas.objects import FlowRun
 from prefect_servers import wait_until
 
 from podline.processes import parent
 
-_NIGHT_SECONDS = 600.0
-STAGES = ("convert", "validate", "train", "evaluate", "report")
-# What the line has to say where a night ends red.
-_CAUSES = {
-    Fault.DISK: "no space left on the device",
-    Fault.STORAGE: "gs://podline-nights",
-    Fault.RAISES: "raised by the plan of the nights",
-}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a night went.
-
-    Attributes:
-        night: the plan.
-        state: of the run in the end.
-        message: of that state.
-        starts: how often the run began.
-        minutes: from when it was scheduled to its end.
-        begun: which stages began to work, in order.
-        done: which were done.
-        figures: of the run that it reported; empty if there is no report.
-    """
-
-    night: Night
-    state: str
-    message: str
-    starts: int
-    minutes: float
-    begun: tuple[str, ...]
-    done: tuple[str, ...]
-    figures: dict[str, Any]
-
-    @property
-    def reused(self) -> tuple[str, ...]:
-        """The stages that a run with a report did not do."""
-        return tuple(stage for stage in STAGES if stage not in self.begun) if self.figures else ()
-
-    @property
-    def happened(self) -> str:
-        """In words."""
-        again = {stage: times for stage, times in Counter(self.begun).items() if times > 1}
-        words = [self.state]
-        words += [f"begun {self.starts} times"] if self.starts > 1 else []
-        words += [f"{stage} tried {times} times" for stage, times in again.items()]
-        return "; ".join(words) + (f": {self.cause}" if self.state != "Completed" else "")
-
-    @property
-    def cause(self) -> str:
-        """The first line of the state's message."""
-        return (self.message.splitlines() or [""])[0]
+_NIGHT_SECONDS = 900.0
+_LOOK_SECONDS = 1.0
+# In which a stage goes on without a server, and may end.
+_AWAY_SECONDS = 10.0
 
 
 def drive(world: World, plan: Iterable[Night], total: int) -> list[Outcome]:
@@ -104,37 +58,41 @@ def drive(world: World, plan: Iterable[Night], total: int) -> list[Outcome]:
 
 
 def one_night(world: World, night: Night, total: int) -> Outcome:
-    """Schedules a run, lays the fault when the stage is where it is to be, and waits for the run's end."""
+    """Has the schedule make a run, lays the fault when the stage is where it is to be, and waits for the run's end."""
     for name in ("fault", "reached", "go"):
         (world.meet / name).unlink(missing_ok=True)
     (world.meet / "night").write_text(str(night.number))
     if night.fault:
-        wanted = {"stage": night.stage, "raises": night.fault is Fault.RAISES}
-        (world.meet / "fault").write_text(json.dumps(wanted))
+        (world.meet / "fault").write_text(f"{night.fault} in {night.stage}")
     began = time.monotonic()
     run = world.night(total + 2 - night.number)
-    reached = world.meet / "reached"
+    reached, laid = world.meet / "reached", datetime.now(UTC)
     if night.fault:
-        wait_until(lambda: reached.exists() or is_over(world.read(run)), _NIGHT_SECONDS)
-    if night.fault and night.fault is not Fault.RAISES and reached.exists():
+        wait_until(lambda: reached.exists() or is_over(world.read(run)), _NIGHT_SECONDS, _LOOK_SECONDS)
+        laid = datetime.now(UTC)
+    if reached.exists():
         lay(world, night.fault, int(reached.read_text()))
-        (world.meet / "go").touch()
-    wait_until(lambda: is_over(world.read(run)), _NIGHT_SECONDS)
+    wait_until(lambda: is_over(world.read(run)), _NIGHT_SECONDS, _LOOK_SECONDS)
     minutes = (time.monotonic() - began) / 60
     world.mend()
     ended = world.read(run)
     assert ended.state is not None
     notes = [line.split() for line in (world.meet / "stages").read_text().splitlines()]
     ours = [(what, stage) for number, what, stage in notes if int(number) == night.number]
+    crashed, again = pauses(world, run, laid)
     return Outcome(
         night,
-        ended.state.name,
-        ended.state.message or "",
-        ended.run_count,
-        minutes,
-        tuple(stage for what, stage in ours if what == "begun"),
-        tuple(stage for what, stage in ours if what == "done"),
-        figures_of(world, ended) if ended.state.is_completed() else {},
+        struck=reached.exists(),
+        state=ended.state.name,
+        message=ended.state.message or "",
+        starts=ended.run_count,
+        put_back=sum(state.name == "AwaitingRetry" for state in world.states(run)),
+        crashed=crashed,
+        again=again,
+        minutes=minutes,
+        begun=tuple(stage for what, stage in ours if what == "begun"),
+        done=tuple(stage for what, stage in ours if what == "done"),
+        figures=figures_of(world, ended) if ended.state.is_completed() else {},
     )
 
 
@@ -144,30 +102,52 @@ def is_over(run: FlowRun) -> bool:
     return run.state.is_final() and not (run.state.is_crashed() and run.run_count == 1)
 
 
-def lay(world: World, fault: Fault, child: int) -> None:
+def pauses(world: World, run: UUID, laid: datetime) -> tuple[float | None, float | None]:
+    """Seconds from a fault to when the run was marked Crashed, and to when it began again; None if it was not."""
+    crashed = next((state for state in world.states(run) if state.is_crashed()), None)
+    if crashed is None:
+        return None, None
+    again = (state for state in world.states(run) if state.is_running() and state.timestamp > crashed.timestamp)
+    moments = (crashed, next(again, None))
+    first, second = (state and (state.timestamp - laid).total_seconds() for state in moments)
+    return first, second
+
+
+def lay(world: World, fault: Fault | None, child: int) -> None:
     """Does what goes wrong tonight, while a stage's process waits for it."""
     flow = parent(child)
-    assert flow
-    if fault is Fault.MEMORY:
-        os.kill(child, signal.SIGKILL)  # what the kernel does
-    if fault is Fault.FLOW:
-        os.kill(flow, signal.SIGKILL)
-    if fault in (Fault.WORKER, Fault.MACHINE):
-        world.kill_worker()
-    if fault is Fault.MACHINE:
-        for process in (flow, child):
-            os.kill(process, signal.SIGKILL)
-    if fault in (Fault.WORKER, Fault.MACHINE):
-        world.start_worker()
-    if fault is Fault.SERVER:
-        world.server.kill()
-        time.sleep(3)
-        world.server.start()
-        world.server.wait()
-    if fault is Fault.DISK:
-        world.fill_disk()
-    if fault is Fault.STORAGE:
-        world.proxy.faults, world.proxy.share = ("503",), 1.0
+    match fault:
+        case Fault.FLOW:
+            _kill(flow)
+        case Fault.WORKER:
+            world.kill_worker()
+            world.start_worker()
+        case Fault.MACHINE:
+            world.server.kill()
+            world.kill_worker()
+            _kill(flow, child)
+            world.server.start()
+            world.server.wait()
+            world.start_worker()
+        case Fault.SERVER:
+            world.server.kill()
+            world.go_on()
+            time.sleep(_AWAY_SECONDS)
+            world.server.start()
+            world.server.wait()
+        case Fault.MEMORY:
+            world.limit_memory(child)
+        case Fault.DISK:
+            world.fill_disk()
+        case Fault.STORAGE:
+            world.proxy.faults, world.proxy.share = ("503", RESET), 1.0
+    world.go_on()
+
+
+def _kill(*processes: int | None) -> None:
+    for process in processes:
+        assert process
+        os.kill(process, signal.SIGKILL)
 
 
 def figures_of(world: World, run: FlowRun) -> dict[str, Any]:
@@ -192,44 +172,6 @@ def undisturbed(folder: Path, versions: Sequence[int], *, quick: bool) -> dict[i
     return {int(data): figures for data, figures in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-def problems(outcomes: Sequence[Outcome], expected: dict[int, dict[str, Any]]) -> list[str]:
-    """What is not as it should be, a line each."""
-    found, finished = [], Counter[tuple[int, str]]()
-    for outcome in outcomes:
-        night = outcome.night
-        if outcome.figures:
-            if outcome.figures != expected[night.data]:
-                found.append(f"night {night.number}: {outcome.figures} vs {expected[night.data]} undisturbed")
-        elif outcome.state != "Failed" or night.fault not in RED:
-            found.append(f"night {night.number} ended {outcome.state}: {outcome.message}")
-        elif _CAUSES[night.fault] not in outcome.cause:
-            found.append(f"night {night.number} does not say {_CAUSES[night.fault]!r}: {outcome.message}")
-        finished.update((night.data, stage) for stage in outcome.done)
-    found += [
-        f"{stage} of data {data} was done {times} times" for (data, stage), times in finished.items() if times > 1
-    ]
-    return found
-
-
-HEAD = "| night | data | fault | what happened | minutes | re-used stages |\n|---|---|---|---|---|---|"
-
-
-def row(outcome: Outcome) -> str:
-    """A line of the table."""
-    night = outcome.night
-    fault = f"{night.fault}, in {night.stage}" if night.fault else "none"
-    reused = "all" if outcome.reused == STAGES else ", ".join(outcome.reused) or "none"
-    return (
-        f"| {night.number} | {night.data} | {fault} | {outcome.happened} | {outcome.minutes:.1f} | "
-        f"{reused if outcome.figures else '–'} |"
-    )
-
-
-def table(outcomes: Iterable[Outcome]) -> str:
-    """All nights, in Markdown."""
-    return "\n".join([HEAD, *map(row, outcomes)]) + "\n"
-
-
 def nights(folder: Path, plan: Sequence[Night], *, quick: bool) -> tuple[str, list[str]]:
     """Drives a plan through a world of its own.
 
@@ -242,8 +184,7 @@ def nights(folder: Path, plan: Sequence[Night], *, quick: bool) -> tuple[str, li
         The table, and what is not as it should be.
     """
     with World(folder, quick=quick) as world:
-        if any(night.fault is Fault.DISK for night in plan):
-            world.mount()
+        world.prepare({night.fault for night in plan if night.fault})
         outcomes = drive(world, plan, len(plan))
     text = table(outcomes)
     (folder / "nights.md").write_text(text)

@@ -11,8 +11,8 @@ class Fault(StrEnum):
     """What goes wrong."""
 
     WORKER = "worker killed"
-    MACHINE = "worker, run and stage killed"
     FLOW = "flow process killed"
+    MACHINE = "power cut"
     SERVER = "server restarted"
     MEMORY = "child out of memory"
     DISK = "disk full"
@@ -23,14 +23,16 @@ class Fault(StrEnum):
 # Where each can go wrong: a stage that takes a while, or that writes much.
 STAGES: dict[Fault, tuple[str, ...]] = {
     Fault.WORKER: ("convert", "train", "evaluate"),
-    Fault.MACHINE: ("train",),
     Fault.FLOW: ("convert", "train", "evaluate", "report"),
+    Fault.MACHINE: ("train",),
     Fault.SERVER: ("convert", "train", "evaluate"),
     Fault.MEMORY: ("train", "evaluate"),
     Fault.DISK: ("convert", "train"),
     Fault.STORAGE: ("train", "evaluate"),
     Fault.RAISES: ("evaluate",),
 }
+# What ends the run's process: the run begins again in the same night.
+CRASHES = frozenset({Fault.WORKER, Fault.FLOW, Fault.MACHINE})
 # What a run does not get over by itself: the night is red, and the next one makes good for it.
 RED = frozenset({Fault.DISK, Fault.STORAGE, Fault.RAISES})
 
@@ -64,8 +66,8 @@ SHORT = (
 def planned(nights: int, seed: int) -> tuple[Night, ...]:
     """Every second night something goes wrong; all faults come before any comes again.
 
-    A night with a fault has new data, or the stage in question would have nothing to do. Of the nights between, about
-    every other has.
+    A night with a fault has new data, or the stage in question would have nothing to do. One after a red night has the
+    same, which it has to make good for. Of the others, about every second has new ones.
 
     Args:
         nights: how many there are.
@@ -76,7 +78,7 @@ def planned(nights: int, seed: int) -> tuple[Night, ...]:
     for number in range(2, nights + 1):
         data = plan[-1].data
         if number % 2:
-            plan.append(Night(number, data + chance.randint(0, 1)))
+            plan.append(Night(number, data + (chance.randint(0, 1) if plan[-1].fault not in RED else 0)))
             continue
         deck = deck or chance.sample(list(Fault), len(Fault))
         fault = deck.pop()

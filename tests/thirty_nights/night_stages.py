@@ -5,13 +5,13 @@ With ``NIGHT_QUICK`` in the environment the model's part (train, evaluate, repor
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from night_plan import Fault
 from small_flow_stages import STEPPING_STAGES
 
 from podline import stages
@@ -60,20 +60,28 @@ class _Faulty:
             self._act()
 
     def _act(self) -> None:
-        wanted = folder() / "fault"
-        if not wanted.exists() or json.loads(wanted.read_text())["stage"] != self._stage:
+        planned = folder() / "fault"
+        if not planned.exists() or not planned.read_text().endswith(f" in {self._stage}"):
             return
-        raises = json.loads(wanted.read_text())["raises"]
+        fault = planned.read_text().removesuffix(f" in {self._stage}")
         # Once: what is started again meets no fault.
-        wanted.rename(folder() / "reached.new")
+        planned.rename(folder() / "reached.new")
         (folder() / "reached.new").write_text(str(os.getpid()))
         (folder() / "reached.new").rename(folder() / "reached")
-        if raises:
+        if fault == Fault.RAISES:
             raise RuntimeError("raised by the plan of the nights")
         deadline = time.monotonic() + _HOLD_SECONDS
         while not (folder() / "go").exists():
             assert time.monotonic() < deadline, "nobody laid the fault"
             time.sleep(0.2)
+        if fault == Fault.MEMORY:
+            _take_memory()
+
+
+def _take_memory() -> None:
+    """Takes more than there is."""
+    taken = [bytearray(b"x") * 1_000_000 for _ in range(1000)]
+    raise AssertionError(f"nobody minded {len(taken)} MB")
 
 
 def folder() -> Path:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from uuid import UUID
 
 from fault_proxy import FaultProxy, fault_proxy
 from gcs_emulator import emulator, make_bucket
+from memory_limits import memory_limit
+from night_plan import Fault
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.filters import (
     ArtifactFilter,
@@ -22,7 +25,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterDeploymentId,
     FlowRunFilterExpectedStartTime,
 )
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.schedules import CronSchedule
 from prefect_servers import TESTS, PrefectServer, worker
 
@@ -30,6 +33,7 @@ from podline.buckets import forget_clients
 from podline.data.sources.sample import write_sample
 from podline.processes import kill_marked
 from podline.storage import Store, open_store
+from tasks import automations
 from tasks.standing import deployed
 
 _HERE = Path(__file__).resolve().parent
@@ -59,10 +63,12 @@ class World(contextlib.ExitStack):
         folder: for logs and all else; where plan, stages and driver meet is ``meet`` in it.
         server: Prefect's.
         proxy: before the bucket.
+        limit_memory: leaves a process hardly any memory.
     """
 
     server: PrefectServer
     proxy: FaultProxy
+    limit_memory: Callable[[int], None]
 
     def __init__(self, folder: Path, *, quick: bool) -> None:
         super().__init__()
@@ -85,8 +91,7 @@ class World(contextlib.ExitStack):
             self.server.wait()
             assert list(deployed(TESTS.parent, self.server.environment))
             self._make_ready()
-            # Runs outlive their worker for a while.
-            self.callback(kill_marked, "NIGHT_FOLDER", str(self.meet))
+            self.callback(self._end_runs)
             self.start_worker()
             undone.pop_all()
         return self
@@ -113,6 +118,9 @@ class World(contextlib.ExitStack):
             [schedule] = deployment.schedules
             cron = CronSchedule(cron=f"15 {far} * * *", timezone="UTC")
             client.update_deployment_schedule(deployment.id, schedule.id, active=True, schedule=cron)
+            # A crash's pause is for busy machines, and the patrol for TPUs.
+            automations._PAUSE = timedelta(seconds=20)
+            automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN])
             patrol = client.read_deployment_by_name("tpu-patrol/tpu-patrol")
             for each in patrol.schedules:
                 client.update_deployment_schedule(patrol.id, each.id, active=False)
@@ -129,9 +137,10 @@ class World(contextlib.ExitStack):
             "PODLINE_STORE_DEADLINE": "3",
             "PODLINE_STORE_PATIENCE": "3",
             "PODLINE_GRACE": "5",
+            "PREFECT_WORKER_QUERY_SECONDS": "2",
         }
         name = f"worker-{self._workers}"
-        self._worker = self.enter_context(worker(self.server, name, self.folder, "cpu", **environment))
+        self._worker = self.enter_context(worker(self.server, name, self.folder, pool="cpu", **environment))
 
     def kill_worker(self) -> None:
         """Ends the worker, and nothing but the worker, by SIGKILL."""
@@ -147,24 +156,7 @@ class World(contextlib.ExitStack):
             client._client.post(f"/deployments/{self.deployment}/schedule", json=body).raise_for_status()
         [made] = [run for run in self._runs() if run.id not in before]
         assert made.auto_scheduled
-        self._tell_of(made)
         return made.id
-
-    def _tell_of(self, run: FlowRun) -> None:
-        """Emits the event that a schedule leaves out when it makes a run.
-
-        For five minutes the next events of the run name it as the one that they follow, and automations wait for it, up
-        to a quarter of an hour. A real night is made days before it begins, and its events follow none.
-        """
-        assert run.state is not None
-        event = {
-            "id": str(run.state.id),
-            "event": "prefect.flow-run.Scheduled",
-            "occurred": f"{run.state.timestamp}",
-            "resource": {"prefect.resource.id": f"prefect.flow-run.{run.id}"},
-        }
-        with self.server.client() as client:
-            client._client.post("/events", json=[event]).raise_for_status()
 
     def _runs(self) -> list[FlowRun]:
         wanted = FlowRunFilter(
@@ -179,13 +171,27 @@ class World(contextlib.ExitStack):
         with self.server.client() as client:
             return client.read_flow_run(run)
 
+    def states(self, run: UUID) -> list[State]:
+        """The states that a flow run has had."""
+        with self.server.client() as client:
+            return sorted(client.read_flow_run_states(run), key=lambda state: state.timestamp)
+
     def artifacts(self, run: UUID) -> dict[str, Any]:
         """What a run has put into Prefect's UI, by key."""
         with self.server.client() as client:
             ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
             return {artifact.key: artifact for artifact in client.read_artifacts(artifact_filter=ours)}
 
-    def mount(self) -> None:
+    def prepare(self, faults: Collection[Fault]) -> None:
+        """Makes what some faults need; says so and ends the process where this user may not."""
+        if Fault.DISK in faults:
+            self._mount()
+        if Fault.MEMORY in faults:
+            self.limit_memory = self.enter_context(memory_limit())
+            # A process that is still in the group keeps it.
+            self.callback(self._end_runs)
+
+    def _mount(self) -> None:
         """Gives the runs' machine a small disk, for the cache and the scratch folder of its store."""
         command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES},mode=777", "none", str(self.disk)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -193,11 +199,19 @@ class World(contextlib.ExitStack):
             sys.exit(f"a full disk is in the plan, and this user cannot mount a small one: {done.stderr.strip()}")
         self.callback(subprocess.run, ["umount", "--lazy", str(self.disk)], check=True)
 
+    def _end_runs(self) -> None:
+        """They outlive their worker for a while."""
+        kill_marked("NIGHT_FOLDER", str(self.meet))
+
     def fill_disk(self) -> None:
         """Nothing can be written to the disk any more."""
         with contextlib.suppress(OSError), (self.disk / "ballast").open("wb", buffering=0) as file:
             while file.write(bytes(1_000_000)):
                 pass
+
+    def go_on(self) -> None:
+        """Lets the stage that waits for its fault go on."""
+        (self.meet / "go").touch()
 
     def mend(self) -> None:
         """Whatever was full or failing is well again."""

@@ -61,7 +61,7 @@ def test_a_run_that_is_cancelled_at_each_stage_leaves_nothing_behind(server: Pre
         settings = tmp_path / "podline.toml"
         settings.write_text("\n".join(settings_lines(tmp_path, address, "poll = 0.5", "cool_down = 0.5")))
         marks = {"PODLINE_SETTINGS": str(settings), _MARK: str(root)}
-        with worker(server, "one", tmp_path, **marks) as its_worker:
+        with worker(server, "one", tmp_path, "--limit", "1", **marks) as its_worker:
             for stage in _ALL:
                 # The training stops where it has saved a checkpoint and gone on.
                 hold = root / ("hold" if stage == "train" else f"hold-{stage}")

@@ -78,7 +78,7 @@ def test_a_killed_worker_hands_the_tpu_on_and_never_are_there_two_users(server: 
         (tmp_path / "podline.toml").write_text("\n".join(settings_lines(tmp_path, address, *limits)))
         for name in ("a", "b", "c"):
             settings = str(tmp_path / "podline.toml")
-            stack.enter_context(worker(server, name, tmp_path, PODLINE_SETTINGS=settings))
+            stack.enter_context(worker(server, name, tmp_path, "--limit", "1", PODLINE_SETTINGS=settings))
         at_once = datetime.now(UTC) + timedelta(seconds=1)
         for run in runs[:2]:
             (run.root / "hold").touch()
