@@ -26,9 +26,9 @@ REMOVED = "removed"
 # How often a flow run gives a sign of life is PREFECT_FLOWS_HEARTBEAT_FREQUENCY, 30 s by the job variables in
 # prefect.yaml; a run that misses four is gone.
 _SILENCE = timedelta(seconds=130)
-# A worker reports a run that is gone twice: when the process is, and when it has tidied up, which took 24 s on a busy
-# machine. A run that is started again before the second report is marked Crashed by it while it works, and would be
-# started a third time beside itself; and a worker with a --limit fails for good at such a run. So it waits this long.
+# A worker reports a run that is gone twice: when its process is, and 22 to 24 s later, when it has tidied up. The
+# second report marks a run that was started again meanwhile as Crashed, so that it would be started once more beside
+# itself; and a worker with a --limit fails for good at a run that it gets again before. So it waits this long.
 _PAUSE = timedelta(seconds=60)
 # Not Crashed, which a notification is sent for at the same time: on SQLite two automations that hear of one event may
 # get into each other's way ("database is locked"), and then all of them hear of it again. Instead of a crash it is that

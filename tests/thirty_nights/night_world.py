@@ -118,9 +118,10 @@ class World(contextlib.ExitStack):
             [schedule] = deployment.schedules
             cron = CronSchedule(cron=f"15 {far} * * *", timezone="UTC")
             client.update_deployment_schedule(deployment.id, schedule.id, active=True, schedule=cron)
-            # A crash's pause is for busy machines, and the patrol for TPUs.
-            automations._PAUSE = timedelta(seconds=20)
-            automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN])
+            if self._quick:
+                # Still longer than a worker takes to tidy up.
+                automations._PAUSE = timedelta(seconds=40)
+                automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN])
             patrol = client.read_deployment_by_name("tpu-patrol/tpu-patrol")
             for each in patrol.schedules:
                 client.update_deployment_schedule(patrol.id, each.id, active=False)
