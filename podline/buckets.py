@@ -58,12 +58,13 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
 _KEPT_CONNECTIONS = 64
 # What is larger comes in pieces of this: memory is so much for each that is fetched at once, whatever its size.
-_FETCHED_BYTES = 16 * 2**20
+_FETCHED_BYTES = 8 * 2**20
 # The object's own bytes, and not what a Content-Encoding says that they stand for: sizes and checksums are theirs. In
-# one read from the connection: the library's own loop takes 8 KiB at a time, and holds the interpreter's lock for it.
+# one read of the connection: the library's own loop takes 8 KiB at a time, and the interpreter's lock for each.
 _AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}
 # A range has no checksum of its own.
 _UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
+_BIT_BY_BIT: dict[str, Any] = {**_UNCHECKED, "single_shot_download": False}
 _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
 _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageToken"
 
@@ -311,7 +312,7 @@ class BucketStore(Store):
                 arrived = _Arrived(stream)
                 for start in range(0, found.bytes, _FETCHED_BYTES):
                     end = min(start + _FETCHED_BYTES, found.bytes) - 1
-                    reference.download_to_file(arrived, start=start, end=end, **_UNCHECKED, **self._options)
+                    self._fetch_piece(reference, arrived, start, end)
             if (arrived.bytes, arrived.crc32c) != (found.bytes, found.crc32c):
                 came = f"{arrived.bytes} bytes with crc32c {arrived.crc32c}"
                 raise DataCorruption(None, f"{came} vs {found.bytes} with {found.crc32c}")
@@ -321,6 +322,15 @@ class BucketStore(Store):
                 self._begun_anew(fetch)
             except api.NotFound:
                 raise self._missing(name, found.version) from None
+
+    def _fetch_piece(self, reference: Blob, arrived: _Arrived, start: int, end: int) -> None:
+        """In one read; if that is broken off, by the library's own loop, which goes on after what has come."""
+        try:
+            reference.download_to_file(arrived, start=start, end=end, **_UNCHECKED, **{**self._options, "retry": None})
+        except Exception as error:
+            if not worth_trying(error):
+                raise
+            reference.download_to_file(arrived, start=start, end=end, **_BIT_BY_BIT, **self._options)
 
     def _there(self, name: str, version: str = "") -> Listed:
         found = self.find(name)

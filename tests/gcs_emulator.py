@@ -16,7 +16,7 @@ from google.cloud import storage
 
 from podline.buckets import split_uri
 
-_START_SECONDS = 20.0
+_START_SECONDS = 120.0
 
 
 @contextlib.contextmanager

@@ -56,6 +56,13 @@ def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
     assert held[DATASET].bytes == sum(found.bytes for found in store.listing(DATASET))
 
 
+def test_a_root_that_holds_nothing_is_not_just_in_order(tmp_path: Path) -> None:
+    found = CliRunner().invoke(cli, ["store", "verify", "--root", str(tmp_path / "rot")])
+    assert found.exit_code == 0
+    assert "0 objects checked, 0 problems" in found.output
+    assert "rot holds nothing: is that the root you mean?" in found.output
+
+
 def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(store: Store) -> None:
     run(store, "sample-1")
     assert problems(store) == []

@@ -63,7 +63,8 @@ def verify(as_json: bool, **options: Any) -> None:
     if as_json:
         say_json({"root": store.uri, "checked": checked, "problems": problems})
     else:
-        say([*problems, f"{count(checked)} objects checked, {count(len(problems))} problems"])
+        nothing = "" if checked or problems else f"; {store.uri} holds nothing: is that the root you mean?"
+        say([*problems, f"{count(checked)} objects checked, {count(len(problems))} problems{nothing}"])
     if problems:
         raise ArtifactError(f"{store.uri}: {count(len(problems))} problems; the first: {problems[0]}")
 

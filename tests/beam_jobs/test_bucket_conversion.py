@@ -119,10 +119,13 @@ def test_staging_that_is_killed_goes_on_and_leaves_nothing(tmp_path: Path, gcs: 
     expected = {f"object {number}": random.randbytes(2_000_000) for number in range(12)}
     for name, content in expected.items():
         store.publish_bytes(name, content)
-    killed = 0
-    for tenths in range(1, 9):
+    killed, cache = 0, tmp_path / "cache" / "objects"
+    for _ in range(4):
+        before = set(cache.glob("*"))
         process = start(stage, gcs, tmp_path / "cache", store.uri)
-        time.sleep(random.uniform(tenths - 1, tenths) / 8)
+        while set(cache.glob("*")) <= before and process.is_alive():  # until something has begun to come
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 0.05))
         process.kill()
         process.join(60)
         killed += process.exitcode == -signal.SIGKILL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import fault_proxy
@@ -10,6 +11,7 @@ import pytest
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
 from podline.buckets import forget_clients
+from podline.data import arriving
 from podline.data.arriving import Arrivals
 from podline.data.manifest import Manifest, dataset_folder
 from podline.data.reader import SplitReader, open_split
@@ -55,6 +57,24 @@ def test_shards_that_arrive_give_what_a_folder_gives(store: Store, manifest: Man
         same(split, folder, order[start : start + 50])
     same(split, folder, order)
     assert split.locate(77) == folder.locate(77)
+
+
+@pytest.mark.parametrize("batch", [[7], range(400)])
+def test_the_first_batch_comes_before_the_shards(
+    store: Store,
+    manifest: Manifest,
+    folder: SplitReader,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: list[int],
+) -> None:
+    monkeypatch.setattr(arriving, "_FIRST_SECONDS", 3600.0)
+    copies = tmp_path / "cache" / "objects"
+    split = open_split(store, FOLDER, manifest, "train")
+    assert not list(copies.iterdir())
+    same(split, folder, np.array(batch))
+    while len(list(copies.iterdir())) < len(folder.info.shards):
+        time.sleep(0.01)
 
 
 @pytest.mark.usefixtures("never_here")

@@ -29,7 +29,7 @@ from podline.training.train import train
 
 train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", json_lines(sys.stdout)))
 """
-STEPS = 300
+STEPS = 120
 
 
 def spec_of(root: str) -> TrainSpec:
@@ -64,7 +64,7 @@ def trained(spec: TrainSpec, cache: Path, kill_at: int | None = None) -> None:
         for line in process.stdout:
             event = json.loads(line)
             if kill_at is not None and event["event"] == "progress" and event["done"] >= kill_at:
-                time.sleep(random.uniform(0, 0.5))
+                time.sleep(random.uniform(0, 0.2))
                 process.send_signal(signal.SIGKILL)
                 break
         process.wait(280)
@@ -77,7 +77,7 @@ def trained(spec: TrainSpec, cache: Path, kill_at: int | None = None) -> None:
 def test_sigkill_with_the_root_in_a_bucket_changes_nothing_in_the_end(tmp_path: Path, gcs_root: str) -> None:
     here, there = spec_of(str(tmp_path / "root")), spec_of(f"{gcs_root}root")
     trained(here, tmp_path / "cache")
-    first, second = sorted(random.sample(range(5, STEPS - 50), 2))
+    first, second = sorted(random.sample(range(5, STEPS - 60), 2))
     trained(there, tmp_path / "cache", first)
     trained(there, tmp_path / "cache", second)  # the same machine goes on
     trained(there, tmp_path / "another")  # another one knows what is in the bucket
