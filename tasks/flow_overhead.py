@@ -77,9 +77,7 @@ class _Server:
 
     def wait(self, run: str) -> None:
         """Waits until a run is done."""
-        while (state := self._client.get(f"/flow_runs/{run}").raise_for_status().json()["state"])[
-            "type"
-        ] != "COMPLETED":
+        while (state := self._state(run))["type"] != "COMPLETED":
             if state["type"] in ("FAILED", "CRASHED", "CANCELLED"):
                 raise PodlineError(f"the run ended as {state['name']}: {state['message']}")
             time.sleep(_POLL)
