@@ -30,7 +30,7 @@ from podline.storage import Listed, Store
 
 # Whoever wants more of a shard than this share waits until it is here: each range is a request of its own.
 _LARGEST_SHARE = 1 / 16
-_ATTEMPTS = 4
+_ATTEMPTS = 10
 _FIRST_SECONDS = 1.0
 
 

@@ -134,5 +134,5 @@ def test_a_damaged_record_is_read_again(
         same(split, folder, np.array([7]))
         assert proxy.happened[fault_proxy.DAMAGE] == 2
         proxy.left = 100
-        with pytest.raises(StoreUnavailableError, match="record 8 arrives damaged, 4 times in a row"):
+        with pytest.raises(StoreUnavailableError, match="record 8 arrives damaged, 10 times in a row"):
             split.gather(np.array([8]))

@@ -27,7 +27,7 @@ from podline.storage import BUCKET_SCHEME, FolderStore, Store, open_store
 BLOCK_BYTES = 1 << 18
 _PIECE_BLOCKS = 16  # of one request
 _BUFFER_BYTES = 1 << 22
-_ATTEMPTS = 4
+_ATTEMPTS = 10
 
 
 class Generation(NamedTuple):
