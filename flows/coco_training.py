@@ -16,7 +16,6 @@ from prefect.client.schemas.objects import State
 
 from tasks.chain import from_archive_to_report, named
 from tasks.nights import pause_if_hopeless
-from tasks.nights_index import index_afterwards
 from tasks.parameters import CocoParameters
 
 
@@ -39,5 +38,4 @@ def coco_training(parameters: CocoParameters) -> dict[str, Any] | State[Any]:
     Args:
         parameters: What to train, on which data, and where it goes.
     """
-    with index_afterwards(parameters):
-        return from_archive_to_report(parameters)
+    return from_archive_to_report(parameters)

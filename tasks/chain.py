@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,16 +11,15 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from podline import settings
-from podline.errors import PodlineError
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.recording import recorded
-from podline.reporting.nights_page import write_index
 from podline.stages import EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
 from podline.strategies import StrategyName
 from tasks.bucket_credentials import bucket_credentials
 from tasks.nights import later_night
+from tasks.nights_index import index_afterwards
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from tasks.parameters import TrainingParameters
 from tasks.promoting import promotion_of
@@ -61,22 +58,10 @@ def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any] | S
     strategy = parameters.strategy or machine.strategy
     add_tags(recipe.name, recipe.dataset)
     reporter = Reporter("ledger", everyone("ledger"))
-    with _indexed(root, reporter), recorded(root, recipe.name, "flow", reporter, **_attempt()) as notes:
+    with index_afterwards(parameters), recorded(root, recipe.name, "flow", reporter, **_attempt()) as notes:
         notes.planned(recipe, machine, strategy)
         times = TimeSheet(notes, parameters.start_from)
         return _stages(parameters, recipe, root, strategy, machine.workers, times)
-
-
-@contextlib.contextmanager
-def _indexed(root: str, reporter: Reporter) -> Iterator[None]:
-    """However the body ends, the index of nights is written anew; a night is not lost if that fails."""
-    try:
-        yield
-    finally:
-        try:
-            write_index(open_store(root))
-        except PodlineError as error:
-            reporter.warn(f"the index of nights is not written: {error}")
 
 
 def _attempt() -> dict[str, Any]:
