@@ -49,16 +49,17 @@ def augment_poses(
         fill: the colour of what comes in from outside the image, (3,).
     """
     changed = dict(arrays)
+    colours = draw_colours(ids, settings, seed, epoch) if settings.recolours else None
     if settings.moves:
         side = arrays["image"].shape[1]
         maps, flips = draw_maps(ids, settings, seed, epoch, side)
-        changed["image"] = moved_images(arrays["image"], maps, fill)
+        changed["image"] = moved_images(arrays["image"], maps, fill, colours)
         changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side)
         changed["ignored"] = moved_masks(arrays["ignored"], maps, side)
         if "boxes" in arrays:
             changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
-    if settings.recolours:
-        changed["image"] = recoloured(changed["image"], draw_colours(ids, settings, seed, epoch))
+    elif colours is not None:
+        changed["image"] = recoloured(arrays["image"], colours)
     return changed
 
 
@@ -101,13 +102,28 @@ def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, 
     return np.concatenate([linear, offset[..., None]], axis=-1)
 
 
-def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike) -> Pixels:
-    """Images (n, side, side, channels) resampled linearly; places from outside the image have the colour ``fill``."""
+def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Doubles | None = None) -> Pixels:
+    """Images resampled linearly; places from outside the image have the colour ``fill``.
+
+    Args:
+        images: uint8 (n, side, side, 3).
+        maps: of each, (n, 2, 3).
+        fill: (3,), or one number for all channels.
+        colours: by which each is recoloured afterwards, (n, 3, 4); see :func:`recoloured`.
+    """
     moved = np.empty_like(images)
-    colour = [float(value) for value in np.broadcast_to(fill, images.shape[-1:])]
+    border = [*(float(value) for value in np.broadcast_to(fill, 3)), 0.0]
     size = images.shape[2], images.shape[1]
-    for image, affine, target in zip(images, maps, moved, strict=True):
-        cv2.warpAffine(image, affine, size, dst=target, flags=cv2.INTER_LINEAR, borderValue=colour)
+    # With a fourth channel OpenCV moves an image in half the time. The steps follow one another image by image, while
+    # it is in the processor's cache.
+    given, turned = (np.empty((*images.shape[1:3], 4), np.uint8) for _ in range(2))
+    narrow = np.empty(images.shape[1:], np.uint8)
+    for number, (image, target) in enumerate(zip(images, moved, strict=True)):
+        cv2.cvtColor(image, cv2.COLOR_RGB2RGBA, dst=given)
+        cv2.warpAffine(given, maps[number], size, dst=turned, flags=cv2.INTER_LINEAR, borderValue=border)
+        cv2.cvtColor(turned, cv2.COLOR_RGBA2RGB, dst=target if colours is None else narrow)
+        if colours is not None:
+            cv2.transform(narrow, colours[number], dst=target)
     return moved
 
 
