@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.coco_masks import ignored_mask
-from podline.data.coco_pixels import Pixels, decode
+from podline.data.coco_pixels import Pixels, decode, ready_for_many
 from podline.data.kept_jpegs import KeptLayout
-from podline.data.keypoints import COCO_JOINTS, from_coco
+from podline.data.keypoints import JOINTS
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout, put
 from podline.data.shards import Fill, Pieces
 from podline.data.sources.coco import MASK_STRIDE, CocoImage, CocoSource
+from podline.data.sources.coco_annotations import poses_of
 from podline.data.tfrecord import Bytes, seal
 from podline.errors import SourceError
 from podline.storage import explained
@@ -51,8 +51,7 @@ class CocoShardTask:
         Raises:
             StoreError: the table cannot be read.
         """
-        # Images are decoded side by side; threads within one would only get in the way of the others.
-        cv2.setNumThreads(1)
+        ready_for_many()
         with explained("read", self.table):
             lines = Path(self.table).read_text().splitlines()
 
@@ -134,17 +133,18 @@ def annotations_of(image: CocoImage, side: int, max_people: int) -> Columns:
     """
     letterbox = LetterBox(image.width, image.height, side)
     people, ignored = image.people(max_people)
-    keypoints = np.zeros((max_people, len(COCO_JOINTS) + 1, 3), np.float32)
+    count = len(people)
+    keypoints = np.zeros((max_people, len(JOINTS), 3), np.float32)
     boxes, areas = np.zeros((max_people, 4), np.float32), np.zeros(max_people, np.float32)
     ids = np.zeros(max_people, np.int64)
-    for place, person in enumerate(people):
-        pose = from_coco(np.reshape(person.keypoints, (-1, 3)))
-        moved = snapped(letterbox.joints_to_network(pose[:, :2]))
-        keypoints[place, :, :2] = np.where(pose[:, 2:] > 0, moved, 0)
-        keypoints[place, :, 2] = pose[:, 2]
-        boxes[place] = snapped(letterbox.boxes_to_network(person.bbox))
-        areas[place] = letterbox.areas_to_network(person.area)
-        ids[place] = person.id
+    poses = poses_of(people)
+    moved = snapped(letterbox.joints_to_network(poses[..., :2]))
+    keypoints[:count, :, :2] = np.where(poses[..., 2:] > 0, moved, 0)
+    keypoints[:count, :, 2] = poses[..., 2]
+    if people:
+        boxes[:count] = snapped(letterbox.boxes_to_network([person.bbox for person in people]))
+        areas[:count] = letterbox.areas_to_network([person.area for person in people])
+        ids[:count] = [person.id for person in people]
     return {
         "keypoints": keypoints,
         "boxes": boxes,
@@ -153,6 +153,6 @@ def annotations_of(image: CocoImage, side: int, max_people: int) -> Columns:
         "ignored": ignored_mask(ignored, letterbox, MASK_STRIDE),
         "image_id": np.array([image.id], np.int64),
         "size": np.array([image.width, image.height], np.int64),
-        "people": np.array(len(people)),
+        "people": np.array(count),
         "label": np.array(2 if people else int(bool(ignored))),
     }

@@ -195,7 +195,8 @@ def _chunks(
     The threads work ahead by twice as many chunks as they are. Two more are the caller's: the one that it was given
     last, and the one before.
     """
-    step = min(records, max(1, CHUNK_BYTES // (threads * layout.frame_length)))
+    # Two threads have a chunk each; of more, several share one, so that what is on its way does not grow with them.
+    step = min(records, max(1, CHUNK_BYTES // (max(1, threads // 2) * layout.frame_length)))
     ahead: deque[Future[tuple[Bytes, Pieces, PixelSums]]] = deque()
     ring = itertools.cycle([layout.frames(step) for _ in range(2 * threads + 2)])
 

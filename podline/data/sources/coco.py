@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from podline.data.coco_pixels import ready_for_many
 from podline.data.keypoints import JOINTS
 from podline.data.manifest import Quarantined, SourceFile
 from podline.data.order import random_uniform
@@ -21,6 +22,7 @@ from podline.data.sources.coco_annotations import (
     Listing,
     PersonEntry,
     annotation_texts,
+    limbs_of_no_length,
     outline_problem,
     people_of,
     read_listing,
@@ -186,6 +188,7 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | N
     Raises:
         SourceError: nothing of the kind is there, or nothing that can be converted.
     """
+    ready_for_many()
     found = _find(open_remote(uri) if is_remote(uri) else Path(uri).expanduser().resolve())
     parts, files = [], []
     for place in found:
@@ -291,12 +294,13 @@ def _look_through(found: _Found, listing: Listing, max_people: int, work: Path |
             leave_out(entry.record, problem)
             continue
         counted: Counter[str] = Counter()
-        _people, ignored = people_of(entry.annotations, entry.width, entry.height, max_people, counted)
+        people, ignored = people_of(entry.annotations, entry.width, entry.height, max_people, counted)
         problem = outline_problem(entry.annotations, ignored, entry.width, entry.height)
         if problem:
             leave_out(entry.record, problem)
             continue
         _count_orientation(entry, look.jpeg, counted)
+        counted["limbs of no length"] += limbs_of_no_length(people)
         counted["images without people"] += not entry.annotations
         counted["grey images"] += look.jpeg.components == 1
         counted["CMYK images"] += look.jpeg.components == 4

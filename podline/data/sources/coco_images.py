@@ -31,6 +31,7 @@ _ENCRYPTED = 1
 # What lies between a member's header and its content, a name and some fields; more costs another request.
 _NAME_BYTES = 256
 _REMEDY = "restore it and convert again"
+_CORES = os.cpu_count() or 1
 
 
 class ImagePlace(NamedTuple):
@@ -122,7 +123,7 @@ class FolderImages:
     """The images in a folder."""
 
     folder: Path
-    parallel: ClassVar[int] = 1
+    parallel: ClassVar[int] = _CORES
     generations: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -200,7 +201,7 @@ class ZipImages:
     @property
     def parallel(self) -> int:
         """How many may be read at once."""
-        return self.path.parallel if isinstance(self.path, RemotePath) else 1
+        return self.path.parallel if isinstance(self.path, RemotePath) else _CORES
 
     @property
     def generations(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ changes, so the next conversion of the same ones need not read them again to kno
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,9 @@ from podline.data.sources.coco_images import ImagePlace, Images
 from podline.data.sources.jpeg import Jpeg, JpegError, inspect
 from podline.errors import PodlineError
 from podline.storage import FolderStore
+
+# A thread looks at so many images in a row, if every thread gets so many turns.
+_MOST_IN_A_ROW, _TURNS = 64, 8
 
 
 class Look(NamedTuple):
@@ -41,14 +45,22 @@ def looked_at(images: Images, names: Sequence[str], work: Path | None) -> Iterat
         StoreError: likewise, or ``work`` cannot be written.
     """
     if work is None or not images.generations:
-        return in_order(lambda name: _look(images, name), names, images.parallel)
+        return _looks(images, names)
     kept = FolderStore(work / "looks")
     file = f"{digests.of_json([images.generations, list(names)])[:32]}.json"
     known = _known(kept, file)
     if known is None:
-        known = list(in_order(lambda name: _look(images, name), names, images.parallel))
+        known = list(_looks(images, names))
         kept.publish_bytes(file, json.dumps(known).encode(), replace=True)
     return iter(known)
+
+
+def _looks(images: Images, names: Sequence[str]) -> Iterator[Look]:
+    # To hand each image to a thread by itself would take as long as to look at it.
+    size = max(1, min(_MOST_IN_A_ROW, len(names) // (_TURNS * images.parallel)))
+    groups = [names[start : start + size] for start in range(0, len(names), size)]
+    looks = in_order(lambda group: [_look(images, name) for name in group], groups, images.parallel)
+    return itertools.chain.from_iterable(looks)
 
 
 def _known(kept: FolderStore, file: str) -> list[Look] | None:

@@ -77,6 +77,7 @@ BROKEN = {
     "wrong keypoint length": ({"keypoints": [1, 2, 2]}, "annotation 300: its keypoints are 3 numbers vs 51"),
     "no keypoints": ({"keypoints": None}, "annotation 300: its keypoints are None vs 51"),
     "NaN keypoint": ({"keypoints": [float("nan")] * 51}, "annotation 300: its keypoints are not all finite"),
+    "keypoint beyond all floats": ({"keypoints": [10**400] * 51}, "annotation 300: its keypoints are not all finite"),
     "NaN box": ({"bbox": [1, 2, float("nan"), 4]}, "annotation 300: its box is"),
     "short box": ({"bbox": [1, 2]}, "annotation 300: its box is"),
     "negative box": ({"bbox": [1, 2, -3, 4]}, "annotation 300: its box has the size -3×4"),
