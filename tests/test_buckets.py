@@ -168,6 +168,19 @@ def test_who_pays_is_told_with_every_request(
     assert set(map(str, told)) == {"['payer']"}
 
 
+def test_the_environment_says_which_way_requests_go(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://storage.invalid")
+    monkeypatch.setenv("http_proxy", proxy.url)
+    forget_clients()
+    store = open_store(gcs_root)
+    store.publish_bytes("name", b"content")
+    proxy.queries.clear()
+    assert store.read_range("name", 0, 3) == b"con"
+    assert len(proxy.queries) == 1
+
+
 def test_objects_of_a_folder_are_looked_at_together_and_come_in_pieces(
     proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,9 +2,10 @@
 
 Threads fetch whole shards into the cache, in the order in which they are numbered. Until one is here, the few of its
 records that a batch needs are read from the bucket by range: every record's place is known, and its own CRC-32C, which
-is part of the TFRecord format, says whether it arrived as it was written. So a shuffled epoch, whose first batch has
-records from all over the split, begins at once, with the very batches that it has when all shards are here. That first
-batch has the network to itself: the shards come after it, or after a second if nobody asks for one.
+is part of the TFRecord format, says whether it arrived as it was written. Records that lie near each other come in one
+range, with what lies between them: a request costs as much as some hundreds of kilobytes. So a shuffled epoch, whose
+first batch has records from all over the split, begins at once, with the very batches that it has when all shards are
+here. That first batch has the network to itself: the shards come after it, or after a second if nobody asks for one.
 
 Records that keep JPEG files have no known places: whoever wants one waits until its shard is here.
 """
@@ -12,25 +13,29 @@ Records that keep JPEG files have no known places: whoever wants one waits until
 from __future__ import annotations
 
 import itertools
+import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.ahead import in_order
+from podline.damage import undamaged
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
 from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import MappedShard, open_shard
-from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, header, payload_crcs, stored_crcs
-from podline.errors import ArtifactError, StoreUnavailableError
+from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, header, payload_crcs, stored_crcs
+from podline.errors import ArtifactError, DamagedTransferError
 from podline.storage import Listed, Store
 
 # Whoever wants more of a shard than this share waits until it is here: each range is a request of its own.
 _LARGEST_SHARE = 1 / 16
-_ATTEMPTS = 10
+# Between two records of a range lies less than this; a range is no longer than four times as much, or is one record.
+_LARGEST_GAP_BYTES = 1 << 19
+_LARGEST_RANGE_BYTES = 4 * _LARGEST_GAP_BYTES
 _FIRST_SECONDS = 1.0
 
 
@@ -57,6 +62,7 @@ class ArrivingShard:
         self._store, self._name, self._found = store, name, found
         self._manifest, self._info = manifest, info
         self._frame_length = manifest.record_length + FRAME_BYTES
+        self._header = np.frombuffer(header(manifest.record_length), np.uint8)
         self._one_length = not isinstance(stored_layout(manifest.fields), KeptLayout)
         self._shard: MappedShard | KeptShard | None = None
         self._failure: Exception | None = None
@@ -95,9 +101,19 @@ class ArrivingShard:
         """Whether these records are to be read by range: they are few, and the shard is not here."""
         return not self._done.is_set() and self._one_length and len(places) <= _LARGEST_SHARE * self._info.records
 
-    def take(self, places: npt.NDArray[np.int64], frames: Sequence[npt.NDArray[np.uint8]]) -> None:
+    def take(self, places: npt.NDArray[np.int64], frames: Bytes) -> None:
         """Records that were read by range, by the thread that is going to want their values."""
-        self._latest.records = places.tobytes(), np.stack(frames)
+        self._latest.records = places.tobytes(), frames
+
+    def ranges(self, places: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+        """Ascending places cut into those of one range each."""
+        starts = (places * self._frame_length).tolist()
+        first = 0
+        for last, (start, following) in enumerate(itertools.pairwise([*starts, math.inf])):
+            gap, length = following - start - self._frame_length, following + self._frame_length - starts[first]
+            if gap > _LARGEST_GAP_BYTES or length > _LARGEST_RANGE_BYTES:
+                yield places[first : last + 1]
+                first = last + 1
 
     def _whole(self) -> MappedShard | KeptShard:
         self._done.wait()
@@ -106,24 +122,36 @@ class ArrivingShard:
         assert self._shard is not None  # noqa: S101 (it is here, or has failed)
         return self._shard
 
-    def read_record(self, place: int) -> npt.NDArray[np.uint8]:
-        """A record's frame, by range; uint8, (16 + record length,).
+    def read_range(self, places: npt.NDArray[np.int64]) -> Bytes:
+        """Records' frames, by one range.
+
+        Args:
+            places: int64, (n,), ascending, n > 0.
+
+        Returns:
+            uint8, (n, 16 + record length).
 
         Raises:
             ArtifactError: the shard is another one by now.
-            StoreUnavailableError: the record arrives damaged again and again.
+            DamagedTransferError: one of them arrives damaged again and again.
         """
-        length = self._frame_length
-        for _ in range(_ATTEMPTS):
-            data = self._store.read_range(self._name, place * length, length, self._found.version)
-            frame = np.frombuffer(data, np.uint8)
-            if len(frame) == length and data[:HEADER_BYTES] == header(self._manifest.record_length):
-                row = frame[None]
-                if payload_crcs(row)[0] == stored_crcs(row)[0]:
-                    return frame
-        raise StoreUnavailableError(
-            f"{self._store.where(self._name)}: record {place} arrives damaged, {_ATTEMPTS} times in a row"
-        )
+        return undamaged(lambda: self._attempted(places))
+
+    def _attempted(self, places: npt.NDArray[np.int64]) -> Bytes:
+        first, size = int(places[0]), self._frame_length
+        count = int(places[-1]) + 1 - first
+        data = self._store.read_range(self._name, first * size, count * size, self._found.version)
+        if len(data) != count * size:
+            raise self._damaged(first)
+        frames = np.frombuffer(data, np.uint8).reshape(count, size)[places - first]
+        headers_differ = (frames[:, :HEADER_BYTES] != self._header).any(axis=1)
+        wrong = np.flatnonzero(headers_differ | (payload_crcs(frames) != stored_crcs(frames)))
+        if len(wrong):
+            raise self._damaged(int(places[wrong[0]]))
+        return frames
+
+    def _damaged(self, place: int) -> DamagedTransferError:
+        return DamagedTransferError(f"{self._store.where(self._name)}: record {place} arrives damaged")
 
 
 @dataclass(frozen=True)
@@ -150,7 +178,7 @@ class Arrivals:
 
         Args:
             shards: in the manifest's order.
-            parallel: how many are fetched, and how many records are read, at once.
+            parallel: how many are fetched, and how many ranges are read, at once.
         """
         self.shards = shards
         self._parallel = parallel
@@ -181,14 +209,20 @@ class Arrivals:
 
         Raises:
             ArtifactError: a shard is another one by now.
-            StoreUnavailableError: a record arrives damaged again and again.
+            DamagedTransferError: a record arrives damaged again and again.
         """
         asked = [(self.shards[shard], places) for shard, places in wanted]
         by_range = [(shard, places) for shard, places in asked if shard.comes_by_range(places)]
         if len(by_range) < len(asked):
             self._begin.set()  # the others are waited for
-        records = [(shard, place) for shard, places in by_range for place in places.tolist()]
-        frames = in_order(lambda record: record[0].read_record(record[1]), records, self._parallel)
-        for shard, places in by_range:
-            shard.take(places, list(itertools.islice(frames, len(places))))
+        if by_range:
+            self._read_ranges(by_range)
         self._begin.set()
+
+    def _read_ranges(self, wanted: Sequence[tuple[ArrivingShard, npt.NDArray[np.int64]]]) -> None:
+        ranges = [(shard, places) for shard, all_places in wanted for places in shard.ranges(all_places)]
+        with ThreadPoolExecutor(self._parallel) as threads:
+            frames = np.concatenate(list(threads.map(lambda one: one[0].read_range(one[1]), ranges)))
+        edges = np.cumsum([len(places) for _, places in wanted])[:-1]
+        for (shard, places), its_frames in zip(wanted, np.split(frames, edges), strict=True):
+            shard.take(places, its_frames)

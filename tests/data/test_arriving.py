@@ -15,6 +15,7 @@ from podline.data import arriving
 from podline.data.arriving import Arrivals
 from podline.data.manifest import Manifest, dataset_folder
 from podline.data.reader import SplitReader, open_split
+from podline.data.tfrecord import FRAME_BYTES
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
 from podline.storage import Listed, Store, open_store
 
@@ -84,6 +85,32 @@ def test_records_are_read_by_range_before_their_shard_is_here(
     split = open_split(store, FOLDER, manifest, "train")
     same(split, folder, np.array([399, 3, 3, 250, 120]))
     assert split.gather(np.array([5]), ["label"])["label"].shape == (1,)
+
+
+@pytest.mark.usefixtures("never_here")
+@pytest.mark.parametrize(
+    ("batch", "between", "longest", "ranges"),
+    [([7, 5], 1, 3, 1), ([7, 5], 0, 3, 2), ([7, 5], 1, 2, 2), ([5, 5], 0, 1, 1), ([39, 40], 9, 9, 2)],
+    ids=["near", "too far", "too long", "twice", "two shards"],
+)
+def test_records_that_lie_near_each_other_come_in_one_range(
+    proxy: fault_proxy.FaultProxy,
+    manifest: Manifest,
+    store: Store,
+    folder: SplitReader,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: list[int],
+    between: int,
+    longest: int,
+    ranges: int,
+) -> None:
+    frame = manifest.record_length + FRAME_BYTES
+    monkeypatch.setattr(arriving, "_LARGEST_GAP_BYTES", between * frame)
+    monkeypatch.setattr(arriving, "_LARGEST_RANGE_BYTES", longest * frame)
+    split = open_split(store, FOLDER, manifest, "train")
+    proxy.queries.clear()
+    same(split, folder, np.array(batch))
+    assert len(proxy.queries) == ranges
 
 
 def test_all_shards_are_looked_at_by_one_request(

@@ -21,13 +21,13 @@ import numpy.typing as npt
 
 from podline import digests
 from podline.ahead import in_order
+from podline.damage import undamaged
 from podline.errors import DamagedTransferError, PodlineError
 from podline.storage import BUCKET_SCHEME, FolderStore, Store, open_store
 
 BLOCK_BYTES = 1 << 18
 _PIECE_BLOCKS = 16  # of one request
 _BUFFER_BYTES = 1 << 22
-_ATTEMPTS = 10
 
 
 class Generation(NamedTuple):
@@ -58,12 +58,15 @@ def settled(read: Callable[[], bytes], right: Callable[[bytes], bool], where: st
         DamagedTransferError: they come differently again and again.
     """
     before: list[bytes] = []
-    for _ in range(_ATTEMPTS):
+
+    def attempt() -> bytes:
         data = read()
         if data in before or right(data):
             return data
         before.append(data)
-    raise _damaged(where)
+        raise _damaged(where)
+
+    return undamaged(attempt)
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,14 @@ class RangedFile:
     def _blocks(self, first: int, last: int) -> bytes:
         store, name, version = generation(self.uri)
         start, stop = first * BLOCK_BYTES, min(last * BLOCK_BYTES, self.bytes)
-        for _ in range(_ATTEMPTS):
+
+        def attempt() -> bytes:
             data = store.read_range(name, start, stop - start, version)
             if len(data) == stop - start and block_crcs(data) == self.crcs[4 * first : 4 * last]:
                 return data
-        raise _damaged(str(self))
+            raise _damaged(str(self))
+
+        return undamaged(attempt)
 
 
 def looked_through(uri: str, size: int, work: Path) -> tuple[RangedFile, str]:
@@ -186,16 +192,15 @@ def _known(kept: FolderStore, name: str, uri: str) -> tuple[str, bytes] | None:
 
 def _read_through(uri: str) -> tuple[str, bytes]:
     store, name, version = generation(uri)
-    for _ in range(_ATTEMPTS):
+
+    def attempt() -> tuple[str, bytes]:
         digest, crcs = hashlib.sha256(), []
-        try:
-            for piece in store.read_pieces(name, _PIECE_BLOCKS * BLOCK_BYTES, version):
-                digest.update(piece)
-                crcs.append(block_crcs(piece))
-        except DamagedTransferError:
-            continue
+        for piece in store.read_pieces(name, _PIECE_BLOCKS * BLOCK_BYTES, version):
+            digest.update(piece)
+            crcs.append(block_crcs(piece))
         return digest.hexdigest(), b"".join(crcs)
-    raise _damaged(uri)
+
+    return undamaged(attempt)
 
 
 def block_crcs(data: bytes) -> bytes:
@@ -237,4 +242,4 @@ class _Stream(io.RawIOBase):
 
 
 def _damaged(where: str) -> DamagedTransferError:
-    return DamagedTransferError(f"{where}: it arrives damaged, {_ATTEMPTS} times")
+    return DamagedTransferError(f"{where}: it arrives damaged")

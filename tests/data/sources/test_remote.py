@@ -197,7 +197,7 @@ def test_what_arrives_damaged_is_asked_for_again(
     assert pictures(open_coco("coco", coco_uri, 64, 3)) == pictures(open_coco("coco", str(coco_raw), 64, 3))
     assert proxy.happened.total() > 5
     proxy.share, proxy.faults = 1.0, (fault_proxy.DAMAGE,)
-    with pytest.raises(DamagedTransferError, match=r"raw/.*arrives damaged, 10 times"):
+    with pytest.raises(DamagedTransferError, match=r"raw/.*arrived with crc32c .*, 10 times in a row"):
         open_source("cifar10", uri, tmp_path / "work3")
 
 
