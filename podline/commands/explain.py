@@ -36,7 +36,7 @@ def explain_run(run: str, against: str | None, out: Path | None, as_json: bool, 
     if not rival:
         raise SettingsError(f"{run} was never held against a champion; give --against RUN")
     found = explain(store, run, rival)
-    if out is not None and found.images:
+    if out is not None and found.pictures:
         with explained("write", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             found.picture_sheet().savefig(out, format="png")

@@ -188,21 +188,37 @@ def at_threshold(evaluation: COCOeval, score: float) -> ThresholdFigures:
     return ThresholdFigures(score=score, kept=len(kept), right=sum(kept), people=len(matches.people))
 
 
+def people_in(evaluation: COCOeval) -> Mapping[int, Mapping[str, Any]]:
+    """Truth's annotations, by id, of what :func:`judged` gave."""
+    annotations: Any = evaluation.cocoGt.anns
+    return annotations
+
+
 class CloseJoints(NamedTuple):
-    """A person in truth: the image, which joints are labelled, (17,), and which of these were found close, (17,)."""
+    """A person in truth.
+
+    Attributes:
+        image_id: the image.
+        labelled: which joints are labelled, (17,).
+        close: which of these were found close, (17,); none of a person that was not found.
+        result: the id of the result that found this person at OKS 0.5; None if nobody did.
+    """
 
     image_id: int
     labelled: npt.NDArray[np.bool_]
     close: npt.NDArray[np.bool_]
+    result: int | None
 
 
 def close_joints(evaluation: COCOeval) -> dict[int, CloseJoints]:
-    """Every person that counts, by the annotation's id: which joints are close; none of a person that was not found."""
+    """Every person that counts, by the annotation's id: which joints are close, and who found them."""
     matches, found = _Matches(evaluation), {}
     for person, annotation in matches.people.items():
         labelled, result = np.reshape(annotation["keypoints"], (-1, 3))[:, 2] > 0, matches.results.get(person)
         close = np.zeros(len(labelled), bool) if result is None else matches.closeness(annotation, result) >= MATCH
-        found[person] = CloseJoints(annotation["image_id"], labelled, labelled & close)
+        found[person] = CloseJoints(
+            annotation["image_id"], labelled, labelled & close, None if result is None else result["id"]
+        )
     return found
 
 

@@ -109,6 +109,11 @@ class PoseEvaluation(Frozen):
     seen_pictures: Ranked
     maps_of: int | None
 
+    @property
+    def score_threshold(self) -> float:
+        """The score from which on a result is taken for a person; 0 where none was chosen."""
+        return self.threshold.judged.score if self.threshold else 0.0
+
     def verdict(self) -> str:
         """The sanity check in words."""
         ap, untrained = self.trained.metrics["ap"], self.untrained.metrics["ap"]

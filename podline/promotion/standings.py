@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,16 +12,16 @@ from pycocotools.cocoeval import COCOeval
 from podline import champions
 from podline.catalogue import training_of
 from podline.champions import Crowned
-from podline.data.keypoints import COCO_JOINTS
 from podline.data.manifest import Manifest, read_manifest
 from podline.errors import PodlineError
 from podline.evaluation.classification import BINS
 from podline.evaluation.document import EVALUATION, ClassFigures, Evaluation, Figures, read_evaluation
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.intervals import Z
+from podline.evaluation.moved_parts import moved_classes, moved_joints
 from podline.evaluation.noise import average_precisions
 from podline.evaluation.oks import JointFigures, close_joints
-from podline.evaluation.paired import Changed, chance_to_lose, changed
+from podline.evaluation.paired import chance_to_lose, changed
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
 from podline.promotion.rules import Paired, Standing, chance_beyond
@@ -124,15 +124,11 @@ def paired_classes(
     before: Guesses, after: Guesses, class_names: tuple[str, ...], settings: PromotionSettings
 ) -> Paired:
     """Two classifiers on the same examples, one by one."""
-    labels = after.labels
-
-    def movement(chosen: npt.NDArray[np.bool_]) -> Movement:
-        then, now = before.right[chosen], after.right[chosen]
-        return Movement(changed(then, now), float(then.mean() + now.mean()) / 2)
-
-    chosen = {name: labels == label for label, name in enumerate(class_names)}
-    parts = {name: movement(rows) for name, rows in chosen.items() if rows.any()}
-    main, of_all = movement(np.ones(len(labels), bool)), _shown_of_all(parts, settings)
+    then, now = before.right, after.right
+    main = Movement(changed(then, now), float(then.mean() + now.mean()) / 2)
+    classes = moved_classes(before, after, class_names)
+    parts = {name: Movement(moved.changed, (moved.before + moved.after) / 2) for name, moved in classes.items()}
+    of_all = _shown_of_all(parts, settings)
     return Paired(
         main=_chance_of(main, settings.spread, of_all),
         parts=_part_chances(parts, settings),
@@ -141,19 +137,34 @@ def paired_classes(
     )
 
 
-def _part_chances(parts: Mapping[str, Movement], settings: PromotionSettings) -> dict[str, float]:
-    """Of each part: by the spread that is assumed, or by the one that the other parts show, whichever says less."""
+def _part_chances(
+    parts: Mapping[str, Movement], settings: PromotionSettings, kind: Callable[[str], str] = str
+) -> dict[str, float]:
+    """Of each part: by the spread that is assumed, or by the one that parts of other kinds show, whichever says less.
+
+    What is wrong with a joint is wrong with the one of the other side too, as images are mirrored in training: each
+    would excuse the other.
+    """
     return {
-        name: _chance_of(part, settings.part_spread, shown_spread([parts[other] for other in parts if other != name]))
+        name: _chance_of(part, settings.part_spread, shown_spread(_of_other_kinds(parts, name, kind)))
         for name, part in parts.items()
     }
 
 
-def _shown_of_all(parts: Mapping[str, Movement], settings: PromotionSettings) -> float:
-    """The spread of what counts, by what the parts show; not the one that fell most: it may be what is wrong."""
-    angles = sorted((part.angle, name) for name, part in parts.items())
-    others = [parts[name] for _, name in angles[:-1]]
-    return spread_of_all(settings.spread, shown_spread(others), len(parts))
+def _of_other_kinds(parts: Mapping[str, Movement], name: str, kind: Callable[[str], str]) -> list[Movement]:
+    return [part for other, part in parts.items() if kind(other) != kind(name)]
+
+
+def _shown_of_all(
+    parts: Mapping[str, Movement], settings: PromotionSettings, kind: Callable[[str], str] = str
+) -> float:
+    """The spread of what counts, by what the parts show; not of the kind that fell most: it may be what is wrong."""
+    most = max(parts, key=lambda name: (parts[name].angle, name), default="")
+    return spread_of_all(settings.spread, shown_spread(_of_other_kinds(parts, most, kind)), len(parts))
+
+
+def _of_either_side(joint: str) -> str:
+    return joint.removeprefix("left_").removeprefix("right_")
 
 
 def _chance_of(movement: Movement, assumed: float, shown: float) -> float:
@@ -184,31 +195,15 @@ def paired_poses(before: COCOeval, after: COCOeval, settings: PromotionSettings)
     """Two pose networks on the same images, one by one; a joint's images, with all their people, count as one each."""
     ap = average_precisions(before, after)["ap"]
     share = (before.stats[0] + after.stats[0]) / 2
-    nets: dict[str, dict[int, int]] = {name: {} for name in COCO_JOINTS}
-    was, now = close_joints(before), close_joints(after)
-    for person, (image, labelled, close) in now.items():
-        for place in np.flatnonzero(labelled):
-            net = nets[COCO_JOINTS[place]]
-            net[image] = net.get(image, 0) + int(close[place]) - int(was[person].close[place])
-    shares = {name: _close_share(now, place) for place, name in enumerate(COCO_JOINTS)}
-    parts = {name: Movement(_by_image(net), shares[name]) for name, net in nets.items() if net}
-    sampled, shown = (ap.high - ap.low) / (2 * Z), spread_of(_shown_of_all(parts, settings), share)
+    joints = moved_joints(close_joints(before), close_joints(after))
+    parts = {name: Movement(moved.changed, (moved.before + moved.after) / 2) for name, moved in joints.items()}
+    sampled = (ap.high - ap.low) / (2 * Z)
+    shown = spread_of(_shown_of_all(parts, settings, _of_either_side), share)
     return Paired(
         main=max(
             chance_beyond(-ap.value, sampled, spread_of(settings.spread, share)),
             chance_beyond(-ap.value, sampled, shown, "student"),
         ),
-        parts=_part_chances(parts, settings),
+        parts=_part_chances(parts, settings, _of_either_side),
         shown_spread=shown,
     )
-
-
-def _by_image(net: dict[int, int]) -> Changed:
-    """Images in which more was lost than gained, and the other way round."""
-    values = np.array(list(net.values()))
-    return Changed(int((values < 0).sum()), int((values > 0).sum()), len(values))
-
-
-def _close_share(people: dict[int, Any], place: int) -> float:
-    labelled = [person for person in people.values() if person.labelled[place]]
-    return sum(bool(person.close[place]) for person in labelled) / len(labelled) if labelled else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from markupsafe import Markup
@@ -39,6 +39,9 @@ _WIDTH, _HEIGHT = 7.6, 7.2
 _NAMED_SETTINGS = 4
 # What a run does not have.
 _NONE = "–"
+
+JudgedBy = Literal["error", "loss"]
+"""The share of wrong guesses, where there are classes in all of the runs, else the loss."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ def _told(runs: Sequence[Compared]) -> dict[str, list[str]]:
 
 def _page(runs: Sequence[Compared]) -> str:
     names = [run.name for run in runs]
-    alt = "Training loss, error in evaluations and learning rate over epochs of " + ", ".join(names)
+    judged = _judged_by(runs)
+    alt = f"Training loss, {judged} in evaluations and learning rate over epochs of {', '.join(names)}"
     with chart("comparison", alt, _WIDTH, _HEIGHT) as drawing:
         _draw(drawing.figure, runs)
     return TEMPLATES.get_template("comparison.html").render(
@@ -146,6 +150,7 @@ def _page(runs: Sequence[Compared]) -> str:
         chart=Markup(drawing.svg),  # noqa: S704 (our own drawing; its alt text is escaped)
         results=tables.by_run(names, _results(runs)),
         settings=tables.by_run(names, differing(runs)),
+        judged_by=judged,
         splits=sorted({line.split for run in runs for line in run.evaluations}),
     )
 
@@ -187,37 +192,55 @@ def _decisions(run: Compared) -> str:
 
 def _draw(figure: Figure, runs: Sequence[Compared]) -> None:
     """Three charts over the epochs, one above the other, and a legend over all."""
-    loss, error, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
+    by = _judged_by(runs)
+    loss, judged, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
     for place, (run, label) in enumerate(zip(runs, labels(runs), strict=True)):
         colour = _COLOURS[place % len(_COLOURS)]
         dashes = "-" if place < len(_COLOURS) else "--"
         at = [line.epoch for line in run.steps]
         loss.plot(at, [line.loss for line in run.steps], color=colour, linestyle=dashes, linewidth=1.1, label=label)
         rate.plot(at, [line.learning_rate for line in run.steps], color=colour, linestyle=dashes)
-        _errors(error, run, colour, dashes)
+        _curve(judged, run, by, colour, dashes)
     loss.set_ylabel("training loss")
-    error.set_ylabel("error in evaluations")
+    judged.set_ylabel(f"{by} in evaluations")
     rate.set_ylabel("learning rate")
     rate.set_xlabel("epoch")
     rate.set_ylim(bottom=0)
     rate.set_xlim(left=0)
-    error.set_yscale("log")
-    error.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    error.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
-    error.yaxis.set_minor_formatter(NullFormatter())
-    for axes in (loss, error, rate):
+    if by == "error":
+        judged.set_yscale("log")
+        judged.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        judged.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
+        judged.yaxis.set_minor_formatter(NullFormatter())
+    for axes in (loss, judged, rate):
         axes.patch.set_alpha(0)
     figure.legend(*loss.get_legend_handles_labels(), loc="outside upper left", ncols=1)
 
 
-def _errors(axes: Axes, run: Compared, colour: str, dashes: str) -> None:
-    """The share of wrong guesses in each evaluation of a classifier; a cross marks a state that was rejected."""
-    lines = [line for line in run.evaluations if not math.isnan(line.accuracy)]
+def _judged_by(runs: Sequence[Compared]) -> JudgedBy:
+    """What the evaluations during training are compared by: what all of the runs have."""
+    known = [line.accuracy for run in runs for line in (*run.steps, *run.evaluations)]
+    return "loss" if any(map(math.isnan, known)) else "error"
+
+
+def evaluated(run: Compared, by: JudgedBy) -> list[float]:
+    """Of each evaluation of a run during training: its loss, or the share of wrong guesses."""
+    if by == "loss":
+        return [line.loss for line in run.evaluations]
     # Half an example stands for none: a logarithm has no zero.
-    errors = {line.step: max(1 - line.accuracy, 0.5 / line.examples) for line in lines}
-    axes.plot([line.epoch for line in lines], list(errors.values()), color=colour, linestyle=dashes, marker="o", ms=3)
+    return [max(1 - line.accuracy, 0.5 / line.examples) for line in run.evaluations]
+
+
+def _curve(axes: Axes, run: Compared, by: JudgedBy, colour: str, dashes: str) -> None:
+    """The evaluations of a run; a cross marks a state that was rejected."""
+    heights = evaluated(run, by)
+    at = [line.epoch for line in run.evaluations]
+    axes.plot(at, heights, color=colour, linestyle=dashes, marker="o", ms=3)
     rejected = {line.step for line in run.lines if isinstance(line, AnnealingLine) and not line.accepted}
-    crossed = [line for line in lines if line.step in rejected]
+    crossed = [
+        (epoch, height)
+        for line, epoch, height in zip(run.evaluations, at, heights, strict=True)
+        if line.step in rejected
+    ]
     if crossed:
-        at, heights = [line.epoch for line in crossed], [errors[line.step] for line in crossed]
-        axes.scatter(np.array(at), np.array(heights), s=60, color=colour, marker="x", linewidths=1.6, zorder=3)
+        axes.scatter(*np.array(crossed).T, s=60, color=colour, marker="x", linewidths=1.6, zorder=3)

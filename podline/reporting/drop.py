@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.catalogue import training_of
-from podline.data.keypoints import COCO_JOINTS
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader, open_split
 from podline.data_changes import change_between
 from podline.differences import Row, differing
 from podline.evaluation import noise
 from podline.evaluation.document import Evaluation, read_evaluation
+from podline.evaluation.moved_parts import Moved
 from podline.evaluation.noise import Difference
-from podline.evaluation.oks import CloseJoints, close_joints
-from podline.evaluation.paired import Changed, changed, holm, mcnemar
+from podline.evaluation.paired import holm, mcnemar
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.frozen import Frozen
 from podline.origins import ORIGIN, read_origin
 from podline.promotion.document import read_promotion
 from podline.reporting.figures import count, percent
+from podline.reporting.lost_people import Found, drawn, lost_people
 from podline.reporting.pairs import FoundPair, GuessedPair, judgement, paired
 from podline.stages import JUDGED, TrainSpec
 from podline.storage import Store
@@ -37,8 +37,9 @@ from podline.training.metrics_log import METRICS, EvaluationLine, MetricsLine, S
 if TYPE_CHECKING:
     from podline.reporting.picture_sheet import Sheet
 
-MOST_EXAMPLES = 24
-_MOST_GAPS, _IN_A_ROW = 3, 8
+MOST_EXAMPLES, MOST_IMAGES = 24, 8
+"""So many examples of a classifier are named and shown, and so many images of people."""
+_IN_A_ROW, _PAIRS_IN_A_ROW = 8, 2
 _WRONG = "#c0392b"
 _RULES = "promotion."
 
@@ -46,7 +47,7 @@ Image = npt.NDArray[np.uint8]
 
 
 class LostExample(Frozen):
-    """An example that the other run gets right, or an image whose people it finds, and this one does not.
+    """An example that the other run gets right and this one does not, or an image in which it finds more joints.
 
     Attributes:
         record: its place in the split, as :meth:`podline.data.reader.SplitReader.gather` takes it.
@@ -98,7 +99,7 @@ class Drop(Frozen):
         lost: examples, or people, that only the other got right.
         gained: likewise, only this one.
         parts: every class or joint, the one that fell most first.
-        examples: some of those lost: those that the other was surest of.
+        examples: some of those lost: those that the other was surest of; the images that lost the most joints.
         gaps: of the training curves.
         differences: in what produced the two: settings, data, code, environment; None where one run does not tell.
     """
@@ -126,11 +127,18 @@ class Drop(Frozen):
         name = "AP" if self.measure == "ap" else "accuracy"
         way = "lower" if self.difference.value < 0 else "higher"
         chance = "which could be noise" if self.difference.noise else "which is more than noise"
-        what = "people found" if self.measure == "ap" else "examples"
+        what = "people" if self.measure == "ap" else "examples"
         return (
             f"{self.run} has {points:.1f} points {way} {name} than {self.against}, {chance} "
             f"(p = {self.difference.p_value:.2g}): {count(self.lost)} {what} lost, {count(self.gained)} gained."
         )
+
+    def heading(self) -> str:
+        """What is above the pictures of examples, in words."""
+        shown, lost = count(len(self.examples)), count(self.lost)
+        if self.measure == "ap":
+            return f"Found before, not now: the {shown} images that lost the most joints"
+        return f"Right before, wrong now: {shown} of {lost}"
 
     def lines(self) -> list[str]:
         """All of it in words."""
@@ -151,23 +159,37 @@ class Drop(Frozen):
 
 
 class Explained(NamedTuple):
-    """A drop, and the images of ``drop.examples``, uint8 (height, width, channels) each."""
+    """A drop, and the pictures of ``drop.examples``.
+
+    Attributes:
+        drop: all of it but the pictures.
+        pictures: of each example, uint8 (height, width, channels): the image as it is, or, of a pose network, one with
+            the people that the other run finds and one with those that this run finds.
+    """
 
     drop: Drop
-    images: tuple[Image, ...]
+    pictures: tuple[tuple[Image, ...], ...]
 
     def picture_sheet(self) -> Sheet:
         """The examples that were lost, as one figure."""
         # matplotlib: nothing that a flow should wait for.
-        from podline.reporting.picture_sheet import SMALL, Block, Picture, Row, sheet  # noqa: PLC0415
+        from podline.reporting.picture_sheet import LARGE, SMALL, Block, Picture, Row, sheet  # noqa: PLC0415
 
-        pictures = [
-            Picture(image, f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG)
-            for image, lost in zip(self.images, self.drop.examples, strict=True)
-        ]
-        rows = [Row("", pictures[start : start + _IN_A_ROW]) for start in range(0, len(pictures), _IN_A_ROW)]
-        about = f"✓ what {self.drop.against} says, ✗ what {self.drop.run} says"
-        return sheet([Block(f"Right before, wrong now: {len(pictures)} of {self.drop.lost}", about, rows)], SMALL)
+        of_people = self.drop.measure == "ap"
+        pictures = []
+        for images, lost in zip(self.pictures, self.drop.examples, strict=True):
+            if of_people:
+                before, after = images
+                pictures.append(Picture(before, f"{lost.name}, before\n✓ {lost.before}"))
+                pictures.append(Picture(after, f"{lost.name}, now\n✗ {lost.after}", _WRONG))
+            else:
+                pictures.append(Picture(images[0], f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG))
+        says = "whom {} finds" if of_people else "what {} says"
+        about = f"✓ {says.format(self.drop.against)}, ✗ {says.format(self.drop.run)}"
+        about += "; people that only the first finds are framed, joints are ringed" if of_people else ""
+        columns, side = (2 * _PAIRS_IN_A_ROW, LARGE) if of_people else (_IN_A_ROW, SMALL)
+        rows = [Row("", pictures[start : start + columns]) for start in range(0, len(pictures), columns)]
+        return sheet([Block(self.drop.heading(), about, rows)], side)
 
 
 class _Run(NamedTuple):
@@ -201,9 +223,9 @@ def explain(store: Store, run: str, against: str, pair: GuessedPair | FoundPair 
     if pair is None:
         pair = paired(store, *(judgement(each.training.folder, each.evaluation) for each in (before, after)))
     reader = open_split(store, after.training.dataset_folder, after.manifest, JUDGED)
-    found = _classes(pair, after.manifest) if isinstance(pair, GuessedPair) else _poses(pair, reader)
-    records = np.array([lost.record for lost in found.examples], np.int64)
-    images: Sequence[Image] = list(reader.gather(records, ["image"])["image"]) if len(records) else ()
+    found = (
+        _classes(pair, after.manifest, reader) if isinstance(pair, GuessedPair) else _poses(pair, reader, before, after)
+    )
     measure = "top1" if isinstance(pair, GuessedPair) else "ap"
     drop = Drop(
         run=run,
@@ -212,19 +234,20 @@ def explain(store: Store, run: str, against: str, pair: GuessedPair | FoundPair 
         difference=pair.differences[measure],
         lost=found.lost,
         gained=found.gained,
-        parts=tuple(sorted(found.parts, key=lambda part: part.after - part.before)),
+        parts=tuple(sorted(_moved(found.parts), key=lambda part: part.after - part.before)),
         examples=tuple(found.examples),
         gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
         differences=_differences(store, before, after),
     )
-    return Explained(drop, tuple(images))
+    return Explained(drop, tuple(found.pictures))
 
 
 class _Judgement(NamedTuple):
     lost: int
     gained: int
-    parts: list[MovedPart]
+    parts: Mapping[str, Moved]
     examples: list[LostExample]
+    pictures: list[tuple[Image, ...]]
 
 
 def _opened(store: Store, run: str) -> _Run:
@@ -232,16 +255,14 @@ def _opened(store: Store, run: str) -> _Run:
     return _Run(training, read_manifest(store, training.dataset_folder), read_evaluation(store, training.folder))
 
 
-def _classes(pair: GuessedPair, manifest: Manifest) -> _Judgement:
+def _classes(pair: GuessedPair, manifest: Manifest, reader: SplitReader) -> _Judgement:
     then, now, names = pair.before, pair.after, manifest.class_names
-    counts = {name: moved for name, moved in pair.counts(names).items() if moved.examples}
-    shares = {name: float(then.right[now.labels == names.index(name)].mean()) for name in counts}
     lost = np.flatnonzero(then.right & ~now.right)
     surest = lost[np.argsort(-then.confidences[lost], kind="stable")][:MOST_EXAMPLES]
     return _Judgement(
         len(lost),
         int((now.right & ~then.right).sum()),
-        _moved(counts, shares),
+        pair.moved(names),
         [
             LostExample(
                 record=record,
@@ -251,45 +272,40 @@ def _classes(pair: GuessedPair, manifest: Manifest) -> _Judgement:
             )
             for record in surest.tolist()
         ],
+        [(image,) for image in reader.gather(surest, ["image"])["image"]] if len(surest) else [],
     )
 
 
-def _poses(pair: FoundPair, reader: SplitReader) -> _Judgement:
-    then, now = close_joints(pair.before), close_joints(pair.after)
-    counts, shares = {}, {}
-    for place, name in enumerate(COCO_JOINTS):
-        people = [person for person in now if now[person].labelled[place]]
-        if people:
-            was, is_now = (np.array([each[person].close[place] for person in people]) for each in (then, now))
-            counts[name], shares[name] = changed(was, is_now), float(was.mean())
-    found = [{person for person, joints in each.items() if joints.close.any()} for each in (then, now)]
-    lost, gained = found[0] - found[1], found[1] - found[0]
-    ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0].tolist()
+def _poses(pair: FoundPair, reader: SplitReader, before: _Run, after: _Run) -> _Judgement:
+    people = lost_people(pair, reader)
+    shown = people.images[:MOST_IMAGES]
+    evaluations = [each.evaluation for each in (before, after)]
+    thresholds = [each.score_threshold if isinstance(each, PoseEvaluation) else 0.0 for each in evaluations]
     return _Judgement(
-        len(lost),
-        len(gained),
-        _moved(counts, shares),
-        list(_images_of(lost, now, {image: place for place, image in enumerate(ids)})),
+        people.lost,
+        people.gained,
+        pair.moved(),
+        [
+            LostExample(
+                record=image.record,
+                name=f"image {image.image_id}",
+                before=_of_all(image.before, image.there),
+                after=_of_all(image.after, image.there),
+            )
+            for image in shown
+        ],
+        [drawn(image, pair, reader, thresholds) for image in shown],
     )
 
 
-def _images_of(lost: set[int], people: Mapping[int, CloseJoints], places: Mapping[int, int]) -> Iterator[LostExample]:
-    """The images in which the most people were lost, as examples."""
-    by_image: dict[int, int] = {}
-    for person in lost:
-        by_image[people[person].image_id] = by_image.get(people[person].image_id, 0) + 1
-    for image in sorted(by_image, key=lambda each: (-by_image[each], each))[:MOST_EXAMPLES]:
-        there = sum(joints.image_id == image for joints in people.values())
-        name, missed = f"image {image}", by_image[image]
-        yield LostExample(record=places[image], name=name, before=f"{missed} of {there} found", after="not found")
+def _of_all(found: Found, there: Found) -> str:
+    return f"{found.people} of {there.people} people, {found.joints} of {there.joints} joints"
 
 
-def _moved(counts: Mapping[str, Changed], shares: Mapping[str, float]) -> list[MovedPart]:
-    chances = holm({name: mcnemar(counts[name]) for name in shares})
-    return [
-        MovedPart(name=name, before=share, after=share - counts[name].drop, chance=chances[name])
-        for name, share in shares.items()
-    ]
+def _moved(parts: Mapping[str, Moved]) -> Iterator[MovedPart]:
+    chances = holm({name: mcnemar(part.changed) for name, part in parts.items()})
+    for name, part in parts.items():
+        yield MovedPart(name=name, before=part.before, after=part.after, chance=chances[name])
 
 
 def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:
@@ -306,7 +322,7 @@ def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterat
             step = max(shared, key=lambda each: abs(now[what][each] - was[what][each]))
             found.append(Gap(what=what, step=step, before=was[what][step], after=now[what][step]))
     found = [gap for gap in found if gap.before != gap.after]
-    yield from sorted(found, key=lambda gap: gap.what)[: 2 * _MOST_GAPS]
+    yield from sorted(found, key=lambda gap: gap.what)
 
 
 def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
@@ -315,7 +331,12 @@ def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
     for line in lines:
         if isinstance(line, StepsLine | EvaluationLine):
             where = "training" if isinstance(line, StepsLine) else line.split
-            for name, value in (("loss", line.loss), ("accuracy", line.accuracy)):
+            values = {"loss": line.loss, "accuracy": line.accuracy}
+            # Of the stages the last one is what people are made of.
+            met = max((name for name in line.measures if name.endswith("_heatmap/island_recall")), default="")
+            if met:
+                values["joints met"] = line.measures[met]
+            for name, value in values.items():
                 if not math.isnan(value):
                     curves.setdefault(f"{where} {name}", {})[line.step] = value
     return curves

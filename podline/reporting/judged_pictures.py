@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,33 @@ class JudgedPicture(NamedTuple):
     wanted: Poses
 
 
+class Scene(NamedTuple):
+    """An image of a split without the black around it, and where in it things are.
+
+    Attributes:
+        image: uint8 (height, width, 3), as large as the network saw it.
+        letterbox: from the original image to the square that it lies in.
+    """
+
+    image: Image
+    letterbox: LetterBox
+
+    def poses(self, people: list[dict[str, Any]]) -> Poses:
+        """COCO annotations or results, in the original image's pixels, as poses in this one's: (n, 18, 3)."""
+        poses = poses_of(people)
+        poses[..., :2] = np.where(poses[..., 2:] > 0, self.joints(poses[..., :2]), 0)
+        return poses
+
+    def joints(self, joints: npt.ArrayLike) -> npt.NDArray[np.floating]:
+        """Joints (…, 2) of the original image as joints of this one."""
+        return self.letterbox.joints_to_network(joints) - self.letterbox.offset
+
+    def boxes(self, boxes: Sequence[Sequence[float]]) -> npt.NDArray[np.floating]:
+        """Boxes of the original image, left, top, width, height, as boxes of this one: (n, 4)."""
+        moved = self.letterbox.boxes_to_network(np.asarray(boxes, np.float64).reshape(-1, 4))
+        return moved - (*self.letterbox.offset, 0, 0)
+
+
 class MapsOfImage(NamedTuple):
     """An image, uint8 (side, side, 3), and what the network answers for it."""
 
@@ -67,16 +95,17 @@ def judged_pictures(
     ranked = evaluation.seen_pictures if seen else evaluation.pictures
     reader, truth = open_split(store, folder, manifest, split), read_truth(store, folder, manifest, split)
     name = f"{spec.verdict_folder}/{people_name(SEEN if seen else split)}"
-    threshold = evaluation.threshold.judged.score if evaluation.threshold else 0.0
     try:
-        people = _by_image([person for person in store.read_json(name) if person["score"] >= threshold])
+        people = _by_image(
+            [person for person in store.read_json(name) if person["score"] >= evaluation.score_threshold]
+        )
     except (TypeError, KeyError) as error:
         raise ArtifactError(f"{store.where(name)} holds no people ({error}); evaluate the run again") from error
     wanted = _by_image([person for person in truth["annotations"] if not person["iscrowd"]])
-    records = _records(reader)
+    records = records_of(reader)
     return {
         kind: [
-            _picture(reader, records[image], figures, people.get(image, []), wanted.get(image, []))
+            _picture(scene(reader, records[image]), figures, people.get(image, []), wanted.get(image, []))
             for figures in getattr(ranked, kind)
             for image in (figures.image_id,)
         ]
@@ -94,7 +123,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
     if evaluation.maps_of is None:
         return None
     reader = open_split(store, spec.dataset_folder, manifest, evaluation.split)
-    record = _records(reader)[evaluation.maps_of]
+    record = records_of(reader)[evaluation.maps_of]
     name = f"{spec.verdict_folder}/{MAPS}"
     try:
         maps = maps_from_bytes(store.read_bytes(name))
@@ -103,7 +132,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
     return MapsOfImage(evaluation.maps_of, reader.gather(np.array([record]), ["image"])["image"][0], maps)
 
 
-def _records(reader: SplitReader) -> dict[int, int]:
+def records_of(reader: SplitReader) -> dict[int, int]:
     """Where each image is in its split, by COCO's id."""
     ids = reader.gather(np.arange(len(reader)), ["image_id"])["image_id"][:, 0]
     return {image_id: place for place, image_id in enumerate(ids.tolist())}
@@ -116,28 +145,21 @@ def _by_image(people: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def _picture(
-    reader: SplitReader,
-    record: int,
-    figures: ImageFigures,
-    people: list[dict[str, Any]],
-    wanted: list[dict[str, Any]],
-) -> JudgedPicture:
+def scene(reader: SplitReader, record: int) -> Scene:
+    """A record's image.
+
+    Args:
+        reader: of the split.
+        record: its place there.
+    """
     fields = reader.gather(np.array([record]), ["image", "size"])
     square, (width, height) = fields["image"][0], fields["size"][0].tolist()
     letterbox = LetterBox(width, height, square.shape[0])
     (left, top), (columns, rows) = letterbox.offset, letterbox.size
-    return JudgedPicture(
-        figures,
-        np.ascontiguousarray(square[top : top + rows, left : left + columns]),
-        _inside(people, letterbox),
-        _inside(wanted, letterbox),
-    )
+    return Scene(np.ascontiguousarray(square[top : top + rows, left : left + columns]), letterbox)
 
 
-def _inside(people: list[dict[str, Any]], letterbox: LetterBox) -> Poses:
-    """People of the whole image as poses in the scaled one."""
-    poses = poses_of(people)
-    moved = letterbox.joints_to_network(poses[..., :2]) - letterbox.offset
-    poses[..., :2] = np.where(poses[..., 2:] > 0, moved, 0)
-    return poses
+def _picture(
+    there: Scene, figures: ImageFigures, people: list[dict[str, Any]], wanted: list[dict[str, Any]]
+) -> JudgedPicture:
+    return JudgedPicture(figures, there.image, there.poses(people), there.poses(wanted))

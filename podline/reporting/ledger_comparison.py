@@ -6,7 +6,7 @@ metric that counts is tested on these examples; where not, that is said, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from podline.data_changes import change_between
@@ -14,6 +14,7 @@ from podline.differences import AREAS, NONE, Row, differing
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import noise
 from podline.evaluation.document import EVALUATION
+from podline.evaluation.moved_parts import Moved
 from podline.evaluation.noise import METHODS, Difference
 from podline.evaluation.paired import holm, mcnemar
 from podline.frozen import Frozen
@@ -24,7 +25,7 @@ from podline.storage import Store
 
 
 class Part(Frozen):
-    """A class that moved: the difference of its share, and how likely that is by chance, all classes considered.
+    """A class or joint that moved: the difference of its share, and how likely that is by chance, all considered.
 
     ``chance`` is Holm's: of all parts together, one is named by mistake no more often than that.
     """
@@ -41,7 +42,7 @@ class Verdict(Frozen):
         run: its entry's name.
         difference: of the metric that counts; None where one of the two was not judged, or by another metric.
         why_unpaired: why it was not tested on the same examples; empty where it was.
-        parts: that moved beyond noise, the largest first; only where classes were tested on the same examples.
+        parts: that moved beyond noise, the largest first; only where it was tested on the same examples.
         words: all of it in a sentence.
     """
 
@@ -191,8 +192,8 @@ def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple
     """
     pair = paired(store, _judged(store, first), _judged(store, entry))
     outcome = _outcome(entry)
-    found = pair.differences[outcome.measure]
-    return found, tuple(_parts(list(outcome.parts), pair)) if isinstance(pair, GuessedPair) else ()
+    moved = pair.moved(list(outcome.parts)) if isinstance(pair, GuessedPair) else pair.moved()
+    return pair.differences[outcome.measure], tuple(_parts(moved))
 
 
 def _outcome(entry: Entry) -> Outcome:
@@ -212,10 +213,10 @@ def _judged(store: Store, entry: Entry) -> Judged:
     return Judged(folder, outcome.measure, entry.data.dataset, entry.data.fingerprint, outcome.split)
 
 
-def _parts(names: Sequence[str], pair: GuessedPair) -> Iterator[Part]:
-    """The classes that moved beyond noise, the largest movement first."""
-    counts = pair.counts(names)
-    chances = holm({name: mcnemar(count) for name, count in counts.items()})
-    for name in sorted(counts, key=lambda each: -abs(counts[each].drop)):
+def _parts(moved: Mapping[str, Moved]) -> Iterator[Part]:
+    """The classes or joints that moved beyond noise, the largest movement first."""
+    chances = holm({name: mcnemar(part.changed) for name, part in moved.items()})
+    by = {name: part.after - part.before for name, part in moved.items()}
+    for name in sorted(by, key=lambda each: -abs(by[each])):
         if chances[name] < noise.LEVEL:
-            yield Part(name=name, value=-counts[name].drop, chance=chances[name])
+            yield Part(name=name, value=by[name], chance=chances[name])

@@ -53,8 +53,9 @@ def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _outcome(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    for name, metric in outcome.metrics.items():
-        yield METRIC_NAMES.get(name, name), metric_text(name, metric)
+    for name, words in METRIC_NAMES.items():
+        if name in outcome.metrics:
+            yield words, metric_text(name, outcome.metrics[name])
     worst = sorted(outcome.parts, key=lambda part: outcome.parts[part].value)[:_WORST]
     yield "least good", ", ".join(f"{part} {percent(outcome.parts[part].value)}" for part in worst)
     yield "model", f"{count(outcome.parameters)} parameters, {size(outcome.model_bytes)}"

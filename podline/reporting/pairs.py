@@ -22,9 +22,9 @@ from podline.errors import ArtifactError, StoreError
 from podline.evaluation import noise
 from podline.evaluation.document import Evaluation
 from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
+from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
 from podline.evaluation.noise import Difference
-from podline.evaluation.oks import judged
-from podline.evaluation.paired import Changed, changed
+from podline.evaluation.oks import CloseJoints, close_joints, judged
 from podline.evaluation.pose_document import PoseEvaluation, people_name
 from podline.storage import Store
 
@@ -76,10 +76,9 @@ class GuessedPair:
         """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
         return {"top1": noise.accuracies(self.before.right, self.after.right)}
 
-    def counts(self, class_names: Sequence[str]) -> dict[str, Changed]:
-        """Of each class, by name, what was lost and gained."""
-        right, labels = (self.before.right, self.after.right), self.after.labels
-        return {name: changed(*(each[labels == label] for each in right)) for label, name in enumerate(class_names)}
+    def moved(self, class_names: Sequence[str]) -> dict[str, Moved]:
+        """How each class moved, by name."""
+        return moved_classes(self.before, self.after, class_names)
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,15 @@ class FoundPair:
     def differences(self) -> dict[str, Difference]:
         """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
         return noise.average_precisions(self.before, self.after)
+
+    @cached_property
+    def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
+        """Those in truth, by the annotation's id, as the first network found them, and as the second did."""
+        return close_joints(self.before), close_joints(self.after)
+
+    def moved(self) -> dict[str, Moved]:
+        """How each joint moved, by name."""
+        return moved_joints(*self.people)
 
 
 def paired(store: Store, before: Judged, after: Judged) -> GuessedPair | FoundPair:

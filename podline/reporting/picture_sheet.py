@@ -98,6 +98,7 @@ def _draw(figure: Figure, block: Block, top: float, side: float) -> None:
             grey = picture.image.shape[-1] == 1
             shown = picture.image[..., 0] if grey else picture.image
             axes.imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            axes.set_anchor("NW")  # below its caption
             axes.set_xticks([])
             axes.set_yticks([])
             for spine in axes.spines.values():

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 # The side that a small image is enlarged to, at least, in pixels: sharp on a screen of high resolution as well.
 _SIDE = 192
-# Bytes of a photograph, and of a small one of which there are dozens. A page has 40 of the first kind and 38 of the
-# second at most, in base64: it stays below 5 MB, which can be sent by mail.
-PHOTO, SMALL_PHOTO = 64_000, 16_000
+# Bytes of a photograph, of one of people that were lost, and of a small one of which there are dozens. A page has 40 of
+# the first kind, 16 of the second and 38 of the third at most, in base64: it stays below 5 MB and can be sent by mail.
+PHOTO, LOST_PHOTO, SMALL_PHOTO = 64_000, 22_000, 16_000
 _QUALITIES = (88, 80, 70, 58, 45, 30)
 _SMALLER = 0.7
 

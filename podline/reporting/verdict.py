@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
 from podline.evaluation.noise import METHODS
@@ -175,10 +177,18 @@ def _drop(worse: Explained) -> dict[str, Any]:
         "lines": [line for line in drop.lines() if not line.startswith("record ")],
         "against": drop.against,
         "examples": examples,
+        "heading": drop.heading(),
+        "of_people": drop.measure == "ap",
         "pictures": [
-            example | {"uri": pictures.data_uri(image)} for example, image in zip(examples, worse.images, strict=True)
+            example | {"uris": [_uri(drop.measure, image) for image in images]}
+            for example, images in zip(examples, worse.pictures, strict=True)
         ],
     }
+
+
+def _uri(measure: str, image: npt.NDArray[np.uint8]) -> str:
+    """A picture of an example that was lost."""
+    return pictures.photo_uri(image, pictures.LOST_PHOTO) if measure == "ap" else pictures.data_uri(image)
 
 
 def _training_tiles(facts: Facts | PoseFacts) -> list[Tile]:

@@ -43,12 +43,12 @@ TRUTH: dict[str, Any] = {
 }
 
 
-def network(found: Sequence[int] = IMAGES, astray: Sequence[int] = (), joint: str = "nose") -> COCOeval:
-    """Finds the people of some images, with one joint far from its place in some of them."""
+def network(found: Sequence[int] = IMAGES, astray: Sequence[int] = (), joints: Sequence[str] = ()) -> COCOeval:
+    """Finds the people of some images, with some joints far from their places in some of them."""
     people = []
     for image in found:
         places = keypoints(image)
-        if image in astray:
+        for joint in joints if image in astray else ():
             places[3 * COCO_JOINTS.index(joint)] += 150.0
         people.append({"image_id": image, "category_id": 1, "keypoints": places, "score": 0.9})
     return judged(TRUTH, people)
@@ -71,5 +71,12 @@ def test_a_network_that_finds_far_fewer_people_is_refused_as_a_whole() -> None:
 
 
 def test_a_joint_that_went_astray_is_named_and_no_other() -> None:
-    found = refusals(network(), network(astray=IMAGES[:30], joint="left_wrist"))
+    found = refusals(network(), network(astray=IMAGES[:30], joints=["left_wrist"]))
     assert [check.name for check in found if check.rule == "joint"] == ["left_wrist"]
+
+
+def test_both_of_a_kind_that_went_astray_do_not_excuse_each_other() -> None:
+    # As where one side is labelled wrongly, and training mirrors images.
+    wrists = ["left_wrist", "right_wrist"]
+    found = refusals(network(), network(astray=IMAGES[:20], joints=wrists))
+    assert [check.name for check in found if check.rule == "joint"] == wrists

@@ -224,7 +224,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
     try:
         fresh.publish_bytes(name, after.to_bytes(), replace=True)
-        drop, images = found = explain(fresh, runs[1], runs[0])
+        drop, pictures = found = explain(fresh, runs[1], runs[0])
         found.picture_sheet().savefig(tmp_path / "lost.png")
         command = ["runs", "explain", runs[1], "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
         said = CliRunner().invoke(cli, command)
@@ -236,7 +236,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     assert lost.issuperset(example.record for example in drop.examples)
     assert len(drop.examples) == min(len(lost), 24) > 0
     test = drawn(TEST, 1)
-    for example, image in zip(drop.examples, images, strict=True):
+    for example, (image,) in zip(drop.examples, pictures, strict=True):
         assert np.array_equal(image, test["image"][example.record])
         assert example.name == CLASS_NAMES[test["label"][example.record]]
         assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])

@@ -6,14 +6,19 @@ import json
 from pathlib import Path
 
 import numpy as np
+from ledger_entries import night
 from pose_oracle import RECIPE, nothing, perfect
 from small_coco import publish_people
 
+from podline import ledger
+from podline.evaluation.document import read_evaluation
 from podline.evaluation.poses import judge_poses
+from podline.ledger_entry import Entry
 from podline.progress import silent
+from podline.recording import outcome_of
 from podline.stages import EvaluateResult, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, complete
 from podline.storage import Store, open_store
-from podline.training.metrics_log import EventLine, StepsLine
+from podline.training.metrics_log import EvaluationLine, EventLine, StepsLine
 
 NOON = 1_795_262_400.0
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
@@ -110,6 +115,19 @@ def _trained(store: Store, spec: TrainSpec) -> None:
                 measures=measures,
             )
         )
+        if step % 200 == 0:
+            lines.append(
+                EvaluationLine(
+                    step=step,
+                    epoch=step / 30,
+                    split="test",
+                    examples=7,
+                    loss=1.2 * loss,
+                    seconds=1.0,
+                    time=NOON + step * 0.5,
+                    measures=measures,
+                )
+            )
     events = [
         EventLine(time=NOON, event="started", step=0, message="training from fresh weights"),
         EventLine(time=NOON + 300, event="finished", step=600, message="all 600 steps are done"),
@@ -132,3 +150,15 @@ def _trained(store: Store, spec: TrainSpec) -> None:
         waiting_for_input=0.01,
     )
     complete(store, spec.folder, spec, result, [])
+
+
+def entered(spec: ReportSpec, number: int) -> Entry:
+    """Puts the entry of a finished run into the ledger, of the night with this number."""
+    store = open_store(spec.root)
+    evaluation = read_evaluation(store, spec.folder)
+    entry = night(
+        number, recipe=RECIPE.name, run=spec.run, outcome=outcome_of(evaluation, 1, 1, spec.evaluation_sha256)
+    )
+    data = night().data.model_copy(update={"dataset": spec.dataset, "fingerprint": spec.fingerprint})
+    ledger.publish(store, entry.model_copy(update={"data": data}))
+    return ledger.read(store, entry.name)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ledger_entries import night, outcome
 
 from podline import digests
+from podline.data.keypoints import COCO_JOINTS
 from podline.data.manifest import FileInfo, Manifest, SplitInfo
 from podline.ledger_entry import Data, Entry, Split
 from podline.stages import Metric
@@ -20,8 +22,14 @@ def _person(image: int) -> list[float]:
     return [value for joint in range(_JOINTS) for value in (20.0 + joint * 5 + image % 3, 30.0 + joint * 4, 2)]
 
 
-def people_of(store: Store, found: tuple[int, int]) -> tuple[Entry, Entry]:
-    """Two entries; in so many of the images, one person each, either network found that person."""
+def people_of(store: Store, found: tuple[int, int], astray: str = "") -> tuple[Entry, Entry]:
+    """Two entries; in so many of the images, one person each, either network found that person.
+
+    Args:
+        store: that their files go to.
+        found: by the first network, and by the second.
+        astray: a joint that the second network puts elsewhere.
+    """
     images = [{"id": image, "file_name": f"{image}.jpg", "width": 200, "height": 200} for image in range(1, IMAGES + 1)]
     truth = {
         "images": images,
@@ -61,16 +69,18 @@ def people_of(store: Store, found: tuple[int, int]) -> tuple[Entry, Entry]:
         quarantined=(),
     )
     store.publish_json(f"{folder}/manifest.json", manifest.model_dump(mode="json"))
-    first, second = (_entry(store, number, people) for number, people in enumerate(found))
+    first, second = (_entry(store, number, people, astray if number else "") for number, people in enumerate(found))
     return first, second
 
 
-def _entry(store: Store, number: int, found: int) -> Entry:
+def _entry(store: Store, number: int, found: int, astray: str) -> Entry:
     run = f"runs/coco_pose-{number:012x}"
-    people = [
+    people: list[dict[str, Any]] = [
         {"image_id": image, "category_id": 1, "keypoints": _person(image), "score": 0.9}
         for image in range(1, found + 1)
     ]
+    for person in people if astray else ():
+        person["keypoints"][3 * COCO_JOINTS.index(astray)] += 150.0
     store.publish_json(f"{run}/people-test.json", people)
     store.publish_json(f"{run}/evaluation.json", {"run": number})
     share = found / IMAGES

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from finished_pose_run import finished_pose_run
 from finished_run import finished_run
 
 from podline.catalogue import run_of
@@ -16,7 +17,7 @@ from podline.cli import cli
 from podline.errors import StoreError
 from podline.recipes.settings import AnnealingSettings
 from podline.reporting.comparison import _gather as gather
-from podline.reporting.comparison import compare, labels
+from podline.reporting.comparison import compare, evaluated, labels
 from podline.stages import TrainSpec
 from podline.storage import Store, open_store
 from podline.training.metrics_log import AnnealingLine, EvaluationLine, read_metrics
@@ -76,6 +77,17 @@ def test_the_page_needs_no_other_file_and_the_picture_is_a_png(store, names):
     assert page.count('role="img"') == 1
     again = compare(store, [run_of(store, name) for name in names])
     assert (again, store.local(again.html).read_text()) == (written, page)
+
+
+def test_pose_networks_are_compared_by_their_loss_in_evaluations(store):
+    runs = [run_of(store, finished_pose_run(Path(store.uri), seed=seed).run) for seed in range(2)]
+    page = store.local(compare(store, runs).html).read_text()
+    assert "Training loss, loss in evaluations and learning rate" in page
+    assert "Error is the share" not in page
+    found = gather(store, runs[0])
+    assert evaluated(found, "loss") == [line.loss for line in found.evaluations]
+    assert len(found.evaluations) == 3
+    assert "AP, final" in page
 
 
 def test_a_run_is_called_by_its_name_and_by_the_few_settings_in_which_it_differs(store, names):

@@ -149,3 +149,9 @@ def test_ap_is_tested_on_the_same_images(store):
     assert "more than noise" in verdict.words
     # The words of a difference in AP are not in points.
     assert "points" not in in_words("ap", verdict.difference)
+
+
+def test_a_joint_that_went_astray_is_named_and_no_other(store):
+    [verdict] = compare(store, people_of(store, found=(40, 40), astray="left_wrist")).verdicts
+    assert [(part.name, part.value) for part in verdict.parts] == [("left_wrist", -1.0)]
+    assert "Beyond noise by themselves: left_wrist −100.0 points" in verdict.words

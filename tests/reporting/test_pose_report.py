@@ -3,19 +3,17 @@ from __future__ import annotations
 import re
 import shutil
 
+import numpy as np
 import pytest
-from finished_pose_run import finished_pose_run, shaken
-from ledger_entries import night
-from pose_oracle import RECIPE, nothing, perfect
+from finished_pose_run import entered, finished_pose_run, shaken
+from pose_oracle import nothing, perfect
 
-from podline import ledger
 from podline.errors import ArtifactError
-from podline.evaluation.document import read_evaluation
 from podline.progress import silent
-from podline.recording import outcome_of
 from podline.reporting.drop import explain
 from podline.reporting.facts import PoseFacts, gather
 from podline.reporting.ledger_comparison import compare
+from podline.reporting.lost_people import _LOST
 from podline.reporting.report import report
 from podline.stages import REPORT
 from podline.storage import open_store
@@ -104,16 +102,10 @@ def test_damaged_people_are_named(spec, tmp_path):
         report(spec, silent())
 
 
-def entered(spec, number):
-    """The entry of a finished run in the ledger."""
-    store = open_store(spec.root)
-    evaluation = read_evaluation(store, spec.folder)
-    entry = night(
-        number, recipe=RECIPE.name, run=spec.run, outcome=outcome_of(evaluation, 1, 1, spec.evaluation_sha256)
-    )
-    data = night().data.model_copy(update={"dataset": spec.dataset, "fingerprint": spec.fingerprint})
-    ledger.publish(store, entry.model_copy(update={"data": data}))
-    return ledger.read(store, entry.name)
+def _numbers(text):
+    found = re.fullmatch(r"(\d+) of (\d+) people, (\d+) of (\d+) joints", text)
+    assert found
+    return [int(number) for number in found.groups()]
 
 
 def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_same_images(tmp_path):
@@ -126,9 +118,20 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     assert (rival.run, rival.difference.method) == (before.run, "bootstrap")
     assert rival.difference == verdict.difference
     assert {"ap50", "ar"} <= rival.differences.keys()
-    drop, images = found = explain(store, now.run, before.run)
+    drop, pictures = found = explain(store, now.run, before.run)
     assert drop.difference == rival.difference
-    assert drop.lost == sum(int(lost.before.split()[0]) for lost in drop.examples) > 0
-    assert len(images) == len(drop.examples)
+    counts = [[_numbers(text) for text in (lost.before, lost.after)] for lost in drop.examples]
+    assert sum(then[0] - found_now[0] for then, found_now in counts) == drop.lost > 0
+    fewer = [found_now[2] - then[2] for then, found_now in counts]
+    assert fewer == sorted(fewer)
+    assert fewer[-1] < 0
     found.picture_sheet().savefig(tmp_path / "lost.png")
     assert "no origin.json" in "".join(drop.lines())
+    for then, found_now in pictures:
+        assert all((picture == _LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"
+        assert not np.array_equal(then, found_now), "this run does not find them"
+    page = store.read_bytes(report(now, silent()).html).decode()
+    shown = page[page.index("Why it is worse") : page.index("Pictures of the test split")]
+    assert f"the {len(drop.examples)} images that lost the most joints" in shown
+    assert shown.count(f"with the people that {before.run} finds") == len(drop.examples)
+    assert shown.count("with the people that this run finds") == len(drop.examples)

@@ -1,0 +1,73 @@
+"""How each class or joint moved between two models that were judged on the same examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.keypoints import COCO_JOINTS
+from podline.evaluation.guesses import Guesses
+from podline.evaluation.oks import CloseJoints
+from podline.evaluation.paired import Changed, changed
+
+
+class Moved(NamedTuple):
+    """A class or a joint.
+
+    Attributes:
+        before: the share of right answers, or of labelled joints that are close, of the first model.
+        after: likewise, of the second.
+        changed: what was lost and gained, by examples; of a joint, images in which more of it was lost than gained, and
+            the other way round: people of one image are found or not found together.
+    """
+
+    before: float
+    after: float
+    changed: Changed
+
+
+def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -> dict[str, Moved]:
+    """Every class of which there are examples, by its name.
+
+    Args:
+        before: what the first model said.
+        after: what the second said of the same examples.
+        class_names: by label.
+    """
+    rows = {name: after.labels == label for label, name in enumerate(class_names)}
+    return {
+        name: _moved(before.right[chosen], after.right[chosen], changed(before.right[chosen], after.right[chosen]))
+        for name, chosen in rows.items()
+        if chosen.any()
+    }
+
+
+def moved_joints(before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints]) -> dict[str, Moved]:
+    """Every joint that anybody has, by its name.
+
+    Args:
+        before: the people in truth, by the annotation's id, as the first model found them.
+        after: the same people, as the second did.
+    """
+    people = [(before[person], now) for person, now in after.items()]
+    found = {}
+    for place, name in enumerate(COCO_JOINTS):
+        having = [(was, now) for was, now in people if now.labelled[place]]
+        if having:
+            was, now = (np.array([person.close[place] for person in side]) for side in zip(*having, strict=True))
+            found[name] = _moved(was, now, _by_image((person.image_id for _, person in having), was, now))
+    return found
+
+
+def _by_image(images: Iterable[int], was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_]) -> Changed:
+    nets: dict[int, int] = {}
+    for image, net in zip(images, (now.astype(int) - was).tolist(), strict=True):
+        nets[image] = nets.get(image, 0) + net
+    return Changed(sum(net < 0 for net in nets.values()), sum(net > 0 for net in nets.values()), len(nets))
+
+
+def _moved(was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_], counts: Changed) -> Moved:
+    return Moved(float(was.mean()), float(now.mean()), counts)

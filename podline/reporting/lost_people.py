@@ -1,0 +1,145 @@
+"""People and joints that one pose network finds and another does not: in which images, and drawn as both found them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from pycocotools.cocoeval import COCOeval
+
+from podline.data.reader import SplitReader
+from podline.evaluation.oks import CloseJoints, people_in
+from podline.reporting.judged_pictures import Scene, records_of, scene
+from podline.reporting.pairs import FoundPair
+from podline.reporting.skeletons import Image, with_skeletons
+
+# Pictures are shown at about this size; frames and rings around what was lost, in their pixels.
+_LONGER_SIDE, _LINE, _RADIUS = 480, 2, 11
+_LOST = (224, 62, 45)
+
+
+class Found(NamedTuple):
+    """How an image went: how many of its people were found at OKS 0.5, and how many of their joints are close."""
+
+    people: int
+    joints: int
+
+
+class LostImage(NamedTuple):
+    """An image in which people or joints were lost.
+
+    Attributes:
+        image_id: COCO's.
+        record: its place in the split.
+        there: all of its people, and their labelled joints.
+        before: what the first network finds.
+        after: what the second finds.
+        lost: the annotations of the people whom only the first finds.
+    """
+
+    image_id: int
+    record: int
+    there: Found
+    before: Found
+    after: Found
+    lost: tuple[int, ...]
+
+
+class LostPeople(NamedTuple):
+    """All that was lost and gained.
+
+    Attributes:
+        lost: how many people only the first network finds, at OKS 0.5.
+        gained: how many only the second finds.
+        images: those in which fewer joints are close than before, the most lost first.
+    """
+
+    lost: int
+    gained: int
+    images: tuple[LostImage, ...]
+
+
+def lost_people(pair: FoundPair, reader: SplitReader) -> LostPeople:
+    """What was lost between two networks, and in which images of the split."""
+    before, after = pair.people
+    records, images = records_of(reader), {}
+    for person, now in after.items():
+        images.setdefault(now.image_id, []).append(person)
+    told = [_told(records[image], [(each, before[each], after[each]) for each in who]) for image, who in images.items()]
+    worse = [image for image in told if image.after.joints < image.before.joints]
+    return LostPeople(
+        lost=sum(len(image.lost) for image in told),
+        gained=sum(before[person].result is None and now.result is not None for person, now in after.items()),
+        images=tuple(sorted(worse, key=lambda image: (image.after.joints - image.before.joints, image.image_id))),
+    )
+
+
+def _told(record: int, people: Sequence[tuple[int, CloseJoints, CloseJoints]]) -> LostImage:
+    """An image by its people: the annotation, as the first network found it, and as the second did."""
+
+    def found(sides: Sequence[CloseJoints]) -> Found:
+        return Found(sum(side.result is not None for side in sides), sum(int(side.close.sum()) for side in sides))
+
+    now = [after for _, _, after in people]
+    return LostImage(
+        image_id=now[0].image_id,
+        record=record,
+        there=Found(len(people), sum(int(side.labelled.sum()) for side in now)),
+        before=found([before for _, before, _ in people]),
+        after=found(now),
+        lost=tuple(each for each, before, after in people if before.result is not None and after.result is None),
+    )
+
+
+def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Sequence[float]) -> tuple[Image, Image]:
+    """An image with the people that the first network found, and with those of the second; what was lost is marked.
+
+    People whom only the first finds are framed; of the others, joints that only the first puts in their place have a
+    ring around that place.
+
+    Args:
+        image: which one.
+        pair: the two networks.
+        reader: of the split.
+        thresholds: of each network, the score from which on a result is drawn; those who found somebody always are.
+    """
+    there, truth = scene(reader, image.record), people_in(pair.after)
+    scale = _LONGER_SIDE / max(there.image.shape[:2])
+    boxes = there.boxes([truth[person]["bbox"] for person in image.lost]) * scale
+    rings = (_lost_joints(image, pair, there) + 0.5) * scale - 0.5
+    pictures = []
+    for judged, people, threshold in zip((pair.before, pair.after), pair.people, thresholds, strict=True):
+        found = _shown(judged, image.image_id, people, threshold)
+        picture = with_skeletons(there.image, there.poses(found), scale)
+        pictures.append(_marked(picture, boxes, rings))
+    return pictures[0], pictures[1]
+
+
+def _shown(judged: COCOeval, image_id: int, people: dict[int, CloseJoints], threshold: float) -> list[dict[str, Any]]:
+    """The results in an image that are taken for people, the surest first."""
+    right = {person.result for person in people.values()}
+    found: Any = judged.cocoDt.imgToAnns[image_id]
+    results = sorted(found, key=lambda result: -result["score"])
+    return [result for result in results if result["score"] >= threshold or result["id"] in right]
+
+
+def _lost_joints(image: LostImage, pair: FoundPair, there: Scene) -> npt.NDArray[np.floating]:
+    """Where the joints are that were lost of people who were not: (n, 2), in pixels of the picture."""
+    (before, after), truth = pair.people, people_in(pair.after)
+    found: list[npt.NDArray[np.floating]] = [np.empty((0, 2))]
+    for person, now in after.items():
+        if now.image_id == image.image_id and person not in image.lost:
+            places = np.reshape(truth[person]["keypoints"], (-1, 3))[:, :2]
+            found.append(there.joints(places[before[person].close & ~now.close]))
+    return np.concatenate(found)
+
+
+def _marked(picture: Image, boxes: npt.NDArray[np.floating], rings: npt.NDArray[np.floating]) -> Image:
+    for left, top, width, height in np.rint(boxes).astype(int).tolist():
+        cv2.rectangle(picture, (left, top), (left + width, top + height), _LOST, _LINE)
+    for x, y in np.rint(rings).astype(int).tolist():
+        cv2.circle(picture, (x, y), _RADIUS, _LOST, _LINE, cv2.LINE_AA)
+    return picture

@@ -1,0 +1,39 @@
+"""Shares of classes and joints, and what chance is judged by: examples, and for joints whole images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from podline.data.keypoints import COCO_JOINTS
+from podline.evaluation.guesses import Guesses
+from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
+from podline.evaluation.oks import CloseJoints
+from podline.evaluation.paired import Changed
+
+WRIST = COCO_JOINTS.index("left_wrist")
+
+
+def guesses(right: list[bool]) -> Guesses:
+    labels, sure = np.array([0, 0, 0, 1]), np.ones(4)
+    return Guesses(labels, np.where(right, labels, 7), sure, sure)
+
+
+def test_classes_that_nobody_has_are_left_out() -> None:
+    moved = moved_classes(guesses([True, True, False, True]), guesses([True, False, False, True]), ["a", "b", "c"])
+    assert moved == {
+        "a": Moved(2 / 3, 1 / 3, Changed(lost=1, gained=0, examples=3)),
+        "b": Moved(1.0, 1.0, Changed(lost=0, gained=0, examples=1)),
+    }
+
+
+def person(image: int, close: bool) -> CloseJoints:
+    labelled = np.arange(17) == WRIST
+    return CloseJoints(image, labelled, labelled & close, 1)
+
+
+def test_people_of_one_image_count_as_one_change_of_a_joint() -> None:
+    # In image 1 two are lost and one is gained; in image 2 one is lost and one gained; image 3 gains one.
+    was = {1: (1, True), 2: (1, True), 3: (1, False), 4: (2, True), 5: (2, False), 6: (3, False)}
+    now = {1: (1, False), 2: (1, False), 3: (1, True), 4: (2, False), 5: (2, True), 6: (3, True)}
+    sides = ({number: person(*told) for number, told in side.items()} for side in (was, now))
+    assert moved_joints(*sides) == {"left_wrist": Moved(0.5, 0.5, Changed(lost=1, gained=1, examples=3))}
