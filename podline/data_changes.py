@@ -12,8 +12,8 @@ from podline.errors import PodlineError, one_line
 from podline.ledger_entry import Data, Moved, SplitChange
 from podline.storage import Store
 
-MOST_RECORDS = 20
-"""Of the records that came, went or changed, so many are named; all are counted."""
+MOST_RECORDS, TOLD_RECORDS = 20, 6
+"""Of the records that came, went or changed, so many are named, and so many of these in a sentence; all are counted."""
 
 Change = dict[str, SplitChange] | str
 """What became of a data set's splits, by name; or why nobody knows."""
@@ -73,8 +73,9 @@ def in_words(change: SplitChange) -> str:
 
 
 def _told(moved: Moved, what: str) -> str:
-    more = moved.count - len(moved.records)
-    return f"{moved.count:,} {what} ({', '.join(moved.records)}{f' and {more:,} more' if more else ''})"
+    told = moved.records[:TOLD_RECORDS]
+    more = moved.count - len(told)
+    return f"{moved.count:,} {what} ({', '.join(told)}{f' and {more:,} more' if more else ''})"
 
 
 def _moved(records: Iterable[str]) -> Moved:

@@ -204,7 +204,7 @@ def _judged(test: _Test, chance: float, rate: float, told: str) -> Check:
         before += f" ({100 * test.champion:.1f} % of the champion itself)"
     refused = chance < rate
     odds = f"chance alone gives that to {_odds(chance)} models that are as good" if by < 0 else ""
-    held = f", and at most {rate:g} is allowed" if refused else ""
+    held = f", and below {100 * rate:g} of 100 it is refused" if refused else ""
     message = f"{what}: {100 * test.after:.1f} % vs {before}: {points}{f'; {odds}{held}' if odds else ''}"
     return Check(
         rule=test.rule,

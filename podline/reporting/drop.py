@@ -146,7 +146,10 @@ class Drop(Frozen):
         told = [self.headline()]
         told += [f"{part.name}: {percent(part.before)} → {percent(part.after)}" for part in moved]
         told += self._produced()
-        told += [f"{gap.what} at step {gap.step}: {gap.before:.4g} → {gap.after:.4g}" for gap in self.gaps]
+        told += [
+            f"curves of the {gap.what} are furthest apart at step {gap.step}: {gap.before:.4g} → {gap.after:.4g}"
+            for gap in self.gaps
+        ]
         told += [f"record {lost.record}, {lost.name}: {lost.before} → {lost.after}" for lost in self.examples]
         return told
 

@@ -95,7 +95,8 @@ def _pictures(judged: Mapping[str, list[JudgedPicture]]) -> list[dict[str, Any]]
 
 def _pair(picture: JudgedPicture) -> dict[str, str]:
     scale, of = _LONGER_SIDE / max(picture.image.shape[:2]), picture.figures
-    alarms = f", {figures.count(of.false_alarms)} false alarms" if of.false_alarms else ""
+    plural = "s" if of.false_alarms > 1 else ""
+    alarms = f", {figures.count(of.false_alarms)} false alarm{plural}" if of.false_alarms else ""
     return {
         "found": pictures.photo_uri(with_skeletons(picture.image, picture.found, scale)),
         "wanted": pictures.photo_uri(with_skeletons(picture.image, picture.wanted, scale)),

@@ -142,7 +142,10 @@ def test_what_refuses_is_said_with_both_values_and_how_likely_it_is() -> None:
     assert check.message.startswith(
         f"class class 3: {100 * check.after:.1f} % vs {100 * check.before:.1f} % of the mean of 5"
     )
-    assert "points lower; chance alone gives that to fewer than 1 of 1,000 models" in check.message
+    assert check.message.endswith(
+        "points lower; chance alone gives that to fewer than 1 of 1,000 models that are as good, and below 5 of 100 it "
+        "is refused"
+    )
 
 
 def test_a_model_that_is_badly_calibrated_or_larger_is_refused_by_that_name() -> None:

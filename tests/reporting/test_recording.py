@@ -306,7 +306,7 @@ def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
     assert len(test.added.records) == MOST_RECORDS
     assert train.relabelled.records[0].startswith("train[")
     assert " → " in train.relabelled.records[0]
-    assert in_words(test).endswith(" and 10 more)")
+    assert in_words(test).endswith(" and 24 more)")
 
 
 def test_data_that_are_gone_are_no_reason_not_to_train(tmp_path):
