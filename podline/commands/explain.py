@@ -43,4 +43,5 @@ def explain_run(run: str, against: str | None, out: Path | None, as_json: bool, 
     if as_json:
         say_json(found.drop.model_dump(mode="json"))
     else:
-        say(found.drop.lines())
+        unwritten = [f"nothing was lost: {out} is not written"] if out is not None and not found.pictures else []
+        say([*found.drop.lines(), *unwritten])

@@ -123,13 +123,14 @@ class Drop(Frozen):
 
     def headline(self) -> str:
         """It in a sentence."""
-        points = 100 * abs(self.difference.value)
         name = "AP" if self.measure == "ap" else "accuracy"
         way = "lower" if self.difference.value < 0 else "higher"
+        points = f"{100 * abs(self.difference.value):.1f} points {way} {name} than"
+        held = points if self.difference.value else f"the same {name} as"
         chance = "which could be noise" if self.difference.noise else "which is more than noise"
         what = "people" if self.measure == "ap" else "examples"
         return (
-            f"{self.run} has {points:.1f} points {way} {name} than {self.against}, {chance} "
+            f"{self.run} has {held} {self.against}, {chance} "
             f"(p = {self.difference.p_value:.2g}): {count(self.lost)} {what} lost, {count(self.gained)} gained."
         )
 

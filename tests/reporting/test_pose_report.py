@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from finished_pose_run import entered, finished_pose_run, shaken
 from pose_oracle import nothing, perfect
 
+from podline.cli import cli
 from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.reporting.drop import explain
@@ -100,6 +102,16 @@ def test_damaged_people_are_named(spec, tmp_path):
     store.publish_bytes(f"runs/{spec.run}/people-test.json", b'{"a": 1}', replace=True)
     with pytest.raises(ArtifactError, match=r"people-test\.json holds no people .*; evaluate the run again"):
         report(spec, silent())
+
+
+def test_where_nothing_was_lost_that_is_said_and_no_picture_is_written(tmp_path):
+    names = [finished_pose_run(tmp_path, nothing, seed=seed, train=6, test=6).run for seed in range(2)]
+    out = tmp_path / "lost.png"
+    asked = ["runs", "explain", names[1], "--against", names[0], "--root", str(tmp_path), "--out", str(out)]
+    said = CliRunner().invoke(cli, asked).output
+    assert f"{names[1]} has the same AP as {names[0]}" in said
+    assert f"nothing was lost: {out} is not written" in said
+    assert not out.exists()
 
 
 def _numbers(text):
