@@ -56,7 +56,8 @@ _ATTEMPTS_TO_REPLACE = 5
 _PIECE_BYTES = 8 * 2**20
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
-_KEPT_CONNECTIONS = 64
+# Of the most shards and ranges that may be on their way at once.
+_KEPT_CONNECTIONS = 320
 # What is larger comes in pieces of this: memory is so much for each that is fetched at once, whatever its size.
 _FETCHED_BYTES = 8 * 2**20
 # The object's own bytes, and not what a Content-Encoding says that they stand for: sizes and checksums are theirs. In

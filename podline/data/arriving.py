@@ -36,6 +36,8 @@ _LARGEST_SHARE = 1 / 16
 # Between two records of a range lies less than this; a range is no longer than four times as much, or is one record.
 _LARGEST_GAP_BYTES = 1 << 19
 _LARGEST_RANGE_BYTES = 4 * _LARGEST_GAP_BYTES
+# Ranges are short, and mostly waiting: so many are read at once for each object that is fetched at once.
+_RANGES_AT_ONCE = 4
 _FIRST_SECONDS = 1.0
 
 
@@ -178,7 +180,7 @@ class Arrivals:
 
         Args:
             shards: in the manifest's order.
-            parallel: how many are fetched, and how many ranges are read, at once.
+            parallel: how many are fetched at once; of ranges, four times as many are read.
         """
         self.shards = shards
         self._parallel = parallel
@@ -221,7 +223,7 @@ class Arrivals:
 
     def _read_ranges(self, wanted: Sequence[tuple[ArrivingShard, npt.NDArray[np.int64]]]) -> None:
         ranges = [(shard, places) for shard, all_places in wanted for places in shard.ranges(all_places)]
-        with ThreadPoolExecutor(self._parallel) as threads:
+        with ThreadPoolExecutor(_RANGES_AT_ONCE * self._parallel) as threads:
             frames = np.concatenate(list(threads.map(lambda one: one[0].read_range(one[1]), ranges)))
         edges = np.cumsum([len(places) for _, places in wanted])[:-1]
         for (shard, places), its_frames in zip(wanted, np.split(frames, edges), strict=True):
