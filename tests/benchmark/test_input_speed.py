@@ -21,7 +21,7 @@ from podline.recipes.settings import AugmentationSettings, Duration, ModelSettin
 from podline.tool_stages import InputSpeed
 
 # So much longer than anything that the small data set's stages do, that no hiccup of the machine makes up for it.
-SLOW = 0.1
+SLOW = 0.3
 RECIPE = Recipe(
     name="t",
     dataset="sample",
