@@ -171,7 +171,7 @@ def worker(
         process.wait()
 
 
-def wait_until(true: Any, seconds: float = 120.0, every: float = 0.1) -> None:
+def wait_until(true: Any, seconds: float = 280.0, every: float = 0.1) -> None:
     """Returns when a condition has become true, which is looked at every so many seconds."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -81,7 +81,7 @@ def test_what_would_not_help_is_not_tried(tmp_path: Path, name: str, error: type
 
 def test_the_log_of_a_stage_is_on_its_run(tmp_path: Path) -> None:
     acting(str(tmp_path), "work")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     messages: list[str] = []
     while "act: at work" not in messages and time.monotonic() < deadline:
         with get_client(sync_client=True) as client:
