@@ -11,7 +11,7 @@ import numpy.typing as npt
 from podline.data.keypoints import COCO_JOINTS
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.oks import CloseJoints
-from podline.evaluation.paired import Changed, changed
+from podline.evaluation.paired import Changed, changed, holm, mcnemar
 
 
 class Moved(NamedTuple):
@@ -60,6 +60,11 @@ def moved_joints(before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoi
             was, now = (np.array([person.close[place] for person in side]) for side in zip(*having, strict=True))
             found[name] = _moved(was, now, _by_image((person.image_id for _, person in having), was, now))
     return found
+
+
+def chances(parts: Mapping[str, Moved]) -> dict[str, float]:
+    """Of each class or joint, how likely so large a movement is by chance, all of them considered; see :func:`holm`."""
+    return holm({name: mcnemar(part.changed) for name, part in parts.items()})
 
 
 def _by_image(images: Iterable[int], was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_]) -> Changed:

@@ -18,7 +18,7 @@ from podline.evaluation.classification import BINS
 from podline.evaluation.document import EVALUATION, ClassFigures, Evaluation, Figures, read_evaluation
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.intervals import Z
-from podline.evaluation.moved_parts import moved_classes, moved_joints
+from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
 from podline.evaluation.noise import average_precisions
 from podline.evaluation.oks import JointFigures, close_joints
 from podline.evaluation.paired import chance_to_lose, changed
@@ -126,8 +126,7 @@ def paired_classes(
     """Two classifiers on the same examples, one by one."""
     then, now = before.right, after.right
     main = Movement(changed(then, now), float(then.mean() + now.mean()) / 2)
-    classes = moved_classes(before, after, class_names)
-    parts = {name: Movement(moved.changed, (moved.before + moved.after) / 2) for name, moved in classes.items()}
+    parts = _movements(moved_classes(before, after, class_names))
     of_all = _shown_of_all(parts, settings)
     return Paired(
         main=_chance_of(main, settings.spread, of_all),
@@ -135,6 +134,10 @@ def paired_classes(
         calibration_deviation=_calibration_deviation(before, after),
         shown_spread=spread_of(of_all, main.share),
     )
+
+
+def _movements(parts: Mapping[str, Moved]) -> dict[str, Movement]:
+    return {name: Movement(moved.changed, (moved.before + moved.after) / 2) for name, moved in parts.items()}
 
 
 def _part_chances(
@@ -195,8 +198,7 @@ def paired_poses(before: COCOeval, after: COCOeval, settings: PromotionSettings)
     """Two pose networks on the same images, one by one; a joint's images, with all their people, count as one each."""
     ap = average_precisions(before, after)["ap"]
     share = (before.stats[0] + after.stats[0]) / 2
-    joints = moved_joints(close_joints(before), close_joints(after))
-    parts = {name: Movement(moved.changed, (moved.before + moved.after) / 2) for name, moved in joints.items()}
+    parts = _movements(moved_joints(close_joints(before), close_joints(after)))
     sampled = (ap.high - ap.low) / (2 * Z)
     shown = spread_of(_shown_of_all(parts, settings, _of_either_side), share)
     return Paired(

@@ -20,9 +20,8 @@ from podline.data_changes import change_between
 from podline.differences import Row, differing
 from podline.evaluation import noise
 from podline.evaluation.document import Evaluation, read_evaluation
-from podline.evaluation.moved_parts import Moved
+from podline.evaluation.moved_parts import Moved, chances
 from podline.evaluation.noise import Difference
-from podline.evaluation.paired import holm, mcnemar
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.frozen import Frozen
 from podline.origins import ORIGIN, read_origin
@@ -307,9 +306,9 @@ def _of_all(found: Found, there: Found) -> str:
 
 
 def _moved(parts: Mapping[str, Moved]) -> Iterator[MovedPart]:
-    chances = holm({name: mcnemar(part.changed) for name, part in parts.items()})
+    by_chance = chances(parts)
     for name, part in parts.items():
-        yield MovedPart(name=name, before=part.before, after=part.after, chance=chances[name])
+        yield MovedPart(name=name, before=part.before, after=part.after, chance=by_chance[name])
 
 
 def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:

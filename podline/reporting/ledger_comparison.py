@@ -14,9 +14,8 @@ from podline.differences import AREAS, NONE, Row, differing
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import noise
 from podline.evaluation.document import EVALUATION
-from podline.evaluation.moved_parts import Moved
+from podline.evaluation.moved_parts import Moved, chances
 from podline.evaluation.noise import METHODS, Difference
-from podline.evaluation.paired import holm, mcnemar
 from podline.frozen import Frozen
 from podline.ledger_entry import Entry, Outcome
 from podline.reporting import figures
@@ -215,8 +214,8 @@ def _judged(store: Store, entry: Entry) -> Judged:
 
 def _parts(moved: Mapping[str, Moved]) -> Iterator[Part]:
     """The classes or joints that moved beyond noise, the largest movement first."""
-    chances = holm({name: mcnemar(part.changed) for name, part in moved.items()})
+    by_chance = chances(moved)
     by = {name: part.after - part.before for name, part in moved.items()}
     for name in sorted(by, key=lambda each: -abs(by[each])):
-        if chances[name] < noise.LEVEL:
-            yield Part(name=name, value=by[name], chance=chances[name])
+        if by_chance[name] < noise.LEVEL:
+            yield Part(name=name, value=by[name], chance=by_chance[name])
