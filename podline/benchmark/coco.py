@@ -121,6 +121,18 @@ def _shuffled_pass(root: str, folder: str, batch_size: int) -> None:
         reader.gather(order[start : start + batch_size])
 
 
+def write_squares(target: str, images: int) -> float:
+    """Seconds of writing a file as large as the pixels of so many images, some at a time, and nothing else."""
+    square = np.ones((_SIDE, _SIDE, 3), np.uint8)
+    started = time.perf_counter()
+    with Path(target).open("wb") as stream:
+        for _ in range(images):
+            stream.write(square.data)
+    seconds = time.perf_counter() - started
+    Path(target).unlink()
+    return seconds
+
+
 def decode_and_resize(source: str) -> float:
     """Seconds of a bare loop on one core: read, decode, resize, nothing else."""
     cv2.setNumThreads(1)

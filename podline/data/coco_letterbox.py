@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.floating]
 Image = npt.NDArray[np.uint8]
+Vector = Array | tuple[float, float]
 
 GRID = 64
 """Joints of records are multiples of 1/64 of a pixel: exact in float32, also after mirroring and shifts."""
@@ -60,7 +61,7 @@ class LetterBox:
 
     def joints_to_network(self, joints: npt.ArrayLike) -> Array:
         """Joints (…, 2) of the image as joints of the square, float64."""
-        return (np.asarray(joints, np.float64) + 0.5) * self.scale + self.offset - 0.5
+        return joints_in_squares(joints, self.scale, self.offset)
 
     def joints_to_image(self, joints: npt.ArrayLike) -> Array:
         """Joints (…, 2) of the square as joints of the image, float64."""
@@ -68,7 +69,7 @@ class LetterBox:
 
     def boxes_to_network(self, boxes: npt.ArrayLike) -> Array:
         """Boxes (…, 4), left, top, width, height, of the image as boxes of the square, float64."""
-        return np.asarray(boxes, np.float64) * (*self.scale, *self.scale) + (*self.offset, 0, 0)
+        return boxes_in_squares(boxes, self.scale, self.offset)
 
     def boxes_to_image(self, boxes: npt.ArrayLike) -> Array:
         """Boxes (…, 4), left, top, width, height, of the square as boxes of the image, float64."""
@@ -118,6 +119,18 @@ def smoothed(image: Image, factor: float) -> Image:
     size = 2 * max(1, math.ceil(1.5 * deviation - 0.5)) + 1
     blurred: Any = cv2.GaussianBlur(image, (size, size), deviation, borderType=cv2.BORDER_REPLICATE)
     return blurred
+
+
+def joints_in_squares(joints: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
+    """Joints (…, 2) in squares whose scales and offsets, (…, 2), may be each one's own, float64."""
+    return (np.asarray(joints, np.float64) + 0.5) * scale + offset - 0.5
+
+
+def boxes_in_squares(boxes: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
+    """Boxes (…, 4), left, top, width, height, likewise, float64."""
+    moved = np.array(boxes, np.float64) * np.concatenate([scale, scale], axis=-1)
+    moved[..., :2] += offset
+    return moved
 
 
 def to_cells(joints: npt.ArrayLike, stride: float) -> Array:

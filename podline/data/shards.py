@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from podline.data.holes import write_with_holes
 from podline.data.manifest import ShardInfo
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
@@ -164,6 +165,10 @@ def write_shard(
     """
     counts, digest, size = np.zeros(classes, np.int64), hashlib.sha256(), 0
     pixels, pending = [], []
+
+    def write(piece: bytes | memoryview) -> None:
+        write_with_holes(stream, piece)
+
     with (
         explained("write", path),
         path.open("wb") as stream,
@@ -174,9 +179,10 @@ def write_shard(
             counts += np.bincount(layout.values(frames, LABEL), minlength=classes)
             pixels.append(sums)
             _wait(pending)  # until the chunk before is done with: its frames are the next to be filled anew
-            pending = [background.submit(_each, use, pieces) for use in (stream.write, digest.update)]
+            pending = [background.submit(_each, use, pieces) for use in (write, digest.update)]
             size += sum(memoryview(piece).nbytes for piece in pieces)
         _wait(pending)
+        stream.truncate()
     info = ShardInfo(
         file=plan.file,
         records=plan.records,

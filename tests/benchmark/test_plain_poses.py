@@ -20,9 +20,9 @@ def test_plain_batches_hold_every_image_with_its_targets_once(tmp_path: Path) ->
     coco.make_images(str(tmp_path / "raw"), 10)
     source = open_coco("coco", str(tmp_path / "raw"), SIDE, 3)
     images = source.splits["train"]
-    assert all(len(image.people(3)[0]) == 2 for image in images)
-    records = [annotations_of(image, SIDE, 3) for image in images]
-    keypoints, ignored = (np.stack([record[name] for record in records]) for name in ("keypoints", "ignored"))
+    columns = annotations_of(images, SIDE, 3)
+    assert columns["people"].tolist() == [2] * 8
+    keypoints, ignored = columns["keypoints"], columns["ignored"]
     batches = plain_poses.batches(
         [image.place.path for image in images], keypoints, ignored, side=SIDE, settings=SETTINGS, batch_size=4
     )

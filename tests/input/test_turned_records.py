@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import cv2
@@ -15,6 +16,7 @@ from podline.data.coco_records import annotations_of
 from podline.data.keypoints import COCO_JOINTS, JOINTS, LIMBS, MIRRORED
 from podline.data.sources.coco import CocoImage, CocoSource, open_coco
 from podline.data.sources.coco_images import ImagePlace
+from podline.data.sources.coco_people import packed, people_of
 from podline.input.pose_augmentation import affine_maps, moved_boxes, moved_images, moved_joints, moved_masks
 from podline.input.pose_targets import PoseTargets, pose_targets
 from podline.recipes.pose_settings import PoseTargetSettings
@@ -49,9 +51,10 @@ def crowd(box: list[int], width: int, height: int) -> dict[str, object]:
 
 def targets_of(poses: list[np.ndarray], width: int, height: int, crowd_box: list[int]) -> PoseTargets:
     entries = [person(number, 1, keypoints=pose.ravel().tolist()) for number, pose in enumerate(poses)]
-    texts = tuple(json.dumps(entry) for entry in [*entries, crowd(crowd_box, width, height)])
-    record = annotations_of(CocoImage(1, "1.jpg", width, height, ImagePlace("", 0), texts), SIDE, 3)
-    return pose_targets(record["keypoints"][None], record["ignored"][None], SIDE, PoseTargetSettings(stride=8))
+    labelled, ignored = people_of([*entries, crowd(crowd_box, width, height)], width, height, 3, Counter())
+    image = CocoImage(1, "1.jpg", width, height, ImagePlace("", 0), packed(labelled), json.dumps(ignored))
+    columns = annotations_of([image], SIDE, 3)
+    return pose_targets(columns["keypoints"], columns["ignored"], SIDE, PoseTargetSettings(stride=8))
 
 
 def test_an_image_turned_by_90_degrees_has_turned_targets() -> None:
@@ -90,9 +93,9 @@ def source(real_data: Path) -> CocoSource:
 
 def test_real_records_mirrored_twice_are_the_same_records(source: CocoSource) -> None:
     images = [image for split in source.splits.values() for image in split if image.annotations][:12]
-    records = [annotations_of(image, 368, 20) for image in images]
+    columns = annotations_of(images, 368, 20)
     pixels = [LetterBox(image.width, image.height, 368).place(cv2.imread(image.place.path)) for image in images]
-    before = {name: np.stack([record[name] for record in records]) for name in ("keypoints", "boxes", "ignored")}
+    before = {name: columns[name] for name in ("keypoints", "boxes", "ignored")}
     before["image"] = np.stack(pixels)
     assert before["keypoints"][..., 2].any()
     flips = np.ones(len(images), bool)
@@ -120,6 +123,6 @@ def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:
         annotation["num_keypoints"] = 1
     found = open_coco("coco", str(files.write(tmp_path)), SIDE, 3)
     for image in [image for split in found.splits.values() for image in split]:
-        record = annotations_of(image, SIDE, 3)
-        [place] = np.flatnonzero(record["keypoints"][0, :, 2])
+        columns = annotations_of([image], SIDE, 3)
+        [place] = np.flatnonzero(columns["keypoints"][0, 0, :, 2])
         assert JOINTS[place] == COCO_JOINTS[image.id - 1]

@@ -6,29 +6,29 @@ checksum taken and its markers followed to the end. See docs/coco.md for the rul
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from podline.data.coco_pixels import ready_for_many
 from podline.data.keypoints import JOINTS
 from podline.data.manifest import Quarantined, SourceFile
 from podline.data.order import random_uniform
 from podline.data.sources.coco_annotations import (
+    NO_OUTLINE,
     ImageEntry,
     Listing,
-    PersonEntry,
     annotation_texts,
-    limbs_of_no_length,
     outline_problem,
-    people_of,
     read_listing,
 )
 from podline.data.sources.coco_images import ImagePlace, open_images, open_zip
 from podline.data.sources.coco_looks import looked_at
+from podline.data.sources.coco_people import limbs_of_no_length, packed, people_of, unpacked
 from podline.data.sources.jpeg import Jpeg
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, is_remote, open_remote
@@ -49,6 +49,8 @@ TEST_SHARE = 0.2
 """Where there is one file of annotations only: the share of its images that is tested on, by their ids."""
 
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
+_COLOURS = {1: "grey images", 4: "CMYK images"}  # by components
+_AT_ONCE = 1_000  # images whose people are looked at together
 
 
 class CocoImage(NamedTuple):
@@ -60,7 +62,10 @@ class CocoImage(NamedTuple):
         width: of the image that was annotated.
         height: likewise.
         place: where its file is.
-        annotations: of people, in the source's order, each as JSON; see
+        people: those that get a place in its record, the largest first, as
+            :func:`podline.data.sources.coco_people.packed` writes them.
+        ignored: annotations as :func:`podline.data.coco_masks.ignored_mask` wants them, as JSON.
+        annotations: all that are of people, in the source's order, each as JSON; see
             :func:`podline.data.sources.coco_annotations.annotation_texts`.
     """
 
@@ -69,22 +74,20 @@ class CocoImage(NamedTuple):
     width: int
     height: int
     place: ImagePlace
-    annotations: tuple[str, ...]
+    people: bytes
+    ignored: str
+    annotations: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """This as one line."""
-        return json.dumps(self)
+        """What a record is made of, as one line: all but the annotations."""
+        encoded = base64.b64encode(self.people).decode()
+        return json.dumps([self.id, self.name, self.width, self.height, self.place, encoded, self.ignored])
 
     @classmethod
     def from_json(cls, line: str) -> CocoImage:
         """What :meth:`to_json` wrote."""
-        number, name, width, height, place, annotations = json.loads(line)
-        return cls(number, name, width, height, ImagePlace(*place), tuple(annotations))
-
-    def people(self, max_people: int) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
-        """Who gets a place in the record, and who is ignored; see :func:`people_of`."""
-        annotations = map(json.loads, self.annotations)
-        return people_of(annotations, self.width, self.height, max_people, Counter())
+        number, name, width, height, place, people, ignored = json.loads(line)
+        return cls(number, name, width, height, ImagePlace(*place), base64.b64decode(people), ignored)
 
 
 @dataclass(frozen=True)
@@ -295,16 +298,16 @@ def _look_through(found: _Found, listing: Listing, max_people: int, work: Path |
             continue
         counted: Counter[str] = Counter()
         people, ignored = people_of(entry.annotations, entry.width, entry.height, max_people, counted)
-        problem = outline_problem(entry.annotations, ignored, entry.width, entry.height)
+        problem = outline_problem(ignored, entry.width, entry.height)
+        try:
+            texts = annotation_texts(entry.annotations)
+        except (TypeError, ValueError):
+            problem, texts = problem or NO_OUTLINE, ()
         if problem:
             leave_out(entry.record, problem)
             continue
-        _count_orientation(entry, look.jpeg, counted)
-        counted["limbs of no length"] += limbs_of_no_length(people)
-        counted["images without people"] += not entry.annotations
-        counted["grey images"] += look.jpeg.components == 1
-        counted["CMYK images"] += look.jpeg.components == 4
-        part.counted += counted
+        _count_looks(entry, look.jpeg, counted)
+        part.counted.update(counted)
         part.images.append(
             CocoImage(
                 id=entry.id,
@@ -312,7 +315,9 @@ def _look_through(found: _Found, listing: Listing, max_people: int, work: Path |
                 width=entry.width,
                 height=entry.height,
                 place=look.place,
-                annotations=annotation_texts(entry.annotations),
+                people=packed(people),
+                ignored=json.dumps(ignored),
+                annotations=texts,
             )
         )
     if not part.images:
@@ -320,6 +325,9 @@ def _look_through(found: _Found, listing: Listing, max_people: int, work: Path |
         raise SourceError(f"{found.annotations}: none of {len(listing.images):,} images can be converted{first}")
     for record, reason in listing.orphans:
         leave_out(record, reason)
+    for start in range(0, len(part.images), _AT_ONCE):
+        people = unpacked(b"".join(image.people for image in part.images[start : start + _AT_ONCE]))
+        part.counted["limbs of no length"] += limbs_of_no_length(people)
     part.counted["annotations of other things than people"] += listing.other_categories
     part.counted["image files that no entry lists"] += max(0, images.count() - there)
     name = found.images.name.removesuffix(".zip")
@@ -334,8 +342,12 @@ def _misfit(entry: ImageEntry, jpeg: Jpeg) -> str:
     return f"the file has {stored[0]}×{stored[1]} pixels vs {annotated[0]}×{annotated[1]} in the annotations"
 
 
-def _count_orientation(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> None:
-    """Counts what :func:`podline.data.coco_pixels.decode` will do."""
+def _count_looks(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> None:
+    """Counts what is unusual of an image; of its orientation, what :func:`podline.data.coco_pixels.decode` will do."""
+    if not entry.annotations:
+        counted["images without people"] += 1
+    if jpeg.components in _COLOURS:
+        counted[_COLOURS[jpeg.components]] += 1
     if jpeg.orientation != 1:
         turned = (jpeg.width, jpeg.height) != (entry.width, entry.height)
         counted[f"images with an EXIF rotation, {'turned' if turned else 'left as stored'}"] += 1

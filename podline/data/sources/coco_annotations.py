@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_masks import ignored_mask
-from podline.data.keypoints import COCO_JOINTS, LIMB_ENDS, LIMB_STARTS, from_coco
+from podline.data.keypoints import COCO_JOINTS
 from podline.errors import SourceError
-from podline.frozen import Frozen
 
 PERSON = 1
 """COCO's ``category_id`` of people."""
@@ -29,19 +23,13 @@ PERSON = 1
 _VALUES = 3 * len(COCO_JOINTS)
 _NUMBERS = frozenset((int, float))
 _LARGEST = 1e9
-_NOWHERE = (0, 0, 0)
+_IDS = range(-(2**63), 2**63)
 _PERSON_KEYS = ("id", "image_id", "category_id", "iscrowd", "num_keypoints", "keypoints", "bbox", "area")
 _OUTLINE = "segmentation"
 _IMAGE_KEYS = ("id", "file_name", "width", "height")
-
-
-class PersonEntry(Frozen):
-    """A labelled person, in the image's own pixels; keypoints are x, y, visibility of COCO's 17 joints in it."""
-
-    id: int
-    keypoints: tuple[float, ...]
-    bbox: tuple[float, float, float, float]
-    area: float
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+NO_OUTLINE = "an outline of a crowd or of an unlabelled person is neither polygons nor run lengths"
+"""What is said of an outline that cannot be drawn."""
 
 
 @dataclass
@@ -174,8 +162,8 @@ def _hand_out(annotations: list[Any], by_id: Mapping[int, ImageEntry]) -> tuple[
             others += 1
         else:
             entry.annotations.append(annotation)
-            if type(number) is not int:
-                entry.problem = entry.problem or f"{record} has the id {number!r}, a whole number is needed"
+            if type(number) is not int or number not in _IDS:
+                entry.problem = entry.problem or f"{record} has the id {number!r}, a whole number of 64 bits is needed"
             elif number in owners:
                 entry.problem = entry.problem or f"annotation {number} is there twice"
                 owners[number].problem = owners[number].problem or f"annotation {number} is there twice"
@@ -220,7 +208,7 @@ def _are_numbers(values: Any, count: int) -> bool:
         and _NUMBERS.issuperset(map(type, values))
         and min(values) > -_LARGEST
         and max(values) < _LARGEST
-        and all(map(math.isfinite, values))  # a NaN may hide from the two before
+        and math.isfinite(sum(values))  # a NaN may hide from the two before
     )
 
 
@@ -232,8 +220,12 @@ def annotation_texts(annotations: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     """The annotations of an image without a problem as JSON, each a text; every number as it was read.
 
     What a source left out and pycocotools cannot do without is put in: the keypoints of a crowd, their number.
+
+    Raises:
+        ValueError: an outline with a number that is not finite.
+        TypeError: an outline that JSON does not know.
     """
-    return tuple(json.dumps(_completed(one), separators=(",", ":"), allow_nan=False) for one in annotations)
+    return tuple([_ENCODER.encode(_completed(one)) for one in annotations])
 
 
 def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
@@ -243,83 +235,14 @@ def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
     return completed
 
 
-def people_of(
-    annotations: Iterable[Mapping[str, Any]], width: int, height: int, max_people: int, counted: Counter[str]
-) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
-    """The people of an image: those that get a place in its record, the largest first, and those that are ignored.
-
-    Args:
-        annotations: of an image without a problem.
-        width: of the image.
-        height: likewise.
-        max_people: places in a record.
-        counted: the rules that apply are counted here.
-
-    Returns:
-        The labelled people, and annotations as :func:`podline.data.coco_masks.ignored_mask` wants them.
-    """
-    people: list[PersonEntry] = []
-    ignored: list[dict[str, Any]] = []
-    for annotation in annotations:
-        person = None if annotation["iscrowd"] else _person(annotation, (width, height), counted)
-        if person is not None:
-            people.append(person)
-            continue
-        counted["crowds" if annotation["iscrowd"] else "people without a labelled joint"] += 1
-        ignored.append({key: annotation.get(key) for key in ("id", "iscrowd", "bbox", _OUTLINE)} | {"num_keypoints": 0})
-    people.sort(key=lambda person: (-person.area, person.id))
-    for person in people[max_people:]:
-        counted["people beyond the places of a record"] += 1
-        ignored.append({"id": person.id, "iscrowd": 0, "num_keypoints": 0, "bbox": person.bbox})
-    return people[:max_people], ignored
-
-
-def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Counter[str]) -> PersonEntry | None:
-    """A person with the joints that are in the image; None if there are none."""
-    width, height = size
-    values = annotation["keypoints"]
-    # In plain Python: for so few numbers NumPy takes three times as long.
-    labelled = sum(seen > 0 for seen in values[2::3])
-    if labelled != annotation.get("num_keypoints"):
-        counted["people whose num_keypoints is wrong"] += 1
-    joints = [
-        (x, y, seen) if seen > 0 and 0 <= x < width and 0 <= y < height else _NOWHERE
-        for x, y, seen in zip(values[0::3], values[1::3], values[2::3], strict=True)
-    ]
-    inside = [joint for joint in joints if joint[2]]
-    counted["labelled joints outside the image"] += labelled - len(inside)
-    if not inside:
-        return None
-    left, top, width, height = annotation["bbox"]
-    if not width * height:
-        counted["boxes of no size"] += 1
-        columns, rows, _seen = zip(*inside, strict=True)
-        left, top = min(columns), min(rows)
-        width, height = max(columns) - left + 1, max(rows) - top + 1
-    area = annotation["area"] or width * height
-    return PersonEntry(id=annotation["id"], keypoints=tuple(chain(*joints)), bbox=(left, top, width, height), area=area)
-
-
-def limbs_of_no_length(people: Iterable[PersonEntry]) -> int:
-    """How many limbs of some people have both ends in one place, in the numbers that a record has."""
-    poses = poses_of(people)
-    starts, ends = poses[:, LIMB_STARTS], poses[:, LIMB_ENDS]
-    labelled = (starts[..., 2] > 0) & (ends[..., 2] > 0)
-    return int((labelled & (starts[..., :2] == ends[..., :2]).all(axis=-1)).sum())
-
-
-def poses_of(people: Iterable[PersonEntry]) -> npt.NDArray[np.float32]:
-    """The people's joints with their necks, float32 (n, 18, 3); see :func:`podline.data.keypoints.from_coco`."""
-    return from_coco(np.array([person.keypoints for person in people]).reshape(-1, len(COCO_JOINTS), 3))
-
-
-def outline_problem(annotations: list[dict[str, Any]], ignored: list[dict[str, Any]], width: int, height: int) -> str:
-    """What is wrong with outlines, by drawing those of ignored people; empty if nothing is."""
+def outline_problem(ignored: list[dict[str, Any]], width: int, height: int) -> str:
+    """What is wrong with the outlines of ignored people, by drawing them; empty if nothing is."""
+    if not ignored:
+        return ""
     try:
-        json.dumps([annotation.get(_OUTLINE) for annotation in annotations], allow_nan=False)
         ignored_mask(ignored, LetterBox(width, height, 8), 8)
     except SourceError as error:
         return str(error)
     except (TypeError, ValueError, KeyError, OverflowError):
-        return "an outline of a crowd or of an unlabelled person is neither polygons nor run lengths"
+        return NO_OUTLINE
     return ""

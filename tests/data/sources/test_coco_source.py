@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
 from PIL import Image
 
 from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.coco_people import unpacked
 from podline.data.sources.jpeg import JpegError, inspect
 from podline.errors import SourceError
 
@@ -84,6 +87,11 @@ BROKEN = {
     "infinite area": ({"area": float("inf")}, "annotation 300: its area is inf"),
     "visibility": ({"keypoints": [1, 1, 7] * 17}, "annotation 300: a keypoint has the visibility 7"),
     "crowd flag": ({"iscrowd": 2}, "annotation 300: iscrowd is 2"),
+    "id too long": ({"id": 2**63}, "annotations[2] has the id 9223372036854775808, a whole number of 64 bits"),
+    "outline without end": (
+        {"num_keypoints": 0, "keypoints": [0] * 51, "segmentation": [[math.inf] * 6]},
+        "annotation 300: its outline has a corner that is not a finite number",
+    ),
     "id twice": ({"id": 400}, "annotation 400 is there twice"),
     "outline": ({"iscrowd": 1, "segmentation": {"size": [5, 5], "counts": [25]}}, "annotation 300: run lengths"),
     "no outline": ({"iscrowd": 1, "segmentation": [7]}, "an outline"),
@@ -235,11 +243,10 @@ def test_what_is_written_all_the_same_is_counted(tmp_path: Path) -> None:
         "people whose num_keypoints is wrong": 1,
         "people without a labelled joint": 2,
     }
-    people, ignored = image_of(source, 7).people(2)
-    assert [person.id for person in people] == [700, 7002]
-    assert [annotation["id"] for annotation in ignored] == [7001, 7000]
-    assert image_of(source, 3).people(2)[0][0].keypoints[:6] == (0,) * 6
-    assert image_of(source, 4).people(2)[0][0].bbox == (5, 3, 33, 17)
+    assert unpacked(image_of(source, 7).people)["id"].tolist() == [700, 7002]
+    assert [annotation["id"] for annotation in json.loads(image_of(source, 7).ignored)] == [7001, 7000]
+    assert not unpacked(image_of(source, 3).people)["keypoints"][0, :2].any()
+    assert unpacked(image_of(source, 4).people)["bbox"].tolist() == [[5, 3, 33, 17]]
 
 
 def test_an_image_annotated_as_its_exif_turns_it(tmp_path: Path) -> None:
