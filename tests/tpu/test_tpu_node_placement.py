@@ -127,7 +127,10 @@ def test_a_node_is_made_trained_on_lost_and_made_again(night: CifarParameters) -
     assert json.loads(weights.read_text()) == list(range(STEPS))
     assert ran(night.root) == ["convert", "validate", "train", "train", "evaluate", "report"]
     here_and_there = ["go", "go"]
-    assert events(root) == ["begin", "recreate", *here_and_there, "leave", "replace", *here_and_there, "leave", "leave"]
+    happened = events(root)
+    # The process on the node tells that it leaves as well, if it hears of the end before its machine is gone.
+    lost = ["leave", "leave"] if happened[5] == "leave" else ["leave"]
+    assert happened == ["begin", "recreate", *here_and_there, *lost, "replace", *here_and_there, "leave", "leave"]
     assert [run.state_name for run in node_runs(began)] == ["Crashed", "Completed", "Completed"]
     steps = [event["done"] for event in told if event["event"] == "progress" and event["stage"] == "train"]
     assert steps
