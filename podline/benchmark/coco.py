@@ -122,7 +122,7 @@ def _shuffled_pass(root: str, folder: str, batch_size: int) -> None:
 
 
 def write_squares(target: str, images: int) -> float:
-    """Seconds of writing a file as large as the pixels of so many images, some at a time, and nothing else."""
+    """Seconds of writing a file as large as the pixels of so many images, one at a time, and nothing else."""
     square = np.ones((_SIDE, _SIDE, 3), np.uint8)
     started = time.perf_counter()
     with Path(target).open("wb") as stream:

@@ -77,7 +77,7 @@ class LetterBox:
 
     def areas_to_network(self, areas: npt.ArrayLike) -> Array:
         """Areas in the image's pixels as areas in the square's, float64."""
-        return np.asarray(areas, np.float64) * (self.scale[0] * self.scale[1])
+        return areas_in_squares(areas, self.scale)
 
     def place(self, image: Image, fill: npt.ArrayLike = 0, out: Image | None = None) -> Image:
         """The image in its square.
@@ -131,6 +131,11 @@ def boxes_in_squares(boxes: npt.ArrayLike, scale: Vector, offset: Vector) -> Arr
     moved = np.array(boxes, np.float64) * np.concatenate([scale, scale], axis=-1)
     moved[..., :2] += offset
     return moved
+
+
+def areas_in_squares(areas: npt.ArrayLike, scale: Vector) -> Array:
+    """Areas (…), likewise, float64."""
+    return np.asarray(areas, np.float64) * np.prod(scale, axis=-1)
 
 
 def to_cells(joints: npt.ArrayLike, stride: float) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.coco_letterbox import LetterBox, boxes_in_squares, joints_in_squares, snapped
+from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.coco_masks import ignored_mask
 from podline.data.coco_pixels import Pixels, decode, ready_for_many
 from podline.data.kept_jpegs import KeptLayout
@@ -156,7 +156,7 @@ def annotations_of(images: Sequence[CocoImage], side: int, max_people: int) -> C
     return {
         "keypoints": in_places(poses, np.float32),
         "boxes": in_places(snapped(boxes_in_squares(people["bbox"], scales, offsets)), np.float32),
-        "areas": in_places(people["area"] * scales.prod(axis=1), np.float32),
+        "areas": in_places(areas_in_squares(people["area"], scales), np.float32),
         "annotation_ids": in_places(people["id"], np.int64),
         "ignored": np.stack([ignored_mask(*pair, MASK_STRIDE) for pair in zip(ignored, letterboxes, strict=True)]),
         "image_id": np.array([[image.id] for image in images], np.int64),

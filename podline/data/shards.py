@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -165,10 +166,6 @@ def write_shard(
     """
     counts, digest, size = np.zeros(classes, np.int64), hashlib.sha256(), 0
     pixels, pending = [], []
-
-    def write(piece: bytes | memoryview) -> None:
-        write_with_holes(stream, piece)
-
     with (
         explained("write", path),
         path.open("wb") as stream,
@@ -179,7 +176,9 @@ def write_shard(
             counts += np.bincount(layout.values(frames, LABEL), minlength=classes)
             pixels.append(sums)
             _wait(pending)  # until the chunk before is done with: its frames are the next to be filled anew
-            pending = [background.submit(_each, use, pieces) for use in (write, digest.update)]
+            pending = [
+                background.submit(_each, use, pieces) for use in (partial(write_with_holes, stream), digest.update)
+            ]
             size += sum(memoryview(piece).nbytes for piece in pieces)
         _wait(pending)
         stream.truncate()

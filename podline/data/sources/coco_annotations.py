@@ -237,8 +237,6 @@ def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
 
 def outline_problem(ignored: list[dict[str, Any]], width: int, height: int) -> str:
     """What is wrong with the outlines of ignored people, by drawing them; empty if nothing is."""
-    if not ignored:
-        return ""
     try:
         ignored_mask(ignored, LetterBox(width, height, 8), 8)
     except SourceError as error:

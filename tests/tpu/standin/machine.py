@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from prefect.settings import PREFECT_API_URL
@@ -29,7 +30,7 @@ STAGES["train"] = replace(STAGES["train"], run_at="small_flow_stages:train_in_st
 
 
 @contextlib.contextmanager
-def switched_by(cloud: Cloud, folder: Path, command: list[str], settings: Path) -> Iterator[None]:
+def switched_by(cloud: Cloud, folder: Path, command: list[str], settings: Path) -> Iterator[Callable[[], object]]:
     """Starts the worker whenever the node gets READY, and kills all that it started whenever it is not any more.
 
     Args:
@@ -37,12 +38,16 @@ def switched_by(cloud: Cloud, folder: Path, command: list[str], settings: Path) 
         folder: the machine's own disk.
         command: starts the worker, as the start-up script's unit does.
         settings: the machine's settings file.
+
+    Yields:
+        What pulls the plug: all that runs on the machine is dead at once, before anybody has heard of it.
     """
-    over = threading.Event()
-    thread = threading.Thread(target=_power, args=(cloud, command, _environment(folder, settings), over))
+    over, mark = threading.Event(), uuid.uuid4().hex
+    environment = _environment(folder, settings) | {_MARK: mark}
+    thread = threading.Thread(target=_power, args=(cloud, command, environment, over))
     thread.start()
     try:
-        yield
+        yield partial(processes.kill_marked, _MARK, mark)
     finally:
         over.set()
         thread.join()
@@ -70,20 +75,17 @@ def _environment(folder: Path, settings: Path) -> dict[str, str]:
 
 
 def _power(cloud: Cloud, command: list[str], environment: Mapping[str, str], over: threading.Event) -> None:
-    life = ""
+    alive = False
     with contextlib.ExitStack() as switched_on:
         while not over.wait(0.2):
-            if _ready(cloud) and not life:
-                life = uuid.uuid4().hex
+            if _ready(cloud) and not alive:
+                alive = True
                 log = switched_on.enter_context(Path(environment["PREFECT_HOME"] + ".log").open("ab"))
-                switched_on.enter_context(
-                    subprocess.Popen(command, env={**environment, _MARK: life}, stdout=log, stderr=log)
-                )
-            elif not _ready(cloud) and life:
-                processes.kill_marked(_MARK, life)
-                life = ""
-        if life:
-            processes.kill_marked(_MARK, life)
+                switched_on.enter_context(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+            elif not _ready(cloud) and alive:
+                processes.kill_marked(_MARK, environment[_MARK])
+                alive = False
+        processes.kill_marked(_MARK, environment[_MARK])
 
 
 def _ready(cloud: Cloud) -> bool:
