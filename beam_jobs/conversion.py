@@ -30,6 +30,7 @@ from podline.data.sources.duplicates import quarantine_shared
 from podline.data.sources.remote import is_remote
 from podline.data.sources.source import Source
 from podline.data.tfds import tfds_names
+from podline.page_cache import may_keep
 from podline.progress import Reporter
 from podline.stages import Artifact, ConvertResult, ConvertSpec, complete
 from podline.storage import Store, open_store
@@ -63,7 +64,9 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         frame += source.bytes_of_a_file
     plans = plan_shards(spec.dataset, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("plan") as tables, store.workspace("done") as done:
-        job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done))
+        # What goes to a bucket is read again at once, to be sent there.
+        stays = is_remote(spec.root) or may_keep(frame * sum(source.sizes.values()))
+        job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done), stays)
         with quiet(), _progress(reporter, plans, done):
             build(pipeline, _tasks(source, plans, spec, tables), job, draft)
             run(pipeline)

@@ -34,6 +34,7 @@ class Job:
         layout: of every record.
         classes: of the main label.
         done: an existing folder, of this run alone, in which each finished shard leaves a mark.
+        stays: whether shards may stay in the page cache.
     """
 
     root: str
@@ -41,6 +42,7 @@ class Job:
     layout: RecordLayout
     classes: int
     done: str
+    stays: bool
 
 
 @crossing_borders
@@ -61,7 +63,8 @@ def write_or_find(task: ShardTask | CocoShardTask, job: Job) -> WrittenShard:
         return found
     with store.workspace("shard") as workspace:
         path = workspace / task.plan.file
-        written = write_shard(path, task.plan, job.layout, job.classes, task.filler(job.layout), task.threads)
+        fill = task.filler(job.layout)
+        written = write_shard(path, task.plan, job.layout, job.classes, fill, task.threads, stays=job.stays)
         # A shard is verified by its checksum before it is used again, and so is what is known about it: a word that a
         # power cut left half written is none. Waiting for the disk was a fifth of the time.
         store.publish_file(path, name, replace=True, flush=False)

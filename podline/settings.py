@@ -73,6 +73,9 @@ class Settings(Frozen):
 
     root: str = Field(default="podline-root", min_length=1, description="the store")
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the conversion")
+    page_cache: int | None = Field(
+        default=None, ge=0, description="bytes of a data set that may stay in the page cache; by default half of memory"
+    )
     strategy: StrategyName = Field(default="auto", description="where models run; see podline.strategies")
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from podline.data.manifest import Manifest, dataset_folder, read_manifest
 from podline.data.reader import open_split
-from podline.data.records import IMAGE, LABEL
+from podline.data.records import IMAGE, IMAGE_ID, LABEL
 from podline.errors import ArtifactError
 from podline.stages import VALIDATE, completion_name
 from podline.storage import Store
@@ -28,7 +28,6 @@ FOLDER = "ledger/data"
 _DIGEST_BYTES = 8
 # Pixels and answers of so many bytes are held at once.
 _CHUNK_BYTES = 64_000_000
-_IMAGE_ID = "image_id"
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
         records = reader.gather(np.arange(chunk.start, chunk.stop))
         images[chunk] = _hashes([records[IMAGE]])
         answers[chunk] = _hashes([records[name] for name in others])
-        if _IMAGE_ID in records:
-            ids[chunk] = records[_IMAGE_ID].reshape(-1)
+        if IMAGE_ID in records:
+            ids[chunk] = records[IMAGE_ID].reshape(-1)
         else:
             labels[chunk] = records[LABEL]
     return SplitCensus(images, answers, labels, ids)

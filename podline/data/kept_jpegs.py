@@ -169,6 +169,10 @@ class KeptShard:
         begins = self._starts[places] + HEADER_BYTES + field.offset
         return self._data[begins[:, None] + np.arange(size_of(field))]
 
+    def raw(self, start: int, stop: int) -> Bytes:
+        """Records start … stop-1 as they are in the file; a view."""
+        return self._data[self._starts[start] : self._starts[stop]]
+
     def jpeg(self, place: int) -> Bytes:
         """A record's JPEG file; a view."""
         start, end = self._starts[place : place + 2]

@@ -28,7 +28,7 @@ from podline.data.sources.source import Feature
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, empty_frames, seal
 from podline.errors import SourceError
 
-IMAGE, LABEL = "image", "label"  # the keys of the picture and of the main label
+IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys: the picture, the main label, the id of COCO's image
 VARINT_LIMIT = 128
 _LENGTH_DELIMITED = 2
 _ONLY = 1  # number of the only field in Example, Features (a map's entries), BytesList and Int64List

@@ -29,10 +29,12 @@ from podline.data.records import IMAGE, LABEL, RecordLayout
 from podline.data.sources.source import Source, SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.frozen import Frozen
+from podline.page_cache import Passing
 from podline.storage import explained
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
+_SHARING = 8  # threads with a chunk of full size each
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 Read = Callable[[int, int], Mapping[str, np.ndarray]]
@@ -148,7 +150,14 @@ def filled_from(layout: RecordLayout, read: Read) -> Fill:
 
 
 def write_shard(
-    path: Path, plan: ShardPlan, layout: RecordLayout, classes: int, fill: Fill, threads: int = 1
+    path: Path,
+    plan: ShardPlan,
+    layout: RecordLayout,
+    classes: int,
+    fill: Fill,
+    threads: int = 1,
+    *,
+    stays: bool = True,
 ) -> WrittenShard:
     """Writes a shard's file.
 
@@ -159,6 +168,7 @@ def write_shard(
         classes: how many classes the main label has.
         fill: makes the records.
         threads: that call it, at once if there are more than one.
+        stays: whether the file may stay in the page cache.
 
     Raises:
         StoreError: the file cannot be written.
@@ -169,6 +179,7 @@ def write_shard(
     with (
         explained("write", path),
         path.open("wb") as stream,
+        Passing(stream, stays=stays) as passing,
         ThreadPoolExecutor(2) as background,
         ThreadPoolExecutor(threads) as filling,
     ):
@@ -179,7 +190,9 @@ def write_shard(
             pending = [
                 background.submit(_each, use, pieces) for use in (partial(write_with_holes, stream), digest.update)
             ]
-            size += sum(memoryview(piece).nbytes for piece in pieces)
+            length = sum(memoryview(piece).nbytes for piece in pieces)
+            size += length
+            passing.add(length)
         _wait(pending)
         stream.truncate()
     info = ShardInfo(
@@ -200,8 +213,10 @@ def _chunks(
     The threads work ahead by twice as many chunks as they are. Two more are the caller's: the one that it was given
     last, and the one before.
     """
-    # Two threads have a chunk each; of more, several share one, so that what is on its way does not grow with them.
-    step = min(records, max(1, CHUNK_BYTES // (max(1, threads // 2) * layout.frame_length)))
+    # What a chunk costs besides its records, the interpreter's lock, is every thread's; so several threads have larger
+    # chunks. Many share one, so that what is on its way does not grow with them.
+    size = 2 * CHUNK_BYTES // max(1, threads // _SHARING) if threads > 1 else CHUNK_BYTES
+    step = min(records, max(1, size // layout.frame_length))
     ahead: deque[Future[tuple[Bytes, Pieces, PixelSums]]] = deque()
     ring = itertools.cycle([layout.frames(step) for _ in range(2 * threads + 2)])
 

@@ -7,7 +7,12 @@ constant) keeps a CRC of data that holds CRCs meaningful.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import BufferedReader
 from pathlib import Path
 
 import google_crc32c
@@ -84,6 +89,46 @@ def map_frames(path: Path, record_length: int, records: int) -> Bytes:
         ArtifactError: the file is gone or has another size.
         StoreError: it cannot be read.
     """
+    with _opened(path, record_length, records) as stream:
+        return np.asarray(np.memmap(stream, np.uint8, "r", shape=(records, FRAME_BYTES + record_length)))
+
+
+def read_frames(path: Path, record_length: int, records: int, step: int) -> Iterator[Bytes]:
+    """A shard's file from its beginning to its end; what comes next is read while a block of frames is used.
+
+    Args:
+        path: the file.
+        record_length: bytes of every payload.
+        records: how many the file must hold, one at least.
+        step: frames in a block.
+
+    Yields:
+        uint8, (up to ``step``, 16 + record_length), valid until the next block but one is asked for.
+
+    Raises:
+        ArtifactError: the file is gone or has another size.
+        StoreError: it cannot be read.
+    """
+    shape = min(step, records), FRAME_BYTES + record_length
+    ring = itertools.cycle([np.empty(shape, np.uint8) for _ in range(3)])
+    with _opened(path, record_length, records) as stream, ThreadPoolExecutor(1) as ahead:
+
+        def read(start: int) -> Bytes:
+            block = next(ring)[: records - start]
+            if stream.readinto(block.data.cast("B")) < block.size:
+                raise ArtifactError(f"{path} was cut off while it was read; convert the data again")
+            return block
+
+        coming = ahead.submit(read, 0)
+        for start in range(step, records, step):
+            block, coming = coming.result(), ahead.submit(read, start)
+            yield block
+        yield coming.result()
+
+
+@contextlib.contextmanager
+def _opened(path: Path, record_length: int, records: int) -> Iterator[BufferedReader]:
+    """A shard's file, which has as many bytes as so many records take."""
     if not path.exists():
         raise ArtifactError(f"{path} is gone; convert the data again")
     with explained("read", path), path.open("rb") as stream:
@@ -93,4 +138,4 @@ def map_frames(path: Path, record_length: int, records: int) -> Bytes:
             raise ArtifactError(
                 f"{path} has {size} bytes vs {records * frame} for {records} records of {frame}; convert the data again"
             )
-        return np.asarray(np.memmap(stream, np.uint8, "r", shape=(records, frame)))
+        yield stream

@@ -6,9 +6,11 @@ file, at which byte.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,17 +19,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline import digests
 from podline.data.coco_truth import read_truth, truth_name
 from podline.data.content import image_crcs, same_images
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
 from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import SplitReader, open_split
-from podline.data.records import IMAGE, LABEL, VARINT_LIMIT, RecordLayout, place_of
+from podline.data.records import IMAGE, IMAGE_ID, LABEL, VARINT_LIMIT, RecordLayout, place_of
 from podline.data.shards import CHUNK_BYTES
-from podline.data.tfrecord import HEADER_BYTES, Bytes, header, map_frames, payload_crcs, payloads, stored_crcs
+from podline.data.tfrecord import HEADER_BYTES, Bytes, header, payload_crcs, payloads, read_frames, stored_crcs
 from podline.errors import ArtifactError
+from podline.page_cache import let_go, may_keep
 from podline.progress import Reporter
 from podline.stages import Artifact, ValidateResult, ValidateSpec, complete, manifest_sha256
 from podline.storage import Store, open_store
@@ -37,11 +39,12 @@ _REMEDY = "run `podline convert` again: it writes what is damaged anew, and noth
 
 @dataclass(frozen=True)
 class Findings:
-    """What the records of a shard, or of a split, turn out to hold."""
+    """What the records of a shard, or of a split, turn out to hold; image ids are there in images of COCO."""
 
     pixels: PixelSums
     class_counts: npt.NDArray[np.int64]
     image_crcs: npt.NDArray[np.uint32]
+    image_ids: npt.NDArray[np.int64]
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
@@ -94,19 +97,23 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
         raise ArtifactError(
             f"{store.where(folder)}/{MANIFEST}: fields and record length are not those of one layout; {_REMEDY}"
         )
-    done, total = 0, sum(len(split.shards) for split in manifest.splits)
-    started, records = time.monotonic(), 0
+    shards = [shard for split in manifest.splits for shard in split.shards]
+    done, total, stays = 0, len(shards), may_keep(sum(shard.bytes for shard in shards))
+    started, records, classes = time.monotonic(), 0, len(manifest.class_names)
     crcs = []
     for split in manifest.splits:
         parts = []
         for shard in split.shards:
-            parts.append(check_shard(store.local(f"{folder}/{shard.file}"), shard, layout, len(manifest.class_names)))
+            path = store.local(f"{folder}/{shard.file}")
+            parts.append(check_shard(path, shard, layout, classes))
+            if not stays:
+                let_go(path)
             done, records = done + 1, records + shard.records
             reporter.progress(done, total, "shards", {"records/s": records / (time.monotonic() - started)})
         found = _together(parts)
         _check_split(store.where(folder), split, found)
         if split.truth:
-            _check_truth(store, folder, manifest, split.name)
+            _check_truth(store, folder, manifest, split.name, found.image_ids)
         crcs.append(found.image_crcs)
     return _check_images(store, folder, manifest, crcs)
 
@@ -118,18 +125,20 @@ def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout,
         ArtifactError: with the record and both values.
         StoreError: the file cannot be read.
     """
-    decoded, frames = _frames(path, shard, layout)
-    step, parts = max(1, CHUNK_BYTES // decoded.frame_length), []
-    with ThreadPoolExecutor(1) as background:
-        hashing = background.submit(digests.of_file, path)
-        for start in range(0, shard.records, step):
-            chunk = frames(start, min(start + step, shard.records))
-            _check_frames(path, chunk, start, decoded, classes)
-            parts.append(_findings(chunk, decoded, classes))
-    digest = hashing.result()
-    if digest != shard.sha256:
+    decoded = layout.decoded if isinstance(layout, KeptLayout) else layout
+    digest, parts, start = hashlib.sha256(), [], 0
+    with ThreadPoolExecutor(1) as hashing:
+        hashed = None
+        for raw, frames in _blocks(path, shard, layout):
+            if hashed is not None:
+                hashed.result()  # what it was made of is about to be overwritten
+            hashed = hashing.submit(digest.update, raw.data)
+            _check_frames(path, frames, start, decoded, classes)
+            parts.append(_findings(frames, decoded, classes))
+            start += len(frames)
+    if digest.hexdigest() != shard.sha256:
         raise ArtifactError(
-            f"{path} has sha256 {digest} vs {shard.sha256} in the manifest, though each of its records is "
+            f"{path} has sha256 {digest.hexdigest()} vs {shard.sha256} in the manifest, though each of its records is "
             f"sound: they are other ones; {_REMEDY}"
         )
     findings = _together(parts)
@@ -137,14 +146,18 @@ def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout,
     return findings
 
 
-def _frames(
-    path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout
-) -> tuple[RecordLayout, Callable[[int, int], Bytes]]:
-    """A layout of records with pixels, and what gives the shard's records start … stop-1 in it."""
-    if isinstance(layout, KeptLayout):
-        return layout.decoded, KeptShard(path, layout, shard.records).frames
-    frames = map_frames(path, layout.record_length, shard.records)
-    return layout, lambda start, stop: frames[start:stop]
+def _blocks(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout) -> Iterator[tuple[Bytes, Bytes]]:
+    """A shard's records, some at a time: as they are in the file, and as frames with pixels."""
+    frame = layout.decoded.frame_length if isinstance(layout, KeptLayout) else layout.frame_length
+    step = max(1, CHUNK_BYTES // frame)
+    if isinstance(layout, RecordLayout):
+        for frames in read_frames(path, layout.record_length, shard.records, step):
+            yield frames, frames
+        return
+    kept = KeptShard(path, layout, shard.records)
+    for start in range(0, shard.records, step):
+        stop = min(start + step, shard.records)
+        yield kept.raw(start, stop), kept.frames(start, stop)
 
 
 def _check_frames(path: Path, frames: Bytes, first: int, layout: RecordLayout, classes: int) -> None:
@@ -179,11 +192,12 @@ def _wrong(where: npt.NDArray[np.bool_]) -> list[int]:
 
 
 def _findings(frames: Bytes, layout: RecordLayout, classes: int) -> Findings:
-    image = next(field for field in layout.fields if field.name == IMAGE)
+    fields = {field.name: field for field in layout.fields}
     return Findings(
         pixel_sums(layout.values(frames, IMAGE)),
         np.bincount(layout.values(frames, LABEL), minlength=classes),
-        image_crcs(frames[:, place_of(image)]),
+        image_crcs(frames[:, place_of(fields[IMAGE])]),
+        np.array(layout.values(frames, IMAGE_ID)).ravel() if IMAGE_ID in fields else np.empty(0, np.int64),
     )
 
 
@@ -192,6 +206,7 @@ def _together(parts: Sequence[Findings]) -> Findings:
         add_up(part.pixels for part in parts),
         np.sum([part.class_counts for part in parts], axis=0),
         np.concatenate([part.image_crcs for part in parts]),
+        np.concatenate([part.image_ids for part in parts]),
     )
 
 
@@ -204,11 +219,10 @@ def _check_split(folder: str, split: SplitInfo, found: Findings) -> None:
     _check_equal(f"{where}: standard deviation", found.pixels.std, split.std)
 
 
-def _check_truth(store: Store, folder: str, manifest: Manifest, split: str) -> None:
+def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, image_ids: npt.NDArray[np.int64]) -> None:
     """Checks that a split's people are judged by the very images that it has."""
     judged = {image["id"] for image in read_truth(store, folder, manifest, split)["images"]}
-    reader = open_split(store, folder, manifest, split)
-    written = set(reader.gather(np.arange(len(reader)), ["image_id"])["image_id"].ravel().tolist())
+    written = set(image_ids.tolist())
     odd = sorted(judged ^ written)
     if odd:
         places = ["the records", truth_name(split)]
@@ -224,13 +238,16 @@ def _check_equal(what: str, found: Any, said: Any) -> None:
 
 def _check_images(store: Store, folder: str, manifest: Manifest, crcs: Sequence[npt.NDArray[np.uint32]]) -> int:
     """Looks for images that are there more than once: an error between splits, a number within them."""
-    readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
-    edges = np.cumsum([0, *map(len, readers)])
+    edges = np.cumsum([0, *(split.records for split in manifest.splits)])
+
+    @functools.cache
+    def readers() -> list[SplitReader]:  # for few data sets: where no two images seem to be one, nothing is read
+        return [open_split(store, folder, manifest, split.name) for split in manifest.splits]
 
     def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         parts = [
             reader.gather(positions[(positions >= start) & (positions < stop)] - start, [IMAGE])[IMAGE]
-            for reader, (start, stop) in zip(readers, itertools.pairwise(edges), strict=True)
+            for reader, (start, stop) in zip(readers(), itertools.pairwise(edges), strict=True)
         ]
         return np.concatenate(parts)  # in the order asked for, which is ascending
 
@@ -239,7 +256,7 @@ def _check_images(store: Store, folder: str, manifest: Manifest, crcs: Sequence[
         owners = np.searchsorted(edges, positions, side="right") - 1
         if len(set(owners.tolist())) > 1:
             first, other = positions[0], positions[int((owners != owners[0]).argmax())]
-            places = [_place(readers, edges, position) for position in (first, other)]
+            places = [_place(readers(), edges, position) for position in (first, other)]
             raise ArtifactError(
                 f"{store.where(folder)}: one image is in two splits, as {places[0]} and as {places[1]}: what is tested "
                 "was trained on; delete this folder and convert again"

@@ -260,11 +260,11 @@ def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypa
     shards = convert(whole, silent()).shards_written
     spec, calls, write = spec_of(tmp_path / "root", raw), [], steps.write_shard
 
-    def deadly(*args: object) -> object:
+    def deadly(*args: object, **settings: object) -> object:
         calls.append(args)
         if len(calls) == 2:
             raise SourceError("broken off")
-        return write(*args)  # type: ignore[arg-type]
+        return write(*args, **settings)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
         patch.setattr(steps, "write_shard", deadly)

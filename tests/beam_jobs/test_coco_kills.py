@@ -72,7 +72,7 @@ def test_ten_times_the_images_need_the_same_memory(tmp_path: Path) -> None:
     for images in (200, 2_000):
         note = tmp_path / f"note{images}"
         source = CocoFiles("train", images).write(tmp_path / f"raw{images}")
-        spec = spec_of(tmp_path / f"root{images}", source, side=128, shard_bytes=20_000_000)
+        spec = spec_of(tmp_path / f"root{images}", source, side=128, shard_bytes=20_000_000, min_shards=1)
         process = start(convert_and_tell_its_memory, spec, note)
         process.join(120)
         peaks.append(int(note.read_text()))

@@ -201,8 +201,8 @@ def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path: Path, raw: Pa
 def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def full(_path: Path, *args: object) -> object:
-        return shards.write_shard(Path("/dev/full"), *args)  # type: ignore[arg-type]
+    def full(_path: Path, *args: object, **settings: object) -> object:
+        return shards.write_shard(Path("/dev/full"), *args, **settings)  # type: ignore[arg-type]
 
     monkeypatch.setattr("beam_jobs.steps.write_shard", full)
     with pytest.raises(StoreError) as error:
@@ -220,7 +220,7 @@ def test_an_error_in_a_worker_keeps_its_class_and_its_line(
 def test_an_error_that_is_not_ours_is_one_line_with_beam_s_word_as_its_cause(
     spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_args: object) -> None:
+    def broken(*_args: object, **_settings: object) -> None:
         raise ZeroDivisionError("no luck")
 
     monkeypatch.setattr("beam_jobs.steps.write_shard", broken)
