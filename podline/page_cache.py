@@ -22,7 +22,6 @@ from podline.storage import explained
 _STRETCH_BYTES = 16 * 2**20
 """Enough that waiting for a disk costs little, and that pages come back soon enough to be used again."""
 
-
 _CONTAINERS_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
