@@ -105,7 +105,7 @@ def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], j
 
 def _finish(store: Store, spec: ConvertSpec, draft: Draft, seconds: float, reused: int) -> ConvertResult:
     manifest = read_manifest(store, draft.folder)
-    shards = [shard for split in manifest.splits for shard in split.shards]
+    shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,
         dataset=spec.dataset,

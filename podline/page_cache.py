@@ -38,13 +38,13 @@ def may_keep(size: int) -> bool:
 
 
 def let_go(path: Path) -> None:
-    """Lets go of a file that was read, and is not mapped into memory any more.
+    """Lets go of a file, once the disk has it; what a process has mapped stays all the same.
 
     Raises:
-        StoreError: it cannot be opened.
+        StoreError: it cannot be read.
     """
-    with explained("read", path), path.open("rb") as stream:
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with explained("read", path):
+        _settled(os.open(path, os.O_RDONLY))
 
 
 class Passing:
@@ -89,8 +89,9 @@ class Passing:
 
 
 def _settled(descriptor: int) -> None:
+    """Lets go of an open file, and closes it."""
     try:
-        os.fdatasync(descriptor)
+        os.fdatasync(descriptor)  # what is not on the disk yet cannot be dropped
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)

@@ -17,7 +17,6 @@ hand-over tensors that are at hand become the devices' own
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,9 +30,10 @@ import tensorflow as tf
 from podline.data.manifest import Manifest, SplitInfo, read_manifest
 from podline.data.reader import open_split
 from podline.input.pipeline import Arrays, TrainingInput
+from podline.page_cache import let_go, may_keep
 from podline.progress import Reporter
 from podline.stages import manifest_sha256
-from podline.storage import explained, open_store
+from podline.storage import open_store
 from podline.tool_stages import InputSpeed, InputSpeedSpec, StageSpeed
 from podline.training import devices
 from podline.training.objective import objective_of
@@ -202,7 +202,8 @@ class _Progress:
 def _reading(stages: Stages, files: Sequence[Path], plan: Plan, seconds: float) -> tuple[float, float, Sequence[Raw]]:
     """Seconds that the disk adds to a batch, seconds to read one whose pages are in memory, and some batches."""
     plan.order.batch(0)  # An epoch's permutation is made once, by whoever asks first.
-    _forget(files)
+    for file in files:
+        let_go(file)
     raws: list[Raw] = []
     most = max(_LEAST_BATCHES, min(_MOST_BATCHES, plan.order.steps_per_epoch))
     started = time.perf_counter()
@@ -229,22 +230,9 @@ def _timed(batches: Callable[[], Iterable[object]], seconds: float) -> float:
     return max((time.perf_counter() - started) / count, _TICK)
 
 
-def _forget(files: Iterable[Path]) -> None:
-    """Asks the operating system to drop what it keeps of files; what a process has mapped it keeps all the same."""
-    for file in files:
-        with explained("read", file):
-            descriptor = os.open(file, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)  # What is not on the disk yet cannot be dropped.
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(descriptor)
-
-
 def _fits_in_memory(split: SplitInfo) -> bool:
     """Whether the operating system can keep all of a split's pages, with room for everything else."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return sum(shard.bytes for shard in split.shards) < memory / 2
+    return may_keep(sum(shard.bytes for shard in split.shards))
 
 
 class _Beside:

@@ -35,7 +35,7 @@ def make_data_set(source: str, root: str, shard_bytes: int) -> str:
 def shards_of(root: str, folder: str) -> list[str]:
     """The names of all shards."""
     manifest = read_manifest(open_store(root), folder)
-    return [f"{folder}/{shard.file}" for split in manifest.splits for shard in split.shards]
+    return [f"{folder}/{shard.file}" for shard in manifest.shards]
 
 
 def stage(root: str, folder: str) -> float:

@@ -30,7 +30,7 @@ def data() -> None:
 
 
 def _bytes(manifest: Manifest) -> int:
-    return sum(shard.bytes for split in manifest.splits for shard in split.shards)
+    return sum(shard.bytes for shard in manifest.shards)
 
 
 def _splits(manifest: Manifest) -> dict[str, int]:

@@ -145,6 +145,11 @@ class Manifest(Frozen):
         return (self.model_dump_json(indent=2) + "\n").encode()
 
     @property
+    def shards(self) -> tuple[ShardInfo, ...]:
+        """The shards of all splits, in order."""
+        return tuple(shard for split in self.splits for shard in split.shards)
+
+    @property
     def image_shape(self) -> tuple[int, ...]:
         """(height, width, channels) of every image."""
         return self.field("image").shape

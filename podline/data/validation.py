@@ -64,14 +64,15 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
         )
     manifest = read_manifest(store, spec.folder)
     duplicates = check_dataset(store, spec.folder, manifest, reporter)
-    shards = [shard for split in manifest.splits for shard in split.shards]
     result = ValidateResult(
         seconds=time.monotonic() - started,
         records=manifest.written,
-        shards=len(shards),
+        shards=len(manifest.shards),
         duplicates_within=duplicates,
     )
-    checked = [Artifact(name=f"{spec.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in shards]
+    checked = [
+        Artifact(name=f"{spec.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in manifest.shards
+    ]
     complete(store, spec.folder, spec, result, [*checked, f"{spec.folder}/{MANIFEST}"])
     return result
 
@@ -97,8 +98,7 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
         raise ArtifactError(
             f"{store.where(folder)}/{MANIFEST}: fields and record length are not those of one layout; {_REMEDY}"
         )
-    shards = [shard for split in manifest.splits for shard in split.shards]
-    done, total, stays = 0, len(shards), may_keep(sum(shard.bytes for shard in shards))
+    done, total, stays = 0, len(manifest.shards), may_keep(sum(shard.bytes for shard in manifest.shards))
     started, records, classes = time.monotonic(), 0, len(manifest.class_names)
     crcs = []
     for split in manifest.splits:
