@@ -17,7 +17,7 @@ from pathlib import Path
 import apache_beam as beam
 
 from beam_jobs.runners import open_pipeline, quiet, run
-from beam_jobs.steps import REUSED, Job, finished, publish, write_or_find
+from beam_jobs.steps import REUSED, Job, WriteOrFind, finished, publish
 from podline.data.coco_records import CocoShardTask, coco_tasks
 from podline.data.coco_truth import publish_truths
 from podline.data.draft import Draft, draft_of
@@ -94,7 +94,7 @@ def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], j
         # ShardTask
         | "Spread" >> beam.Reshuffle()
         # ShardTask, each free to go to any worker
-        | "Write or find" >> beam.Map(write_or_find, job)
+        | "Write or find" >> beam.ParDo(WriteOrFind(job))
         # WrittenShard
         | "Gather" >> beam.combiners.ToList()
         # one list[WrittenShard], in any order

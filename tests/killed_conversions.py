@@ -56,7 +56,7 @@ def convert_silently(spec: ConvertSpec) -> None:
 
 
 def assert_one_death_costs_nothing(
-    spec: ConvertSpec, undisturbed: dict[str, bytes], function: str, call: int, shards_left: int
+    spec: ConvertSpec, undisturbed: dict[str, bytes], function: str, call: int, shards_left: set[int]
 ) -> None:
     """After a death at :func:`convert_and_die`'s moment so many shards are used again, and the bytes are the same."""
     process = start(convert_and_die, spec, function, call)
@@ -65,7 +65,7 @@ def assert_one_death_costs_nothing(
     assert CONVERT.find(spec, silent()) is None
     for name, content in contents(spec).items():
         assert content == undisturbed[name]  # whatever has a name is whole
-    assert convert(spec, silent()).shards_reused == shards_left
+    assert convert(spec, silent()).shards_reused in shards_left
     assert contents(spec) == undisturbed
     assert_nothing_is_left_over(spec)
     assert CONVERT.find(spec, silent()) is not None

@@ -9,7 +9,7 @@ import numpy as np
 from podline.data.draft import draft_of
 from podline.data.manifest import MANIFEST, Manifest
 from podline.data.planning import plan_shards
-from podline.data.shards import shard_tasks, write_shard
+from podline.data.shards import Workbench, shard_tasks, write_shard
 from podline.data.sources.opening import open_source
 from podline.stages import ConvertSpec
 from podline.storage import open_store
@@ -45,7 +45,9 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     store.local(draft.folder).mkdir(parents=True)
     for task in shard_tasks(source, plans, spec.seed, store.root):
         path = store.local(draft.folder) / task.plan.file
-        written.append(write_shard(path, task.plan, draft.layout, len(source.class_names), task.filler(draft.layout)))
+        written.append(
+            write_shard(path, task.plan, draft.layout, len(source.class_names), task.filler(draft.layout), Workbench())
+        )
     manifest = draft.manifest(written)
     store.publish_bytes(f"{draft.folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

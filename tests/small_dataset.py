@@ -9,7 +9,7 @@ import numpy as np
 from podline.data.manifest import MANIFEST, Manifest, SplitInfo, dataset_folder
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
-from podline.data.shards import filled_from, write_shard
+from podline.data.shards import Workbench, filled_from, write_shard
 from podline.data.sources.source import Feature
 from podline.storage import open_store
 
@@ -79,7 +79,9 @@ def publish(
             return {name: values[part] for name, values in splits[plan.split].items()}
 
         with store.workspace("dataset") as work:
-            shard = write_shard(work / plan.file, plan, layout, len(class_names), filled_from(layout, read))
+            shard = write_shard(
+                work / plan.file, plan, layout, len(class_names), filled_from(layout, read), Workbench()
+            )
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         written[plan.split].append(shard)
     manifest = Manifest(

@@ -89,7 +89,7 @@ def coco_tasks(
         plans: its shards.
         seed: of the order in which records are put into shards.
         folder: an existing folder that every worker can read.
-        threads: that decode images for a shard.
+        threads: that decode images.
         keep_jpeg: whether records hold the images' files instead of pixels.
 
     Raises:

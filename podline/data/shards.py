@@ -2,22 +2,24 @@
 
 Chunks of frames go to the file and into its checksum while the next ones are made, by as many threads as there are to
 be. They come in their order, and there are only so many of them at a time: the bytes are the same for any number of
-threads, and memory is the same for any size of a shard.
+threads, and memory is the same for any size of a shard. The next shard is begun as soon as the chunks that are left of
+one cannot keep all threads busy.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import math
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -149,15 +151,45 @@ def filled_from(layout: RecordLayout, read: Read) -> Fill:
     return fill
 
 
+class Workbench:
+    """What shards that are written one after another share.
+
+    With it, the next shard is begun while the last chunks of the one before are made and written.
+
+    Attributes:
+        threads: that make records.
+        filling: these threads.
+        background: threads that write, and take checksums.
+        turn: held by a shard for as long as it keeps all of its threads busy; the next one waits for it.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self.filling = ThreadPoolExecutor(threads)
+        self.background = ThreadPoolExecutor(4)  # two for a shard
+        self.turn = threading.Lock()
+        self._spare: deque[Bytes] = deque()
+
+    def close(self) -> None:
+        """Ends the threads, once they have nothing to do."""
+        self.filling.shutdown()
+        self.background.shutdown()
+
+    def take(self, layout: RecordLayout, count: int) -> Bytes:
+        """Frames to fill: those that are done with, before there are new ones."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return layout.frames(count)
+
+    def give_back(self, frames: Bytes | None) -> None:
+        """Frames that were written."""
+        if frames is not None:
+            self._spare.append(frames)
+
+
 def write_shard(
-    path: Path,
-    plan: ShardPlan,
-    layout: RecordLayout,
-    classes: int,
-    fill: Fill,
-    threads: int = 1,
-    *,
-    stays: bool = True,
+    path: Path, plan: ShardPlan, layout: RecordLayout, classes: int, fill: Fill, bench: Workbench, *, stays: bool = True
 ) -> WrittenShard:
     """Writes a shard's file.
 
@@ -166,8 +198,8 @@ def write_shard(
         plan: what the shard is.
         layout: of its records.
         classes: how many classes the main label has.
-        fill: makes the records.
-        threads: that call it, at once if there are more than one.
+        fill: makes the records; called by several threads at once, if the workbench has them.
+        bench: shared with the shards before and after, which have the same layout; two threads may write shards by it.
         stays: whether the file may stay in the page cache.
 
     Raises:
@@ -175,25 +207,33 @@ def write_shard(
         SourceError: a raw file cannot be read.
     """
     counts, digest, size = np.zeros(classes, np.int64), hashlib.sha256(), 0
-    pixels, pending = [], []
+    before: Bytes | None = None
+    pixels: list[PixelSums] = []
+    pending: list[Future[None]] = []
     with (
         explained("write", path),
         path.open("wb") as stream,
         Passing(stream, stays=stays) as passing,
-        ThreadPoolExecutor(2) as background,
-        ThreadPoolExecutor(threads) as filling,
+        closing(_chunks(plan.records, layout, fill, bench)) as chunks,
     ):
-        for frames, pieces, sums in _chunks(plan.records, layout, fill, threads, filling):
-            counts += np.bincount(layout.values(frames, LABEL), minlength=classes)
-            pixels.append(sums)
-            _wait(pending)  # until the chunk before is done with: its frames are the next to be filled anew
-            pending = [
-                background.submit(_each, use, pieces) for use in (partial(write_with_holes, stream), digest.update)
-            ]
-            length = sum(memoryview(piece).nbytes for piece in pieces)
-            size += length
-            passing.add(length)
-        _wait(pending)
+        try:
+            for chunk in chunks:
+                counts += np.bincount(layout.values(chunk.frames, LABEL), minlength=classes)
+                pixels.append(chunk.sums)
+                _wait(pending)
+                bench.give_back(before)
+                before = chunk.whole
+                pending = [
+                    bench.background.submit(_each, use, chunk.pieces)
+                    for use in (partial(write_with_holes, stream), digest.update)
+                ]
+                length = sum(memoryview(piece).nbytes for piece in chunk.pieces)
+                size += length
+                passing.add(length)
+            _wait(pending)
+        finally:
+            wait(pending)  # nobody is to write to a file that is closed
+        bench.give_back(before)
         stream.truncate()
     info = ShardInfo(
         file=plan.file,
@@ -205,31 +245,54 @@ def write_shard(
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))
 
 
-def _chunks(
-    records: int, layout: RecordLayout, fill: Fill, threads: int, filling: ThreadPoolExecutor
-) -> Iterator[tuple[Bytes, Pieces, PixelSums]]:
-    """A shard's records, some at a time and in their order, what they are written as, and the sums of their pixels.
+class _Chunk(NamedTuple):
+    """Some of a shard's records.
+
+    Attributes:
+        whole: the frames that were taken for them.
+        frames: those of them that are filled.
+        pieces: what they are in the file.
+        sums: of their pixels.
+    """
+
+    whole: Bytes
+    frames: Bytes
+    pieces: Pieces
+    sums: PixelSums
+
+
+def _chunks(records: int, layout: RecordLayout, fill: Fill, bench: Workbench) -> Generator[_Chunk]:
+    """A shard's records, some at a time and in their order.
 
     The threads work ahead by twice as many chunks as they are. Two more are the caller's: the one that it was given
     last, and the one before.
     """
+    threads = bench.threads
     # What a chunk costs besides its records, the interpreter's lock, is every thread's; so several threads have larger
     # chunks. Many share one, so that what is on its way does not grow with them.
     size = 2 * CHUNK_BYTES // max(1, threads // _SHARING) if threads > 1 else CHUNK_BYTES
-    step = min(records, max(1, size // layout.frame_length))
-    ahead: deque[Future[tuple[Bytes, Pieces, PixelSums]]] = deque()
-    ring = itertools.cycle([layout.frames(step) for _ in range(2 * threads + 2)])
+    step = max(1, size // layout.frame_length)
+    ahead: deque[Future[_Chunk]] = deque()
 
-    def made(frames: Bytes, start: int) -> tuple[Bytes, Pieces, PixelSums]:
+    def made(whole: Bytes, start: int) -> _Chunk:
+        frames = whole[: records - start]
         pieces = fill(frames, start)
-        return frames, pieces, pixel_sums(layout.values(frames, IMAGE))
+        return _Chunk(whole, frames, pieces, pixel_sums(layout.values(frames, IMAGE)))
 
-    for start in range(0, records, step):
-        if len(ahead) == 2 * threads:
+    try:
+        with bench.turn:
+            for start in range(0, records, step):
+                if len(ahead) == 2 * threads:
+                    yield ahead.popleft().result()
+                ahead.append(bench.filling.submit(made, bench.take(layout, step), start))
+            while len(ahead) > threads:
+                yield ahead.popleft().result()
+        while ahead:
             yield ahead.popleft().result()
-        ahead.append(filling.submit(made, next(ring)[: records - start], start))
-    while ahead:
-        yield ahead.popleft().result()
+    finally:
+        for chunk in ahead:  # there are some only if something failed
+            chunk.cancel()
+        wait(ahead)
 
 
 def _each(use: Callable[[Any], Any], pieces: Pieces) -> None:

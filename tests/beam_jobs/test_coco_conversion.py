@@ -271,7 +271,9 @@ def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypa
         with pytest.raises(SourceError, match="broken off"):
             convert(spec, silent())
     again = convert(spec, silent())
-    assert (again.shards_written, again.shards_reused) == (shards - 1, 1)
+    # The first; and the third, where it was begun before the second one's error was heard of.
+    assert again.shards_reused in (1, 2)
+    assert again.shards_written == shards - again.shards_reused
     assert contents(spec) == contents(whole)
 
 

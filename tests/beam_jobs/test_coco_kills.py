@@ -42,16 +42,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
 @pytest.mark.parametrize(
     ("function", "call", "shards_left"),
     [
-        ("podline.data.sources.coco_looks:inspect", 5, 0),  # while it plans
-        ("podline.storage:FolderStore.publish_file", 2, 0),  # one of two truths is there
-        ("podline.data.coco_records:decoded", 6, 1),  # in a thread, in the middle of the second shard
-        ("podline.data.coco_records:decoded", 30, 6),
-        ("beam_jobs.steps:_mark", 5, 5),
-        ("beam_jobs.conversion:complete", 1, 7),
+        ("podline.data.sources.coco_looks:inspect", 5, {0}),  # while it plans
+        ("podline.storage:FolderStore.publish_file", 2, {0}),  # one of two truths is there
+        (
+            "podline.data.coco_records:decoded",
+            6,
+            {0, 1},
+        ),  # in a thread, early in the second shard; the first may be finished
+        ("podline.data.coco_records:decoded", 30, {5, 6}),
+        ("beam_jobs.steps:_mark", 5, {5, 6}),
+        ("beam_jobs.conversion:complete", 1, {7}),
     ],
 )
 def test_killed_at_a_bad_moment(
-    tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], function: str, call: int, shards_left: int
+    tmp_path: Path, raw: Path, undisturbed: dict[str, bytes], function: str, call: int, shards_left: set[int]
 ) -> None:
     spec = spec_of(tmp_path / "root", raw)
     assert_one_death_costs_nothing(spec, undisturbed, function, call, shards_left)
@@ -72,11 +76,11 @@ def test_ten_times_the_images_need_the_same_memory(tmp_path: Path) -> None:
     for images in (200, 2_000):
         note = tmp_path / f"note{images}"
         source = CocoFiles("train", images).write(tmp_path / f"raw{images}")
-        spec = spec_of(tmp_path / f"root{images}", source, side=128, shard_bytes=20_000_000, min_shards=1)
+        spec = spec_of(tmp_path / f"root{images}", source, side=128, shard_bytes=2_000_000)
         process = start(convert_and_tell_its_memory, spec, note)
         process.join(120)
         peaks.append(int(note.read_text()))
         written.append(sum(len(content) for name, content in contents(spec).items() if ".tfrecord-" in name))
     assert written[1] - written[0] > 90_000_000
     # The annotations and the plan, about 4 kB for each of these images; a hundredth of them would be in COCO's folders.
-    assert peaks[1] - peaks[0] < 15_000_000
+    assert peaks[1] - peaks[0] < 15_000_000, peaks

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -215,6 +217,31 @@ def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     assert not list(Path(spec.root).rglob("manifest.json"))
     monkeypatch.undo()
     assert convert(spec, silent()).shards_written == 6
+
+
+def test_nobody_writes_any_more_once_a_conversion_has_failed(
+    spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers, second = itertools.count(), threading.Event()
+
+    def first_fails(*args: object, **settings: object) -> object:
+        if next(numbers) == 0:
+            assert second.wait(30)
+            raise StoreError("no luck")
+        second.set()
+        time.sleep(0.3)
+        return shards.write_shard(*args, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("beam_jobs.steps.write_shard", first_fails)
+    with pytest.raises(StoreError, match="no luck"):
+        convert(spec, silent())
+    there = contents(spec)
+    assert litter(spec) == []
+    time.sleep(0.5)
+    assert contents(spec) == there
+    monkeypatch.undo()
+    result = convert(spec, silent())
+    assert (result.shards_written, result.shards_reused) == (5, 1)
 
 
 def test_an_error_that_is_not_ours_is_one_line_with_beam_s_word_as_its_cause(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,11 @@ from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
 from podline.data.records import RecordLayout, layout_of
-from podline.data.shards import filled_from, shard_tasks, write_shard
+from podline.data.shards import Workbench, filled_from, shard_tasks, write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Feature, Source
 from podline.data.tfrecord import Bytes
-from podline.errors import SourceError, StoreError
+from podline.errors import PodlineError, SourceError, StoreError
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
 PLAN = ShardPlan("train", "shard", 0, 50)
@@ -36,11 +37,11 @@ def columns(count: int = 50) -> dict[str, np.ndarray]:
 def write(path: Path, layout: RecordLayout = LAYOUT, threads: int = 1) -> shards.WrittenShard:
     values = columns()
     read = lambda start, stop: {name: v[start:stop] for name, v in values.items()}  # noqa: E731
-    return write_shard(path, PLAN, layout, 10, filled_from(layout, read), threads)
+    return write_shard(path, PLAN, layout, 10, filled_from(layout, read), Workbench(threads))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-@pytest.mark.parametrize("chunk_bytes", [1, 7 * LAYOUT.frame_length, 10**9])
+@pytest.mark.parametrize("chunk_bytes", [1, 7 * LAYOUT.frame_length, 10**6])
 def test_the_file_is_the_same_whatever_the_chunk_and_the_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, threads: int
 ) -> None:
@@ -79,7 +80,7 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
         LAYOUT.fill(frames, {name: value[start : start + len(frames)] for name, value in values.items()})
         return [frames.data]
 
-    write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
+    write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, Workbench(3))
     assert len(written) == PLAN.records
     # While chunk k is written, chunk k + 1 may be waiting for it, and 6 more are ahead.
     assert max(begun - number for number, begun in enumerate(written)) <= 8
@@ -91,7 +92,51 @@ def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> No
         raise SourceError(f"record {start}")
 
     with pytest.raises(SourceError, match="record 0"):
-        write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
+        write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, Workbench(3))
+
+
+def test_the_next_shard_s_turn_comes_while_the_last_chunks_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "CHUNK_BYTES", 1)
+    bench, held = Workbench(3), []
+
+    class Watched(io.FileIO):
+        def write(self, data: Any) -> int:
+            held.append(bench.turn.locked())
+            return super().write(data)
+
+    open_file = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, mode: Watched(path, mode) if mode == "wb" else open_file(path, mode))
+    values = columns()
+    fill = filled_from(LAYOUT, lambda start, stop: {name: value[start:stop] for name, value in values.items()})
+    bench.turn.acquire()
+    written = threading.Thread(target=lambda: write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, bench))
+    written.start()
+    written.join(0.2)
+    assert (written.is_alive(), held) == (True, [])
+    bench.turn.release()
+    written.join()
+    # The last chunk is begun while 6 are ahead; 3 of them are all that 3 threads can still be at.
+    assert held[:40] == [True] * 40
+    assert held[-3:] == [False] * 3
+    assert (tmp_path / "shard").read_bytes() == LAYOUT.encode(values).tobytes()
+
+
+@pytest.mark.parametrize("path", [Path("/dev/full"), Path("shard")])
+def test_a_shard_that_fails_gives_up_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setattr(shards, "CHUNK_BYTES", 1)
+    values, bench = columns(), Workbench(3)
+
+    def read(start: int, stop: int) -> dict[str, np.ndarray]:
+        if start == 20 and path != Path("/dev/full"):
+            raise SourceError("record 20")
+        return {name: value[start:stop] for name, value in values.items()}
+
+    with pytest.raises(PodlineError, match=r"record 20|no space left") as error:
+        write_shard(tmp_path / path, PLAN, LAYOUT, 10, filled_from(LAYOUT, read), bench)
+    assert not bench.turn.locked()  # though the error, and with it the frames that it went through, is still there
+    del error
 
 
 def test_a_full_disk_is_one_clear_line() -> None:

@@ -13,7 +13,7 @@ from podline.data.manifest import Manifest
 from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader
 from podline.data.records import layout_of
-from podline.data.shards import filled_from, write_shard
+from podline.data.shards import Workbench, filled_from, write_shard
 from podline.data.sources.source import Feature
 from podline.data.tfds import tfds_files, tfds_names
 
@@ -34,7 +34,9 @@ def publish(folder: Path) -> Manifest:
             **{name: random.integers(0, len(names), plan.records) for name, names in NAMES.items()},
         }
         read = lambda start, stop, columns=columns: {name: v[start:stop] for name, v in columns.items()}  # noqa: E731
-        written.append(write_shard(folder / plan.file, plan, layout, len(NAMES["label"]), filled_from(layout, read)))
+        written.append(
+            write_shard(folder / plan.file, plan, layout, len(NAMES["label"]), filled_from(layout, read), Workbench())
+        )
     for name, content in draft.documents(written).items():
         (folder / name).write_bytes(content)
     return draft.manifest(written)

@@ -173,6 +173,32 @@ def test_a_zip_member_that_unpacks_to_more_than_it_says_is_left_out(tmp_path: Pa
     assert "is damaged there" in left_out(opened(folder))["000000000002.jpg (image 2)"]
 
 
+@pytest.mark.parametrize(
+    ("inserted", "found"),
+    [
+        (b"", (WIDTH, HEIGHT, 3, 1)),
+        (b"\xff\x00" * 300 + b"\xff", (WIDTH, HEIGHT, 3, 1)),  # fill bytes before the end marker
+        (b"\xff\xd0" + bytes(5000) + b"\xff\xd7\xff\x00", (WIDTH, HEIGHT, 3, 1)),  # restart markers
+        (b"\xff\xd9", (WIDTH, HEIGHT, 3, 1)),
+        (b"\xff\xe0\x00\x04ab" + bytes(5000), (WIDTH, HEIGHT, 3, 1)),  # a segment between scans
+        (b"\xff\xe0\xff\xff", "a segment of 65,535 bytes at byte"),
+        (b"\xff\xc3\x00\x02", "of a rare kind"),
+    ],
+)
+def test_markers_in_long_data_are_found(inserted: bytes, found: object) -> None:
+    data = jpeg(5)
+    for before in (0, 1, 4095, 4096, 50_000):
+        long = data[:-2] + b"\xff\x00" + bytes(before) + inserted
+        if isinstance(found, str):
+            with pytest.raises(JpegError, match=found):
+                inspect(long + data[-2:])
+        else:
+            assert inspect(long + data[-2:]) == found
+            if inserted != data[-2:]:
+                with pytest.raises(JpegError, match="and no end marker"):
+                    inspect(long)
+
+
 def test_every_cut_of_a_jpeg_is_found() -> None:
     data = jpeg(5)
     assert inspect(data) == (WIDTH, HEIGHT, 3, 1)
