@@ -92,6 +92,7 @@ install_podline() {
   rm -f "$home/installed"
   python3 -m pip install --quiet --upgrade --target "$home/uv" "uv==$uv_version" || fail "pip cannot install uv"
   local uv=$home/uv/bin/uv
+  local -x UV_COMPILE_BYTECODE=1 # as pip does; a run would compile whatever it imports, each time if it may not write here
   # The image's own Python may be too old; uv then fetches one.
   "$uv" venv --quiet --allow-existing --python 3.11 "$venv" || fail "uv cannot make $venv"
   if [ -d "$path" ]; then
