@@ -28,7 +28,7 @@ def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = 
     """Calls ``module:function`` in a fresh process.
 
     Args:
-        work: a folder where libraries may keep their caches.
+        work: a folder where libraries may keep their caches, and leave what they should have removed.
         entry_point: the function; it takes and returns what JSON can hold.
         variables: of the process's environment, besides the usual ones.
         **arguments: its keyword arguments.
@@ -37,7 +37,9 @@ def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = 
         PodlineError: the process failed; the message ends with the last lines that it wrote.
     """
     command = [sys.executable, "-m", __name__, entry_point, json.dumps(arguments)]
-    environment = child_environment(work / "caches") | dict(variables or {})
+    scratch = work / "tmp"
+    scratch.mkdir(exist_ok=True)
+    environment = child_environment(work / "caches") | {"TMPDIR": str(scratch)} | dict(variables or {})
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment

@@ -49,6 +49,10 @@ def test_what_a_child_prints_is_not_its_answer(tmp_path: Path) -> None:
     assert measure(tmp_path, "builtins:print", end="noise") is None
 
 
+def test_what_a_child_leaves_in_the_temporary_folder_goes_with_its_work(tmp_path: Path) -> None:
+    assert Path(measure(tmp_path, "tempfile:gettempdir")).is_relative_to(tmp_path)
+
+
 def test_a_failed_child_is_an_error_with_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(PodlineError, match=r"(?s)json:loads ended with 1:.*JSONDecodeError: Expecting"):
         measure(tmp_path, "json:loads", s="{")
