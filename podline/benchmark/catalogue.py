@@ -20,6 +20,8 @@ from podline.benchmark.child import measure
 from podline.benchmark.row import Row, cost_row, rate_row
 from podline.cluster import VARIABLE
 from podline.frozen import Frozen
+from podline.page_cache import may_keep
+from podline.settings import variable_of
 from podline.strategies import WORKERS
 
 
@@ -131,8 +133,9 @@ def _convert_job(sizes: Sizes, work: Path) -> list[Row]:
 def _convert_coco(sizes: Sizes, work: Path) -> list[Row]:
     source, cores = str(work / "coco"), os.cpu_count() or 1
     measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
+    variables = {} if may_keep(_COCO_BYTES) else {variable_of("page_cache"): "0"}
     ours, other = alternately(
-        lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours")),
+        lambda: measure(work, f"{_COCO}:convert_ours", variables, source=source, target=str(work / "ours")),
         lambda: measure(work, f"{_COCO}:decode_and_resize", source=source),
         sizes.long_repetitions,
     )
@@ -344,6 +347,7 @@ def _pixels(sizes: Sizes, work: Path) -> list[Row]:
 
 _CONVERSION = "podline.benchmark.conversion"
 _COCO = "podline.benchmark.coco"
+_COCO_BYTES = 123_287 * 368 * 368 * 3  # of all its images' pixels
 _TRAINING = "podline.benchmark.training"
 _WORKERS = 2
 # Seconds that Prefect may cost, and that a Retry may take to be at work again.

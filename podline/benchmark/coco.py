@@ -20,15 +20,12 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.manifest import read_manifest
 from podline.data.reader import open_split
 from podline.data.sources.stick_people import Draws, ground
-from podline.page_cache import may_keep
 from podline.progress import silent
-from podline.settings import variable_of
 from podline.stages import CONVERT, ConvertSpec
 from podline.storage import open_store
 
 WIDTH, HEIGHT = 640, 480
 _SIDE = 368
-_COCO_BYTES = 123_287 * _SIDE * _SIDE * 3
 _GRAIN = 2.8
 _WITHOUT_SUBSAMPLING = (cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444)
 
@@ -78,12 +75,7 @@ def _person(number: int, image: int) -> dict[str, Any]:
 
 
 def convert_ours(source: str, target: str) -> float:
-    """Seconds of the conversion stage, with planning, checks, checksums, statistics and manifest.
-
-    Records pass the page cache if those of the whole of COCO would.
-    """
-    if not may_keep(_COCO_BYTES):
-        os.environ[variable_of("page_cache")] = "0"
+    """Seconds of the conversion stage, with planning, checks, checksums, statistics and manifest."""
     importlib.import_module(CONVERT.run_at.partition(":")[0])
     gc.freeze()  # as the process of a stage does
     started = time.perf_counter()
