@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import TimeoutError as TooLate
 
 # An overloaded machine may take its time; nothing here measures.
 PATIENCE = 180_000.0
@@ -74,7 +75,13 @@ class PrefectUi:
         self.page.get_by_text("Custom run").click()
         fill_in()
         self.send_form()
-        self.page.locator("a[href*='/runs/flow-run/']").first.click()
+        run = self.page.locator("a[href*='/runs/flow-run/']").first
+        try:
+            run.click(timeout=20_000)
+        except TooLate:  # the message with the link is gone again; the deployment lists the run
+            self.open("deployments")
+            self.page.get_by_role("link", name=deployment, exact=True).click()
+            run.click()
         expect(self._state).to_be_visible()
 
     def send_form(self) -> None:

@@ -27,6 +27,8 @@ from tasks.standing import MARK
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 
+# A training that can be stopped in its middle: its progress is seen some seconds after it began.
+_STEPS = 300
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 
 
@@ -72,14 +74,15 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
         ui.retry()
         expect(ui.page.get_by_text("Running", exact=True).first).to_be_visible()
         assert ui.wait_for_end() == "Completed"
-        stages = ui.stages()
-        assert stages[:5] == [
+        # The list of tasks is a moment behind the run.
+        done = [
             ("report", "Completed"),
             ("evaluate", "Completed"),
             ("train", "Cached"),
             ("validate", "Cached"),
             ("convert", "Cached"),
         ]
+        _until(lambda: ui.stages()[:5] == done, 120)
         ui.screenshot("completed")
 
         ui.tab("Artifacts")
@@ -92,12 +95,12 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
 
 
 def _fill_in(ui: PrefectUi) -> None:
-    """60 steps on the drawn sample, after a number of steps that cannot be."""
+    """Some steps on the drawn sample, after a number of steps that cannot be."""
     ui.field("Steps").fill("-60")
     ui.send_form()
     expect(ui.page.get_by_text("-60 is less than the minimum of 0").first).to_be_visible()
     ui.screenshot("refused")
-    ui.field("Steps").fill("60")
+    ui.field("Steps").fill(str(_STEPS))
     ui.screenshot("form", whole=True)
 
 
@@ -113,10 +116,10 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     child = _child(up, "train")
     os.kill(child, signal.SIGSTOP)
     try:
-        moving = ui.page.get_by_text(re.compile(r"train: \d+/60 steps"))
+        moving = ui.page.get_by_text(re.compile(rf"train: \d+/{_STEPS} steps"))
         expect(moving.first).to_be_visible()
         seen = moving.first.inner_text()
-        assert not seen.startswith("train: 60/60")
+        assert not seen.startswith(f"train: {_STEPS}/{_STEPS}")
         ui.screenshot("training")
         shard = min(up.root.glob("datasets/sample/*/sample-test.tfrecord-*"))
         whole = shard.with_name("whole")
@@ -125,7 +128,7 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     finally:
         os.kill(child, signal.SIGCONT)
     yield
-    expect(ui.page.get_by_text("train: 60/60 steps").first).to_be_visible()
+    expect(ui.page.get_by_text(f"train: {_STEPS}/{_STEPS} steps").first).to_be_visible()
     whole.rename(shard)
 
 
