@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.heap import keep_what_is_freed
 from podline.data.sources.jpeg import inspect
 
 Pixels = npt.NDArray[np.uint8]
@@ -16,7 +17,6 @@ Pixels = npt.NDArray[np.uint8]
 # COCO annotates pixels as they are stored, so OpenCV is not to turn them by itself.
 _AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 _SWITCH_SECONDS = 0.0005
-_LARGE_BLOCK_BYTES = 31 * 2**20
 
 
 def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixels | None:
@@ -40,14 +40,11 @@ def ready_for_many() -> None:
     """Sets this process up for threads that read and decode images side by side.
 
     Threads within a decoder would only get in the way of the others. One that is done with an image waits for the
-    interpreter until another thread lets go of it; 5 ms by default, which is longer than decoding takes. And the C
-    library of Linux (glibc) gives memory back to the kernel as soon as twice the largest block that was ever freed lies
-    idle, and gets it anew page by page, for every image, in a fifth of all the time; blocks of up to 32 MB count for
-    that, and need not be touched.
+    interpreter until another thread lets go of it; 5 ms by default, which is longer than decoding takes.
     """
     cv2.setNumThreads(1)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    np.empty(_LARGE_BLOCK_BYTES, np.uint8)
+    keep_what_is_freed()
 
 
 def turned(pixels: Pixels, orientation: int) -> Pixels:

@@ -27,6 +27,8 @@ from podline.storage import explained
 
 Columns = dict[str, np.ndarray]
 
+_AHEAD = 64  # images that the disk is asked for before they are read
+
 
 @dataclass(frozen=True)
 class CocoShardTask:
@@ -56,12 +58,13 @@ class CocoShardTask:
         """
         ready_for_many()
         with explained("read", self.table):
-            lines = Path(self.table).read_text().splitlines()
-
+            entries = [CocoImage.from_json(line) for line in Path(self.table).read_text().splitlines()]
+        _expect(entries[:_AHEAD])
         kept = KeptLayout(layout)
 
         def fill(frames: Bytes, start: int) -> Pieces:
-            images, files = [CocoImage.from_json(line) for line in lines[start : start + len(frames)]], []
+            images, files = entries[start : start + len(frames)], []
+            _expect(entries[start + _AHEAD : start + _AHEAD + len(frames)])
             # Pixels, most of a record, go to their place in it; there is no other copy of them.
             for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
                 data, pixels = decoded(image)
@@ -77,6 +80,13 @@ class CocoShardTask:
             return [frames.data]
 
         return fill
+
+
+def _expect(images: Iterable[CocoImage]) -> None:
+    for image in images:
+        file = image.place.file
+        if file is not None:
+            file.expect()
 
 
 def coco_tasks(

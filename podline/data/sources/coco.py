@@ -33,6 +33,7 @@ from podline.data.sources.coco_images import ImagePlace, open_images, open_zip
 from podline.data.sources.coco_looks import looked_at
 from podline.data.sources.coco_people import limbs_of_no_length, packed, people_of, unpacked
 from podline.data.sources.jpeg import Jpeg
+from podline.data.sources.lookers import Lookers
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, is_remote, open_remote
 from podline.data.sources.source import Feature
@@ -210,16 +211,17 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | N
     ready_for_many()
     found = _find(open_remote(uri) if is_remote(uri) else Path(uri).expanduser().resolve())
     parts, files = [], []
-    for place in found:
-        content = _annotations(place)
-        listing = read_listing(content, f"{place.annotations}{'/' * bool(place.member)}{place.member}")
-        files.append(
-            SourceFile(name=f"{place.title}.json", bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-        )
-        del content
-        part, images = _look_through(place, listing, max_people, work)
-        parts.append(part)
-        files.append(images)
+    with Lookers() as lookers:
+        for place in found:
+            content = _annotations(place)
+            listing = read_listing(content, f"{place.annotations}{'/' * bool(place.member)}{place.member}")
+            files.append(
+                SourceFile(name=f"{place.title}.json", bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+            )
+            del content
+            part, images = _look_through(place, listing, max_people, lookers, work)
+            parts.append(part)
+            files.append(images)
     counted = sum((part.counted for part in parts), Counter[str]())
     quarantined = [record for part in parts for record in part.quarantined]
     if len(found) == 1:
@@ -293,7 +295,9 @@ def _annotations(found: _Found) -> bytes:
                 raise SourceError(f"{found.annotations} is damaged ({error}); fetch it again") from error
 
 
-def _look_through(found: _Found, listing: Listing, max_people: int, work: Path | None) -> tuple[_Part, SourceFile]:
+def _look_through(
+    found: _Found, listing: Listing, max_people: int, lookers: Lookers, work: Path | None
+) -> tuple[_Part, SourceFile]:
     """Decides about every image of a file of annotations."""
     images, part = open_images(found.images), _Part()
     digest, size, there = hashlib.sha256(), 0, 0
@@ -301,7 +305,7 @@ def _look_through(found: _Found, listing: Listing, max_people: int, work: Path |
     def leave_out(record: str, reason: str) -> None:
         part.quarantined.append(Quarantined(split=found.split, record=record, reason=reason))
 
-    looks = looked_at(images, [entry.name for entry in listing.images], work)
+    looks = looked_at(images, [entry.name for entry in listing.images], lookers, work)
     for entry, look in zip(listing.images, looks, strict=True):
         if look.place is not None:
             digest.update(f"{entry.name} {look.place.size} {look.place.crc}\n".encode())

@@ -6,16 +6,25 @@ through a zip file's directory. In a bucket an image is one request, for its obj
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple
 
+from podline.data.sources.image_files import (
+    HEADER_BYTES,
+    NAME_BYTES,
+    ImageFile,
+    MemberError,
+    content_starts,
+    inflated,
+)
 from podline.data.sources.jpeg import JpegError
 from podline.data.sources.ranges import generation, settled
 from podline.data.sources.rawfiles import reading
@@ -26,10 +35,7 @@ from podline.storage import Store
 MAX_BYTES = 64_000_000
 """Of an image's file; COCO's largest has less than a million."""
 
-_LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _ENCRYPTED = 1
-# What lies between a member's header and its content, a name and some fields; more costs another request.
-_NAME_BYTES = 256
 _REMEDY = "restore it and convert again"
 _CORES = os.cpu_count() or 1
 
@@ -64,23 +70,35 @@ class ImagePlace(NamedTuple):
             raise SourceError(f"{self.path} changed while it was converted; {_REMEDY}")
         return data
 
-    def read_any(self) -> bytes:
-        """The image's file, whatever its checksum."""
+    @property
+    def file(self) -> ImageFile | None:
+        """The same on this machine; None for an image in a bucket."""
         if is_remote(self.path):
-            return self._read_remote()
-        with reading(self.path), open(self.path, "rb") as stream:  # noqa: PTH123 (as in FolderImages)
-            if self.offset is None:
-                return stream.read(self.size + 1)
-            stream.seek(self.offset)
-            start = self._content_starts(stream.read(_LOCAL_HEADER.size))
-            stream.seek(self.offset + start)
-            return self._inflated(stream.read(self.stored))
+            return None
+        return ImageFile(self.path, self.size, self.offset, self.stored, self.deflated)
+
+    def read_any(self) -> bytes:
+        """The image's file, whatever its checksum.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        file = self.file
+        with reading(self.path), self._in_zip_file():
+            return self._read_remote() if file is None else file.read()
+
+    @contextlib.contextmanager
+    def _in_zip_file(self) -> Iterator[None]:
+        try:
+            yield
+        except MemberError as error:
+            raise SourceError(f"{self.path} is damaged at byte {self.offset:,}: {error}; {_REMEDY}") from error
 
     def _read_remote(self) -> bytes:
         store, name, version = generation(self.path)
         if self.offset is None:
             return store.read_bytes(name, version)
-        place, length = self.offset, _LOCAL_HEADER.size + _NAME_BYTES + self.stored
+        place, length = self.offset, HEADER_BYTES + NAME_BYTES + self.stored
 
         def read() -> bytes:
             return store.read_range(name, place, length, version)
@@ -88,34 +106,19 @@ class ImagePlace(NamedTuple):
         def is_right(data: bytes) -> bool:
             try:
                 return zlib.crc32(self._member(data, store, name, version)) == self.crc
-            except SourceError:
+            except MemberError:
                 return False
 
         return self._member(settled(read, is_right, self.path), store, name, version)
 
     def _member(self, data: bytes, store: Store, name: str, version: str) -> bytes:
         """A member's content, out of bytes that begin with its header."""
-        start = self._content_starts(data[: _LOCAL_HEADER.size])
+        start = content_starts(data[:HEADER_BYTES])
         content = data[start : start + self.stored]
         missing = self.stored - len(content)
-        if missing > 0 and start > _LOCAL_HEADER.size + _NAME_BYTES and self.offset is not None:
+        if missing > 0 and start > HEADER_BYTES + NAME_BYTES and self.offset is not None:
             content += store.read_range(name, self.offset + len(data), missing, version)
-        return self._inflated(content)
-
-    def _content_starts(self, header: bytes) -> int:
-        """How many bytes after a member's header its content starts."""
-        if len(header) < _LOCAL_HEADER.size or header[:4] != b"PK\3\4":
-            raise SourceError(f"{self.path} is damaged at byte {self.offset:,}: no member starts there; {_REMEDY}")
-        *_, name, extra = _LOCAL_HEADER.unpack(header)
-        return _LOCAL_HEADER.size + name + extra
-
-    def _inflated(self, data: bytes) -> bytes:
-        if not self.deflated:
-            return data
-        try:
-            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
-        except zlib.error as error:
-            raise SourceError(f"{self.path} is damaged after byte {self.offset:,} ({error}); {_REMEDY}") from error
+        return inflated(content, self.size) if self.deflated else content
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -16,12 +15,14 @@ from typing import NamedTuple
 from podline import digests
 from podline.ahead import in_order
 from podline.data.sources.coco_images import ImagePlace, Images
-from podline.data.sources.jpeg import Jpeg, JpegError, inspect
+from podline.data.sources.image_files import Seen, seen
+from podline.data.sources.jpeg import Jpeg, JpegError
+from podline.data.sources.lookers import Lookers
 from podline.errors import PodlineError
 from podline.storage import FolderStore
 
-# A thread looks at so many images in a row, if every thread gets so many turns.
-_MOST_IN_A_ROW, _TURNS = 64, 8
+# So many images are looked at in a row, if everybody gets so many turns.
+_MOST_IN_A_ROW, _TURNS = 256, 8
 
 
 class Look(NamedTuple):
@@ -32,34 +33,39 @@ class Look(NamedTuple):
     problem: str
 
 
-def looked_at(images: Images, names: Sequence[str], work: Path | None) -> Iterator[Look]:
+def looked_at(images: Images, names: Sequence[str], lookers: Lookers, work: Path | None) -> Iterator[Look]:
     """Looks at images by their names, in order.
 
     Args:
         images: where they are.
         names: of their files; an empty one has none.
+        lookers: who helps if they are many, and on this machine.
         work: the folder where looks at images in a bucket are kept; None is nowhere.
 
     Raises:
         SourceError: the images cannot be read.
         StoreError: likewise, or ``work`` cannot be written.
     """
-    if work is None or not images.generations:
-        return _looks(images, names)
+    if not images.generations:
+        return _looks(images, names, lookers, lookers.start(len(names)))
+    if work is None:
+        return _looks(images, names, lookers)
     kept = FolderStore(work / "looks")
     file = f"{digests.of_json([images.generations, list(names)])[:32]}.json"
     known = _known(kept, file)
     if known is None:
-        known = list(_looks(images, names))
+        known = list(_looks(images, names, lookers))
         kept.publish_bytes(file, json.dumps(known).encode(), replace=True)
     return iter(known)
 
 
-def _looks(images: Images, names: Sequence[str]) -> Iterator[Look]:
+def _looks(images: Images, names: Sequence[str], lookers: Lookers, helpers: int = 0) -> Iterator[Look]:
+    # One more, so that no helper waits for a question.
+    threads = helpers + 1 if helpers else images.parallel
     # To hand each image to a thread by itself would take as long as to look at it.
-    size = max(1, min(_MOST_IN_A_ROW, len(names) // (_TURNS * images.parallel)))
+    size = max(1, min(_MOST_IN_A_ROW, len(names) // (_TURNS * threads)))
     groups = [names[start : start + size] for start in range(0, len(names), size)]
-    looks = in_order(lambda group: [_look(images, name) for name in group], groups, images.parallel)
+    looks = in_order(lambda group: _looks_in_a_row(images, group, lookers), groups, threads)
     return itertools.chain.from_iterable(looks)
 
 
@@ -71,17 +77,29 @@ def _known(kept: FolderStore, file: str) -> list[Look] | None:
         return None  # nothing, or not what was written
 
 
-def _look(images: Images, name: str) -> Look:
-    place = None
+def _looks_in_a_row(images: Images, names: Sequence[str], lookers: Lookers) -> list[Look]:
+    found = [_found(images, name) for name in names]
+    places = [look.place for look in found if look.place is not None]
+    files = [place.file for place in places]
+    answers = iter(lookers.see([file for file in files if file is not None]))
+    # What cannot be read says so now, and what is in a bucket comes one by one.
+    known = [next(answers) if file is not None else None for file in files]
+    looks = (_look(images, *pair) for pair in zip(places, known, strict=True))
+    return [look if look.place is None else next(looks) for look in found]
+
+
+def _found(images: Images, name: str) -> Look:
+    """Where an image is, or why it cannot be read."""
     try:
         place = images.place(name) if name else None
-        if place is None:
-            return Look(None, None, f"{images.shown} has no such file")
-        data = place.read_any()
-        found = place._replace(size=len(data), crc=zlib.crc32(data))
-        if place.offset is not None and found != place:
-            return Look(found, None, f"{images.shown} is damaged there: size or checksum is not the directory's")
-        place = found
-        return Look(place, inspect(data), "")
     except JpegError as error:
-        return Look(place, None, f"the file {error}")
+        return Look(None, None, f"the file {error}")
+    return Look(place, None, "" if place else f"{images.shown} has no such file")
+
+
+def _look(images: Images, place: ImagePlace, known: Seen | None) -> Look:
+    what = known or seen(place.read_any())
+    found = place._replace(size=what.size, crc=what.crc)
+    if place.offset is not None and found != place:
+        return Look(found, None, f"{images.shown} is damaged there: size or checksum is not the directory's")
+    return Look(found, what.jpeg, what.problem and f"the file {what.problem}")
