@@ -67,8 +67,7 @@ class PrefectUi:
             deployment: its name.
             fill_in: what is done in the form, before it is sent.
         """
-        self.open("deployments")
-        self.page.get_by_role("link", name=deployment, exact=True).click()
+        self._open_deployment(deployment)
         expect(self.page.get_by_text("No runs found")).to_be_visible()
         self.screenshot("deployment")
         self.page.get_by_role("button", name="Run", exact=True).click()
@@ -79,10 +78,13 @@ class PrefectUi:
         try:
             run.click(timeout=20_000)
         except TooLate:  # the message with the link is gone again; the deployment lists the run
-            self.open("deployments")
-            self.page.get_by_role("link", name=deployment, exact=True).click()
+            self._open_deployment(deployment)
             run.click()
         expect(self._state).to_be_visible()
+
+    def _open_deployment(self, name: str) -> None:
+        self.open("deployments")
+        self.page.get_by_role("link", name=name, exact=True).click()
 
     def send_form(self) -> None:
         """Clicks on what sends the form."""

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from browsers import opened_browser
 from playwright.sync_api import expect
 from postgres import postgres_url
+from prefect_servers import wait_until
 from prefect_ui import PrefectUi
 from standing_prefect import PROJECT, Standing, podline_up
 from websockets import Subprotocol
@@ -82,7 +82,7 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
             ("validate", "Cached"),
             ("convert", "Cached"),
         ]
-        _until(lambda: ui.stages()[:5] == done, 120)
+        wait_until(lambda: ui.stages()[:5] == done)
         ui.screenshot("completed")
 
         ui.tab("Artifacts")
@@ -112,7 +112,7 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     """
     ui.tab("Artifacts")
     progress = {"artifacts": {"key": {"any_": ["train-progress"]}}}
-    _until(lambda: up.ask("artifacts/filter", progress))
+    wait_until(lambda: up.ask("artifacts/filter", progress), seconds=600)
     child = _child(up, "train")
     os.kill(child, signal.SIGSTOP)
     try:
@@ -138,14 +138,6 @@ def _child(up: Standing, stage: str) -> int:
     wanted = f"podline.child\0{stage}\0"
     (found,) = [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
     return found
-
-
-def _until(true: object, seconds: float = 600) -> None:
-    assert callable(true)
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.05)
 
 
 def _look_at_report(ui: PrefectUi) -> None:
