@@ -27,6 +27,10 @@ NAME_BYTES = 256
 """What lies between a member's header and its content, a name and some fields, is rarely longer."""
 
 
+_LARGE_BYTES = 4_000_000
+"""A file as large as this comes in large requests anyway, and many of them would drive each other out of memory."""
+
+
 class MemberError(ValueError):
     """What is wrong with a zip file's member; a phrase that follows the place."""
 
@@ -55,7 +59,7 @@ class ImageFile(NamedTuple):
         long, if it is not in memory. See ``POSIX_FADV_WILLNEED`` in posix_fadvise(2); without such a call nothing
         comes any sooner. If the file cannot be opened, whoever reads it says so.
         """
-        if not hasattr(os, "posix_fadvise"):
+        if not hasattr(os, "posix_fadvise") or max(self.size, self.stored) >= _LARGE_BYTES:
             return
         size = 0 if self.offset is None else HEADER_BYTES + NAME_BYTES + self.stored  # 0 is all that there is
         with contextlib.suppress(OSError):

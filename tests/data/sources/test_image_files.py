@@ -18,7 +18,7 @@ from test_page_cache import is_cached
 from podline.data.sources import image_files
 from podline.data.sources.image_files import ImageFile, MemberError, seen, seen_in_a_row
 
-PADDING = b"padding" * 500_000
+PADDING = b"padding" * 300_000
 
 
 @pytest.fixture
@@ -116,6 +116,7 @@ def test_of_a_zip_file_the_disk_brings_the_member(member: ImageFile, monkeypatch
     asked = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _file, start, size, _advice: asked.append((start, start + size)))
     member.expect()
+    member._replace(size=4_000_000).expect()  # which comes in large requests by itself
     [(start, stop)] = asked
     assert start == member.offset
     assert member.offset + member.stored < stop < member.offset + member.stored + 1_000
