@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cached_pages import forget, is_cached
 
 from podline import page_cache
 from podline.data.manifest import read_manifest
@@ -24,17 +25,6 @@ BLOCK = bytes(range(256)) * 4096
 SETTING = "PODLINE_PAGE_CACHE"
 
 
-def is_cached(path: Path, place: int = 0) -> bool:
-    """Whether a page of a file is in memory: a read that must not wait for the disk finds it, or does not."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.preadv(descriptor, [bytearray(16)], place, os.RWF_NOWAIT) > 0
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-
-
 def until_settled() -> None:
     """Waits for the thread that lets go."""
     page_cache._background().submit(int).result()
@@ -44,15 +34,8 @@ def until_settled() -> None:
 def disk(tmp_path: Path) -> Path:
     """A folder on a file system that can forget pages and be asked about it."""
     probe = tmp_path / "probe"
-    with probe.open("wb") as stream, Passing(stream, stays=False):
-        stream.write(BLOCK)
-    until_settled()
-    try:
-        forgets = not is_cached(probe)
-    except OSError as error:
-        pytest.skip(f"the file system of {tmp_path} does not tell what is cached: {error.strerror}")
-    if not forgets:
-        pytest.skip(f"the file system of {tmp_path} has no disk to read from again")
+    probe.write_bytes(BLOCK)
+    forget(probe)
     return tmp_path
 
 

@@ -21,6 +21,7 @@ from podline.data.records import IMAGE, RecordLayout, put
 from podline.data.shards import Fill, Pieces
 from podline.data.sources.coco import MASK_STRIDE, CocoImage, CocoSource
 from podline.data.sources.coco_people import PEOPLE, unpacked
+from podline.data.sources.image_files import expect_all
 from podline.data.tfrecord import Bytes, seal
 from podline.errors import SourceError
 from podline.storage import explained
@@ -59,12 +60,13 @@ class CocoShardTask:
         ready_for_many()
         with explained("read", self.table):
             entries = [CocoImage.from_json(line) for line in Path(self.table).read_text().splitlines()]
-        _expect(entries[:_AHEAD])
+        expect_all(image.place.file for image in entries[:_AHEAD])
         kept = KeptLayout(layout)
 
         def fill(frames: Bytes, start: int) -> Pieces:
             images, files = entries[start : start + len(frames)], []
-            _expect(entries[start + _AHEAD : start + _AHEAD + len(frames)])
+            later = entries[start + _AHEAD : start + _AHEAD + len(frames)]
+            expect_all(image.place.file for image in later)
             # Pixels, most of a record, go to their place in it; there is no other copy of them.
             for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
                 data, pixels = decoded(image)
@@ -80,13 +82,6 @@ class CocoShardTask:
             return [frames.data]
 
         return fill
-
-
-def _expect(images: Iterable[CocoImage]) -> None:
-    for image in images:
-        file = image.place.file
-        if file is not None:
-            file.expect()
 
 
 def coco_tasks(

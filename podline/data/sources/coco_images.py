@@ -6,13 +6,12 @@ through a zip file's directory. In a bucket an image is one request, for its obj
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple
@@ -84,13 +83,9 @@ class ImagePlace(NamedTuple):
             SourceError: it cannot be read.
         """
         file = self.file
-        with reading(self.path), self._in_zip_file():
-            return self._read_remote() if file is None else file.read()
-
-    @contextlib.contextmanager
-    def _in_zip_file(self) -> Iterator[None]:
         try:
-            yield
+            with reading(self.path):
+                return self._read_remote() if file is None else file.read()
         except MemberError as error:
             raise SourceError(f"{self.path} is damaged at byte {self.offset:,}: {error}; {_REMEDY}") from error
 

@@ -79,13 +79,10 @@ def _known(kept: FolderStore, file: str) -> list[Look] | None:
 
 def _looks_in_a_row(images: Images, names: Sequence[str], lookers: Lookers) -> list[Look]:
     found = [_found(images, name) for name in names]
-    places = [look.place for look in found if look.place is not None]
-    files = [place.file for place in places]
-    answers = iter(lookers.see([file for file in files if file is not None]))
-    # What cannot be read says so now, and what is in a bucket comes one by one.
-    known = [next(answers) if file is not None else None for file in files]
-    looks = (_look(images, *pair) for pair in zip(places, known, strict=True))
-    return [look if look.place is None else next(looks) for look in found]
+    # One in a bucket has no file here, and one that cannot be read says so when it is read once more.
+    answers = lookers.see([look.place and look.place.file for look in found])
+    pairs = zip(found, answers, strict=True)
+    return [look if look.place is None else _look(images, look.place, answer) for look, answer in pairs]
 
 
 def _found(images: Images, name: str) -> Look:

@@ -49,14 +49,17 @@ class Lookers:
         """Starts what helpers so many files are worth; returns how many there are."""
         wanted = min(files // _FILES_FOR_ONE, (os.cpu_count() or 1), _MOST)
         while len(self._processes) < wanted:
-            command = [sys.executable, "-m", image_files.__name__]
+            command = [sys.executable, "-P", "-m", image_files.__name__]
             pipe = subprocess.PIPE
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe)  # noqa: S603 (our own module)
+            try:
+                process = subprocess.Popen(command, stdin=pipe, stdout=pipe)  # noqa: S603 (our own module)
+            except OSError:
+                break  # no room for a process: those that are there do
             self._processes.append(process)
             self._free.put(process)
         return len(self._processes)
 
-    def see(self, files: Sequence[ImageFile]) -> list[Seen | None]:
+    def see(self, files: Sequence[ImageFile | None]) -> list[Seen | None]:
         """Looks at some files, as :func:`seen_in_a_row`, in the next process that is free; if there are none, in this.
 
         Threads may call it, one more than there are processes, so that none has to wait for a question.
@@ -72,7 +75,7 @@ class Lookers:
             self._free.put(process)
 
 
-def _ask(process: subprocess.Popen[bytes], files: Sequence[ImageFile]) -> list[Seen | None]:
+def _ask(process: subprocess.Popen[bytes], files: Sequence[ImageFile | None]) -> list[Seen | None]:
     """Asks a helper.
 
     Raises:

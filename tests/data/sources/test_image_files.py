@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cached_pages import forget, is_cached
 from coco_files import HEIGHT, WIDTH, jpeg
-from test_page_cache import is_cached
 
 from podline.data.sources import image_files
 from podline.data.sources.image_files import ImageFile, MemberError, seen, seen_in_a_row
@@ -47,20 +47,6 @@ def helper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         yield process
         process.kill()
-
-
-def forgotten(path: str) -> None:
-    """Has the kernel forget a file; skips where it does not."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        if is_cached(Path(path)):
-            pytest.skip(f"{path} is on no disk that it could be read from again")
-    except OSError as error:
-        pytest.skip(f"{path}: the file system does not tell what is cached: {error.strerror}")
-    finally:
-        os.close(descriptor)
 
 
 def comes(path: str, place: int) -> bool:
@@ -107,7 +93,7 @@ def test_a_member_that_cannot_be_unpacked(member: ImageFile) -> None:
 def test_the_disk_brings_a_file_that_is_expected(alone: ImageFile) -> None:
     with Path(alone.path).open("ab") as stream:
         stream.write(PADDING)
-    forgotten(alone.path)
+    forget(Path(alone.path))
     alone.expect()
     assert comes(alone.path, len(PADDING) // 2)
 
@@ -127,7 +113,7 @@ def test_what_cannot_be_expected_is_found_out_by_who_reads_it(
 ) -> None:
     gone = alone._replace(path=f"{alone.path}.gone")
     gone.expect()
-    assert seen_in_a_row([gone, alone]) == [None, seen(jpeg(1))]
+    assert seen_in_a_row([gone, None, alone]) == [None, None, seen(jpeg(1))]
     with pytest.raises(FileNotFoundError):
         gone.read()
     monkeypatch.delattr(os, "posix_fadvise")
@@ -141,7 +127,7 @@ def test_a_helper_answers_line_by_line_and_ends_with_its_input(
     gone = alone._replace(path=f"{alone.path}.gone\udcff\n")
     assert helper.stdin is not None
     assert helper.stdout is not None
-    for files in ([alone, gone, member], [], [member]):
+    for files in ([alone, gone, None, member], [], [member]):
         helper.stdin.write(json.dumps(files).encode() + b"\n")
         helper.stdin.flush()
         assert json.loads(helper.stdout.readline()) == json.loads(json.dumps(seen_in_a_row(files)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from coco_files import CocoFiles, jpeg
 
 from podline.data.sources import lookers as module
 from podline.data.sources.coco import CocoSource, open_coco
-from podline.data.sources.image_files import ImageFile, seen_in_a_row
+from podline.data.sources.image_files import ImageFile, Seen, seen_in_a_row
 from podline.data.sources.lookers import Lookers
 from podline.processes import parent
 
@@ -105,6 +107,32 @@ def test_a_helper_that_is_stopped_in_the_middle_of_an_answer_is_made_up_for(file
         assert answer.result(60) == seen_in_a_row(files)
 
 
+@pytest.mark.usefixtures("any_number_is_worth_it")
+def test_a_helper_that_cannot_be_started_is_done_without(
+    files: list[ImageFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_args: object, **_options: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    with Lookers() as lookers:
+        assert lookers.start(2) == 0
+        assert lookers.see(files) == seen_in_a_row(files)
+
+
+@pytest.mark.usefixtures("any_number_is_worth_it")
+def test_modules_of_the_users_folder_are_none_of_a_helpers(
+    tmp_path: Path, files: list[ImageFile], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    with Lookers() as lookers:
+        assert lookers.start(1) == 1
+        assert lookers.see(files) == seen_in_a_row(files)
+        assert lookers._processes[0].poll() is None
+    assert capfd.readouterr().err == ""
+
+
 def test_helpers_end_with_a_parent_that_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTED_AND_WAITING], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -135,7 +163,12 @@ def test_a_source_is_the_same_with_helpers_and_without(
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     asked: list[int] = []
     see = Lookers.see
-    monkeypatch.setattr(Lookers, "see", lambda *args: asked.append(len(args[1])) or see(*args))
+
+    def see_and_count(lookers: Lookers, files: Sequence[ImageFile | None]) -> list[Seen | None]:
+        asked.append(len(files) - list(files).count(None))
+        return see(lookers, files)
+
+    monkeypatch.setattr(Lookers, "see", see_and_count)
     assert opened(tmp_path) == alone
     assert sum(asked) == 45
     assert {one.record for one in alone.quarantined} == {
