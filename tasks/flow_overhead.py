@@ -116,7 +116,8 @@ def _run_commands(source: str, root: str, steps: int) -> None:
     length = ["--steps", str(steps)]
     options = {"convert": ["--source", source], "validate": []}
     for stage in STAGES:
-        command = [sys.executable, "-m", "podline.cli", stage, _RECIPE, "--root", root, *options.get(stage, length)]
+        ours = [sys.executable, "-P", "-m", "podline.cli"]
+        command = [*ours, stage, _RECIPE, "--root", root, *options.get(stage, length)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own)
         if done.returncode:
             raise PodlineError(f"podline {stage} ended with {done.returncode}:\n{done.stderr}")

@@ -36,7 +36,7 @@ def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = 
     Raises:
         PodlineError: the process failed; the message ends with the last lines that it wrote.
     """
-    command = [sys.executable, "-m", __name__, entry_point, json.dumps(arguments)]
+    command = [sys.executable, "-P", "-m", __name__, entry_point, json.dumps(arguments)]
     scratch = work / "tmp"
     scratch.mkdir(exist_ok=True)
     environment = child_environment(work / "caches") | {"TMPDIR": str(scratch)} | dict(variables or {})
