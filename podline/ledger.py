@@ -10,7 +10,6 @@ Needs neither TensorFlow nor pandas; :func:`podline.reporting.ledger.load` makes
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import uuid
 from collections import deque
@@ -68,25 +67,17 @@ def read(store: Store, name: str) -> Entry:
         StoreError: there is none, or it cannot be read.
         ArtifactError: it is not an entry of this layout.
     """
-    document, where = store.read_bytes(file_of(name)), store.where(file_of(name))
+    document, where = store.read_json(file_of(name)), store.where(file_of(name))
     try:
-        return Entry.model_validate_json(document)
+        return Entry.model_validate(document)
     except ValueError as error:
-        layout = _layout_of(document)
+        layout = document.get("layout", LAYOUT) if isinstance(document, dict) else LAYOUT
         if layout != LAYOUT:
             raise ArtifactError(
                 f"{where}: layout {layout} vs {LAYOUT} here; read it with the Podline that wrote it, or delete it"
             ) from None
         problem = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
         raise ArtifactError(f"{where} is no entry of the ledger ({problem}); delete it") from error
-
-
-def _layout_of(document: bytes) -> Any:
-    """The layout that a document says it has; if it is damaged, there is no other than ours to read it by."""
-    try:
-        return json.loads(document)["layout"]
-    except (ValueError, TypeError, KeyError):
-        return LAYOUT
 
 
 def names(

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podline import digests
+from podline.document_digest import with_digest, without_digest
 from podline.errors import ArtifactError, SettingsError, StoreError, TakenError
 
 BUCKET_SCHEME = "gs://"
@@ -236,18 +237,19 @@ class Store(ABC):
         return [found.name for found in self.listing(prefix)]
 
     def read_json(self, name: str) -> Any:
-        """A JSON document.
+        """A JSON document, verified against the digest that it carries.
 
         Raises:
             StoreError: it is not there or cannot be read.
-            ArtifactError: it is not JSON.
+            ArtifactError: it is not JSON, or not what was published under this name.
         """
         try:
-            return json.loads(self.read_bytes(name))
+            document = json.loads(self.read_bytes(name))
         except ValueError as error:
             raise ArtifactError(
                 f"{self.where(name)} is not valid JSON ({error}); delete it to have it made again"
             ) from error
+        return without_digest(name, self.where(name), document)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
         """Publishes bytes under a name; see :meth:`publish_file`.
@@ -263,8 +265,9 @@ class Store(ABC):
             self.publish_file(temporary, name, replace=replace, flush=flush)
 
     def publish_json(self, name: str, document: Any, *, replace: bool = False, flush: bool = True) -> None:
-        """Publishes a JSON document, indented, keys in the order given."""
-        content = (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+        """Publishes a JSON document, indented, keys in the order given; an object carries a digest of itself."""
+        told = with_digest(name, document) if isinstance(document, dict) else document
+        content = (json.dumps(told, indent=2, allow_nan=False) + "\n").encode()
         self.publish_bytes(name, content, replace=replace, flush=flush)
 
     @contextlib.contextmanager
