@@ -11,6 +11,8 @@ from podline.stages import Metric
 
 LAYOUT: Final = 1
 State = Literal["finished", "failed", "cancelled"]
+Started = Literal["schedule", "hand", "retry", ""]
+"""What began a run; empty in entries of a Podline that did not note it."""
 
 
 class Code(Frozen):
@@ -284,6 +286,9 @@ class Entry(Origin):
         way: what was started: a ``flow`` (a deployment's, or that of ``podline run``), or stages by ``commands``.
         flow_run: Prefect's id of the flow run; empty for commands.
         attempt: of the flow run, from 1.
+        started: what began this attempt: a ``schedule``, a person (``hand``), or a person's ``retry`` of a flow run
+            that had ended. A run that crashed and begins again is begun by what began it first.
+        schedule: the deployment whose schedule made the flow run; empty if none did.
         run: its name, and that of its folder under ``runs``; empty if it did not come to training.
         stages: those that came to an end, in order.
         waiting: for what, and how long.
@@ -303,6 +308,8 @@ class Entry(Origin):
     way: Literal["flow", "commands"]
     flow_run: str = ""
     attempt: int = 1
+    started: Started = ""
+    schedule: str = ""
     run: str = ""
     stages: dict[str, StageTime] = Field(default_factory=dict)
     waiting: Waiting = Waiting()

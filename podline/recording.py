@@ -30,6 +30,7 @@ from podline.ledger_entry import (
     Retry,
     Split,
     StageTime,
+    Started,
     State,
     Training,
     Waiting,
@@ -72,6 +73,8 @@ def recorded(
     flow_run: str = "",
     attempt: int = 1,
     late: float = 0.0,
+    started: Started = "hand",
+    schedule: str = "",
 ) -> Iterator[Notes]:
     """The body of a run: what it notes, and how it ends, becomes an entry of the ledger.
 
@@ -83,11 +86,16 @@ def recorded(
         flow_run: Prefect's id of the flow run.
         attempt: of the flow run, from 1.
         late: seconds from the moment at which the run was due.
+        started: what began it.
+        schedule: the deployment whose schedule made the flow run.
 
     Raises:
         StoreError: a run that finished cannot be written down.
     """
-    notes = Notes(open_store(root), _begun(recipe, way, flow_run, attempt, late), reporter)
+    begun = _begun(recipe, way, late).model_copy(
+        update={"flow_run": flow_run, "attempt": attempt, "started": started, "schedule": schedule}
+    )
+    notes = Notes(open_store(root), begun, reporter)
     try:
         yield notes
     except BaseException as error:
@@ -100,7 +108,7 @@ def recorded(
         ledger.publish(notes.store, notes.ended(None))
 
 
-def _begun(recipe: str, way: Literal["flow", "commands"], flow_run: str, attempt: int, late: float) -> Entry:
+def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
     now = time.time()
     return Entry(
         name="",
@@ -108,8 +116,6 @@ def _begun(recipe: str, way: Literal["flow", "commands"], flow_run: str, attempt
         began=now,
         ended=now,
         way=way,
-        flow_run=flow_run,
-        attempt=attempt,
         recipe=recipe,
         settings={},
         code=provenance.code(),

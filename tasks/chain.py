@@ -18,7 +18,7 @@ from podline.stages import EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, ma
 from podline.storage import open_store
 from podline.strategies import StrategyName
 from tasks.bucket_credentials import bucket_credentials
-from tasks.nights import later_night
+from tasks.nights import later_night, what_began
 from tasks.nights_index import index_afterwards
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from tasks.parameters import TrainingParameters
@@ -65,10 +65,10 @@ def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any] | S
 
 
 def _attempt() -> dict[str, Any]:
-    """Which attempt of which flow run this is, and how late it begins; of a retry it is not known when it was due."""
+    """Which attempt of which flow run this is, what began it, and how late; a retry was due at no known moment."""
     attempt, due = flow_run.run_count or 1, flow_run.scheduled_start_time
     late = (datetime.now(UTC) - due).total_seconds() if due and attempt == 1 else 0.0
-    return {"flow_run": str(flow_run.id or ""), "attempt": attempt, "late": late}
+    return {"flow_run": str(flow_run.id or ""), "attempt": attempt, "late": late, **what_began()._asdict()}
 
 
 def _stages(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -28,10 +28,36 @@ from prefect.events import emit_event
 from prefect.logging.loggers import flow_run_logger
 
 from podline import settings
+from podline.ledger_entry import Started
 
 PAUSED = "podline.schedule.paused"
 """The event that a schedule was paused; its payload has a message."""
 _PAGE = 50
+
+
+class Beginning(NamedTuple):
+    """What began a run: see :class:`podline.ledger_entry.Entry`."""
+
+    started: Started
+    schedule: str
+
+
+def what_began() -> Beginning:
+    """What began this attempt of the flow run.
+
+    A run that crashed and begins again is the same night: a retry is an attempt at a run that had come to its end.
+    """
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return Beginning("hand", "")
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(context.flow_run.id)
+        schedule = client.read_deployment(run.deployment_id).name if run.auto_scheduled and run.deployment_id else ""
+        states = sorted(client.read_flow_run_states(run.id), key=lambda state: state.timestamp)
+    ends = [state.type for state in states if state.is_final()]
+    if ends and ends[-1] != StateType.CRASHED:
+        return Beginning("retry", schedule)
+    return Beginning("schedule" if run.auto_scheduled else "hand", schedule)
 
 
 def later_night() -> FlowRun | None:

@@ -26,6 +26,8 @@ def lines_of(store: Store, entry: Entry) -> list[str]:
 def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
     attempt = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
     yield "state", f"{entry.state} {moment(entry.ended)}, after {duration(entry.seconds)}{attempt}"
+    if entry.started:
+        yield "started", _started(entry)
     if entry.cause:
         yield "cause", f"{entry.error}: {entry.cause}"
     if entry.run:
@@ -45,7 +47,7 @@ def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
         made = f", re-used: {duration(took.seconds_when_made)} when it was made" if took.reused else ""
         yield stage, f"{duration(took.seconds)}{made}"
     if entry.waiting.total:
-        yield "waited", _waiting(entry.waiting)
+        yield "waited", waiting_in_words(entry.waiting)
     for retry in entry.retries:
         yield "tried again", f"{retry.stage}, after {duration(retry.delay)}: {retry.error}: {retry.cause}"
     if entry.report:
@@ -89,7 +91,16 @@ def _data(data: Data) -> Iterator[tuple[str, str]]:
     yield "data changed", f"{words or told or 'not'}, since {change.before}"
 
 
-def _waiting(waiting: Waiting) -> str:
+def _started(entry: Entry) -> str:
+    """What began it, in words."""
+    schedule = f"the schedule of {entry.schedule}"
+    if entry.started == "retry":
+        return f"by hand: a retry of a run of {schedule}" if entry.schedule else "by hand: a retry"
+    return f"by {schedule}" if entry.started == "schedule" else "by hand"
+
+
+def waiting_in_words(waiting: Waiting) -> str:
+    """For what was waited, and how long for each; empty for no time at all."""
     parts = {
         "to begin": waiting.start,
         "for its turn at the TPU": waiting.turn,

@@ -1,31 +1,33 @@
-"""``index.html`` in a store's root: every night of the ledger, the newest first. Needs no pandas and no matplotlib.
+"""``index.html`` in a store's root: every run of the ledger, the newest first. Needs no pandas and no matplotlib.
+
+Nights, the runs of a schedule, are one list with charts; runs by hand and retries are another.
 
 Two who write it at once do no harm: whoever finds, after writing, that an entry came meanwhile, writes it again.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from markupsafe import Markup
-
 from podline import champions, ledger
-from podline.evaluation.noise import unpaired
 from podline.ledger_entry import Entry
 from podline.reporting import figures, quoted
-from podline.reporting.over_nights import Point, line
-from podline.reporting.standing import word_of
+from podline.reporting.night_series import AllSeries, Change, Series, night_of
+from podline.reporting.over_nights import line, ticks
 from podline.reporting.templates import TEMPLATES, unbroken
 from podline.stages import STAGES
 from podline.storage import BUCKET_SCHEME, Store
 
 INDEX = "index.html"
 MOST_ROWS = 1_000
-"""So many nights are in the table; the charts show all."""
+"""So many nights are in their table, and so many other runs in theirs; the charts show all nights."""
+MOST_CHARTED = 12
+"""Of so many kinds of nights, those that ended last, there are charts."""
+
+_BEGAN = {"hand": "by hand", "retry": "retry", "": "not noted"}
 
 # Characters of what ended a night before its time; the ledger has all of it.
 _MOST_CAUSE = 160
@@ -34,9 +36,10 @@ _MOST_ROUNDS = 5
 
 
 class Row(NamedTuple):
-    """A night in the table: finished texts."""
+    """A run in its table: finished texts."""
 
     ended: str
+    began: str
     state: str
     run: str
     report: str
@@ -101,90 +104,110 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
         crowned: recipe → run of its champion.
         base: what a name in the store becomes an address with; empty for a page in the store's root.
     """
-    rows: deque[Row] = deque(maxlen=MOST_ROWS)
-    recipes: dict[str, _Course] = {}
-    count, last = 0, None
+    nights, others, every = _Table(), _Table(), AllSeries()
+    last = None
     for entry in entries:
-        course = recipes.setdefault(entry.recipe, _Course())
-        rows.append(_row(entry, course.before, (crowned or {}).get(entry.recipe) == entry.run, base))
-        course.add(entry)
-        count, last = count + 1, entry
-    newest_first = sorted(recipes.items(), key=lambda item: -item[1].ended)
+        series = every.of(entry)
+        change = series.change(entry) if series else Change()
+        row = _row(entry, change, (crowned or {}).get(entry.recipe) == entry.run, base)
+        if entry.started != "schedule":
+            others.add(entry.name, row)
+            continue
+        nights.add(night_of(entry), row)
+        last = entry
+        if series:
+            series.add(entry)
+    found = every.newest_first()
     page = TEMPLATES.get_template("nights.html").render(
         where=where,
-        count=figures.count(count),
         sentence=_sentence(last),
-        recipes=[{"name": name, "charts": charts} for name, course in newest_first if (charts := course.charts())],
-        rows=[*rows][::-1],
-        older=figures.count(count - len(rows)) if count > len(rows) else "",
+        series=[*_sections(found[:MOST_CHARTED])],
+        not_charted=figures.count(len(found) - MOST_CHARTED) if len(found) > MOST_CHARTED else "",
+        nights=nights,
+        others=others,
     )
     return unbroken(page)
 
 
-class _Course:
-    """What is kept of a recipe's nights: a few numbers of each."""
+class _Table:
+    """Rows under their names, the newest first; of very many the newest.
+
+    Attributes:
+        count: how many there are, those that are left out among them.
+    """
 
     def __init__(self) -> None:
-        self.ended = 0.0
-        self.before: Entry | None = None
-        self._measure = ""
-        self._figures: list[Point] = []
-        self._speed: list[Point] = []
-        self._waiting: list[Point] = []
-        self._records: list[Point] = []
+        self.count = 0
+        self._rows: dict[str, Row] = {}
 
-    def add(self, entry: Entry) -> None:
-        """One more night."""
-        self.ended = entry.ended
-        self._waiting.append(_plain(entry.ended, entry.waiting.total))
-        if entry.data is not None and "train" in entry.data.splits:
-            self._records.append(_plain(entry.ended, entry.data.splits["train"].records))
-        if entry.training is not None:
-            self._speed.append(_plain(entry.ended, entry.training.examples_per_second))
-        if entry.outcome is not None:
-            main = entry.outcome.main
-            if entry.outcome.measure != self._measure:
-                self._measure, self._figures = entry.outcome.measure, []
-            self._figures.append(Point(entry.ended, main.value, main.low, main.high))
-            self.before = entry
+    def add(self, name: str, row: Row) -> None:
+        """One more, or another one of the same name in place of it."""
+        self.count += name not in self._rows
+        self._rows.pop(name, None)
+        self._rows[name] = row
+        if len(self._rows) > MOST_ROWS:
+            del self._rows[next(iter(self._rows))]
 
-    def charts(self) -> dict[str, Markup]:
-        """By title; empty if no night came so far that there is anything to draw."""
-        title = figures.METRIC_NAMES.get(self._measure, "")
-        named = {
-            title[:1].upper() + title[1:]: (self._figures, lambda value: figures.value_text(self._measure, value)),
-            "Examples a second": (self._speed, figures.rate),
-            "Waiting": (self._waiting, figures.duration),
-            "Training records": (self._records, figures.short_count),
-        }
-        return {title: line(title, points, write) for title, (points, write) in named.items() if points and title}
+    @property
+    def rows(self) -> list[Row]:
+        """The newest first."""
+        return [*self._rows.values()][::-1]
+
+    @property
+    def older(self) -> str:
+        """How many are left out; empty for none."""
+        return figures.count(self.count - len(self._rows)) if self.count > len(self._rows) else ""
 
 
-def _plain(time: float, value: float) -> Point:
-    return Point(time, value, value, value)
+def _sections(found: Sequence[Series]) -> Iterator[dict[str, Any]]:
+    """The charts of each series that has any. Results of one measure have one axis, so that they can be compared."""
+    charts = {id(series): series.charts() for series in found}
+    axes: dict[tuple[str, ...], list[float]] = {}
+    for key in {_axis(series, chart.title) for series in found for chart in charts[id(series)]}:
+        sharing = [chart for series in found for chart in charts[id(series)] if _axis(series, chart.title) == key]
+        axes[key] = ticks(sharing)
+    for series in found:
+        drawn = [(chart, line(chart, axes[_axis(series, chart.title)])) for chart in charts[id(series)]]
+        if drawn:
+            yield {
+                "recipe": series.first.recipe,
+                "schedule": series.first.schedule,
+                "settings": _settings(series.first),
+                "count": figures.count(series.count),
+                "since": figures.day(series.first.ended),
+                "charts": [{"title": chart.title, "svg": svg, "note": chart.note} for chart, svg in drawn],
+            }
 
 
-def _row(entry: Entry, before: Entry | None, champion: bool, base: str) -> Row:
-    figure, change, word = "", "", ""
-    outcome, other = entry.outcome, before.outcome if before else None
-    if outcome is not None:
-        source = f"{entry.name}.outcome.metrics"
-        figure = quoted.metric_of(source, outcome.measure, outcome.metrics)
-        if outcome.measure == "ap":
+def _axis(series: Series, title: str) -> tuple[str, ...]:
+    """What charts with one axis have in common: speeds and records of another recipe are of another size."""
+    of_result = figures.METRIC_NAMES.get(series.measure, "").lower() == title.lower()
+    return (title,) if of_result else (title, series.first.recipe)
+
+
+def _settings(entry: Entry) -> str:
+    """What is not as the recipe says; a seed is no difference between nights."""
+    return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
+
+
+def _row(entry: Entry, change: Change, champion: bool, base: str) -> Row:
+    figure = ""
+    if entry.outcome is not None:
+        figure = quoted.metric_of(f"{entry.name}.outcome.metrics", entry.outcome.measure, entry.outcome.metrics)
+        if entry.outcome.measure == "ap":
             figure = quoted.joined("AP ", figure)
-        if other is not None and other.measure == outcome.measure and other.weights_sha256 != outcome.weights_sha256:
-            difference = unpaired(other.main, outcome.main, min(other.examples, outcome.examples))
-            change, word = figures.change_text(outcome.measure, difference.value), word_of(outcome.measure, difference)
+    began = _BEGAN.get(entry.started, "")
     return Row(
         ended=figures.short_moment(entry.ended),
+        began="retry of a night" if entry.started == "retry" and entry.schedule else began,
         state=entry.state,
         run=entry.run or entry.recipe,
         report=f"{base}{quote(entry.report)}" if entry.report else "",
-        champion=champion,
+        champion=champion and entry.outcome is not None,
         figure=figure,
-        change=change,
-        word=word,
-        arrow=figures.arrow(change),
+        change=change.text,
+        word=change.word,
+        arrow=figures.arrow(change.text) if change.word else "",
         cause=_shortened(entry.cause),
         took=figures.duration(entry.seconds),
         reused=_reused(entry),
@@ -197,14 +220,16 @@ def _shortened(cause: str) -> str:
 
 
 def _reused(entry: Entry) -> str:
-    """Which stages were found done."""
+    """Which stages were found done. Of a run that did not come to its end it is not known what all of them are."""
     found = [stage for stage in STAGES if stage in entry.stages and entry.stages[stage].reused]
-    return "all" if found and len(found) == len(entry.stages) else ", ".join(found)
+    everything = found and len(found) == len(entry.stages) and entry.state == "finished"
+    return "all" if everything else ", ".join(found)
 
 
 def _sentence(last: Entry | None) -> Any:
+    """Of the last night."""
     if last is None:
-        return "No run has ended in this store yet; `podline run` makes one."
+        return "No run of a schedule has ended in this store yet."
     when = f"The last one, {last.recipe} on {figures.moment(last.ended)}"
     if last.outcome is None or last.state != "finished":
         return f"{when}, {'was cancelled' if last.state == 'cancelled' else last.state}: {last.cause}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -11,8 +11,10 @@ from markupsafe import Markup
 from podline.reporting import figures
 
 _WIDTH, _HEIGHT = 331.0, 130.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 6.0, 8.0, 20.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 6.0, 8.0, 20.0
 _MOST_POINTS = 400
+# Seconds between ticks: round numbers of minutes, hours and days.
+_TIMES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 
 
 class Point(NamedTuple):
@@ -24,30 +26,64 @@ class Point(NamedTuple):
     high: float
 
 
-def line(name: str, points: Sequence[Point], write: Callable[[float], str]) -> Markup:
+class Chart(NamedTuple):
+    """A figure over the nights.
+
+    Attributes:
+        title: what it is.
+        points: the oldest first.
+        write: how a figure is written.
+        note: what stands below; empty for nothing.
+        of_time: whether figures are seconds.
+    """
+
+    title: str
+    points: Sequence[Point]
+    write: Callable[[float], str]
+    note: str = ""
+    of_time: bool = False
+
+
+def ticks(charts: Iterable[Chart]) -> list[float]:
+    """Three to five round numbers, of which the first and the last hold all figures of some charts between them."""
+    drawn = [*charts]
+    points = [point for chart in drawn for point in chart.points]
+    low, high = min(point.low for point in points), max(point.high for point in points)
+    rough = ((high - low) or abs(high) or 1.0) / 3
+    unit = 10 ** math.floor(math.log10(rough))
+    steps = [factor * unit for factor in (1, 2, 2.5, 5, 10)]
+    if all(chart.of_time for chart in drawn) and _TIMES[0] / 1.5 <= rough <= _TIMES[-1]:
+        steps = [*_TIMES]
+    step = next(step for step in steps if step >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
+
+
+def line(chart: Chart, axis: Sequence[float]) -> Markup:
     """A figure over the nights, with its interval as a band.
 
     Args:
-        name: what it is.
-        points: at least one, the oldest first.
-        write: how a figure is written.
+        chart: with at least one point.
+        axis: the ticks; all figures are between the first and the last.
     """
+    points, write = chart.points, chart.write
     every = -(-len(points) // _MOST_POINTS)
     drawn = [*points[:-1:every], points[-1]]
     values = [point.value for point in points]
-    ticks = _ticks(min(point.low for point in drawn), max(point.high for point in drawn))
     across = _scale(drawn[0].time, drawn[-1].time, _LEFT, _WIDTH - _RIGHT)
-    upward = _scale(ticks[0], ticks[-1], _HEIGHT - _BOTTOM, _TOP)
+    upward = _scale(axis[0], axis[-1], _HEIGHT - _BOTTOM, _TOP)
     parts = [
         Markup('<path d="M{:g},{:.1f}H{:g}" stroke="var(--rule)"/><text x="{:g}" y="{:.1f}">{}</text>').format(
-            _LEFT, upward(tick), _WIDTH - _RIGHT, _LEFT - 6, upward(tick) + 3, write(tick)
+            _LEFT, upward(tick), _WIDTH - _RIGHT, _LEFT - 6, upward(tick) + 3, text
         )
-        for tick in ticks
+        for tick, text in zip(axis, _written(chart, axis), strict=True)
     ]
     ends = [(across(drawn[0].time), "start", drawn[0].time), (across(drawn[-1].time), "end", drawn[-1].time)]
+    # Within a day the hours tell the ends apart.
+    same_day = figures.day(drawn[0].time) == figures.day(drawn[-1].time)
     parts += [
         Markup('<text x="{:.1f}" y="{:g}" style="text-anchor: {}">{}</text>').format(
-            x, _HEIGHT - 5, anchor, figures.day(time)
+            x, _HEIGHT - 5, anchor, figures.short_moment(time)[-5:] if same_day else figures.day(time)
         )
         for x, anchor, time in (ends if len(drawn) > 1 else ends[1:])
     ]
@@ -59,12 +95,22 @@ def line(name: str, points: Sequence[Point], write: Callable[[float], str]) -> M
     parts.append(Markup('<circle cx="{}" cy="{}" r="3"/>').format(x, y))
     told = {"first": values[0], "last": values[-1], "lowest": min(values), "highest": max(values)}
     alt = (
-        f"{name} over {len(points)} nights, from {figures.day(points[0].time)} to {figures.day(points[-1].time)}: "
-        f"{', '.join(f'{which} {write(value)}' for which, value in told.items())}."
+        f"{chart.title} over {len(points)} nights, from {figures.day(points[0].time)} to "
+        f"{figures.day(points[-1].time)}: {', '.join(f'{which} {write(value)}' for which, value in told.items())}."
     )
     return Markup('<svg class="chart line" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">{}</svg>').format(
         alt, _WIDTH, _HEIGHT, Markup().join(parts)
     )
+
+
+def _written(chart: Chart, axis: Sequence[float]) -> list[str]:
+    """The ticks, without the zeros behind the point that all of them have, and without empty seconds and minutes."""
+    texts = [chart.write(tick) for tick in axis]
+    if chart.of_time:
+        ended = [text.removesuffix(" 0 s").removesuffix(" 0 min") for text in texts]
+        return [text if tick else "0" for tick, text in zip(axis, ended, strict=True)]
+    whole = [text.replace(".0 %", " %") for text in texts]
+    return whole if all("." not in text for text in whole) else texts
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
@@ -76,13 +122,3 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
 
 def _places(points: Sequence[tuple[float, float]], across: Callable, upward: Callable) -> str:
     return " ".join(f"{across(x):.1f},{upward(y):.1f}" for x, y in points)
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Three to five round numbers, of which the first and the last hold all figures between them."""
-    span = (high - low) or abs(high) or 1.0
-    rough = span / 3
-    unit = 10 ** math.floor(math.log10(rough))
-    step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= rough * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [number * step for number in range(first, max(last, first + 1) + 1)]

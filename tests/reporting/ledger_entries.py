@@ -32,6 +32,8 @@ def night(number: int = 0, *, recipe: str = "cifar10", state: State = "finished"
         ended=ended,
         way="flow",
         flow_run=f"00000000-0000-0000-0000-{number:012d}",
+        started="schedule",
+        schedule=f"{recipe}-nightly",
         run=f"{recipe}-{number:012x}",
         recipe=recipe,
         settings={"recipe": {"seed": number, "schedule": {"learning_rate": 0.1}}, "machine": {"strategy": "cpu"}},

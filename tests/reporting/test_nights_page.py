@@ -8,15 +8,17 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from ledger_entries import night, outcome
+from month_of_runs import DROPS, month
 
 from podline import ledger
 from podline.champions import Candidate, crown
 from podline.cli import cli
-from podline.ledger_entry import Entry
+from podline.ledger_entry import Entry, Waiting
 from podline.reporting import nights_page
 from podline.reporting.nights_page import MOST_ROWS, index_page, write_index
 from podline.stages import Metric
@@ -31,7 +33,19 @@ def _nights(count: int, **changes):
 
 
 def _rows(page: str) -> list[str]:
-    return re.findall(r"<tr><th scope=\"row\">.*?</tr>", page)
+    return re.findall(r"<tr role=\"row\"><th role=\"rowheader\".*?</tr>", page)
+
+
+def _lists(page: str) -> tuple[list[str], list[str]]:
+    """The rows of nights, and of other runs."""
+    nights, _, others = page.partition('<section id="others">')
+    return _rows(nights), _rows(others)
+
+
+def _changes(rows: list[str]) -> list[str]:
+    """What each row says of the change, the oldest first: its colour, its words."""
+    told = [re.search(r'<span class="change (\w*)">(.*?)</span></td>', row) for row in reversed(rows)]
+    return [f"{found[1]} {re.sub('<[^>]+>', '', found[2])}".strip() if found else "" for found in told]
 
 
 def test_every_night_is_a_row_the_newest_first_with_its_figures() -> None:
@@ -68,11 +82,143 @@ def test_only_what_is_beyond_chance_has_a_colour() -> None:
     assert [re.findall(r'class="change (\w+)"', row) for row in rows] == [[], ["better"], ["noise"], ["worse"]]
 
 
+def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:
+    """A run of the sample's recipe; ``model`` tells models apart, and runs."""
+    judged = outcome(accuracy, examples=1000, weights_sha256=f"{model:064x}")
+    half = 1.96 * (accuracy * (1 - accuracy) / 1000) ** 0.5
+    top1 = Metric(value=accuracy, low=accuracy - half, high=accuracy + half)
+    found = {"top1": top1}
+    return night(
+        number,
+        recipe="sample",
+        **{"outcome": judged.model_copy(update={"metrics": found}), "run": f"sample-{model:012x}", **changes},
+    )
+
+
+def _with(entry: Entry, **recipe: Any) -> Entry:
+    """The same with other values of the recipe."""
+    return entry.model_copy(update={"settings": {**entry.settings, "recipe": {**entry.settings["recipe"], **recipe}}})
+
+
+BY_HAND: dict[str, Any] = {"started": "hand", "schedule": ""}
+
+
+def test_a_night_that_finds_its_model_is_no_drop_against_a_run_by_hand_with_other_settings() -> None:
+    every = {stage: took.model_copy(update={"reused": True}) for stage, took in night().stages.items()}
+    by_hand = _with(_sample(1, 0.999, 2, **BY_HAND), schedule={"learning_rate": 0.5})
+    page = index_page("s", [_sample(0, 0.977, 1), by_hand, _sample(2, 0.977, 1, stages=every)])
+    nights, others = _lists(page)
+    assert "2 nights" in page
+    assert _changes(nights) == ["", "the same model"]
+    assert _changes(others) == [""]
+    assert 'class="change worse"' not in page
+    assert "▼" not in page
+    [accuracy] = re.findall(r'aria-label="(Accuracy[^"]+)"', page)
+    assert accuracy.startswith("Accuracy over 2 nights")
+    assert "highest 97.7" in accuracy
+
+
+def test_a_month_shows_its_two_drops_and_no_other() -> None:
+    for seed in range(5):
+        entries = [*month(seed)]
+        nights, others = _lists(index_page("s", entries))
+        assert len(nights) == 30
+        assert len(nights) + len(others) == len(entries) - 1, "the night that crashed and began again is one"
+        worse = [place for place, change in enumerate(_changes(nights)) if change.startswith("worse")]
+        assert worse == [*DROPS]
+        assert not any("worse" in change for change in _changes(others))
+        assert sum("duration: give one of" in row for row in others) == 4
+        assert sum("retry of a night" in row for row in others) == 3
+
+
+def test_nights_are_compared_with_those_of_the_same_schedule_and_settings_but_for_seed_and_data() -> None:
+    entries = [
+        _sample(0, 0.95, 1),
+        _with(_sample(1, 0.60, 2), schedule={"learning_rate": 0.5}),
+        _with(_sample(2, 0.94, 3), seed=77),
+        _sample(3, 0.70, 4, schedule="another"),
+        _with(_sample(4, 0.94, 5), promotion={"rate": 0.01}),
+        _with(_sample(5, 0.40, 6), schedule={"learning_rate": 0.5}),
+        _sample(6, 0.95, 1),
+        _sample(7, 0.80, 7),
+    ]
+    nights, _ = _lists(index_page("s", entries))
+    assert _changes(nights) == [
+        "",
+        "other settings",
+        "noise ▼ −1.0 points",
+        "",
+        "noise +0.0 points",
+        "worse ▼ −20.0 points",
+        "the model of 21 Nov",
+        "worse ▼ −15.0 points",
+    ]
+
+
+def test_a_night_with_the_model_of_a_run_by_hand_is_held_against_the_last_night() -> None:
+    entries = [_sample(0, 0.95, 1), _sample(1, 0.80, 2, **BY_HAND), _sample(2, 0.80, 2)]
+    nights, others = _lists(index_page("s", entries))
+    assert _changes(nights) == ["", "worse ▼ −15.0 points"]
+    assert _changes(others) == [""]
+
+
+def test_a_retry_of_a_night_is_another_run_that_is_held_against_the_last_night() -> None:
+    failed = night(1, recipe="sample", state="failed")
+    retried = _sample(2, 0.80, 2, flow_run=failed.flow_run, started="retry", attempt=2)
+    nights, others = _lists(index_page("s", [_sample(0, 0.95, 1), failed, retried, _sample(3, 0.80, 3)]))
+    assert _changes(nights) == ["", "", "worse ▼ −15.0 points"]
+    assert _changes(others) == ["worse ▼ −15.0 points"]
+    assert "retry of a night" in others[0]
+
+
+def test_a_night_that_crashed_and_began_again_is_one() -> None:
+    killed = night(0, recipe="sample", state="cancelled")
+    again = _sample(1, 0.9, 1, flow_run=killed.flow_run, attempt=2)
+    page = index_page("s", [killed, again])
+    assert "1 night<" in page
+    [row] = _rows(page)
+    assert "finished" in row
+
+
+def test_what_an_older_podline_did_not_note_is_among_the_other_runs() -> None:
+    old = _sample(0, 0.99, 1).model_dump(mode="json")
+    del old["started"], old["schedule"]
+    nights, others = _lists(index_page("s", [Entry.model_validate(old), _sample(1, 0.80, 2)]))
+    assert _changes(nights) == [""]
+    assert "not noted" in others[0]
+
+
+def test_a_night_killed_in_training_has_not_reused_all() -> None:
+    found = {stage: night().stages[stage].model_copy(update={"reused": True}) for stage in ("convert", "validate")}
+    [row] = _rows(index_page("s", [night(state="cancelled", stages=found)]))
+    assert 'class="reused">convert, validate</td>' in row
+
+
+def _ticks(page: str, title: str) -> list[list[str]]:
+    charts = re.findall(rf'<svg[^>]+aria-label="{title} over.*?</svg>', page)
+    return [re.findall(r'<text x="46"[^>]*>(.*?)</text>', chart) for chart in charts]
+
+
+def test_charts_of_one_measure_have_one_axis_and_waiting_says_for_what() -> None:
+    first = [_sample(number, 0.90 + number / 1000, number) for number in range(3)]
+    second = [night(number, outcome=outcome(0.5, weights_sha256=f"{number + 9:064x}")) for number in range(3)]
+    waiting = [Waiting(start=1.0), Waiting(start=2.0, retries=70.0), Waiting()]
+    second = [entry.model_copy(update={"waiting": waited}) for entry, waited in zip(second, waiting, strict=True)]
+    page = index_page("s", [*first, *second]).replace("\N{NO-BREAK SPACE}", " ")
+    assert _ticks(page, "Accuracy") == [["40 %", "60 %", "80 %", "100 %"]] * 2
+    assert ["0", "30 s", "1 min", "1 min 30 s"] in _ticks(page, "Waiting")
+    assert "In all 3.0 s to begin, 1 min 10 s between attempts." in page
+
+
+def test_one_night_has_no_chart() -> None:
+    assert "<svg" not in index_page("s", [night(0), _sample(0, 0.5, 1)])
+
+
 def test_what_was_reused_and_who_is_champion_are_told() -> None:
     reused = {stage: night().stages[stage].model_copy(update={"reused": True}) for stage in night().stages}
     entries = [night(0), night(1, stages=reused), night(2, stages=night().stages | {"convert": reused["convert"]})]
     rows = _rows(index_page("s", entries, {"cifar10": entries[1].run}))
-    assert [("champion" in row, re.findall(r"<td>(all|convert|)</td>", row)[0]) for row in rows] == [
+    assert [("champion" in row, re.findall(r'class="reused">(.*?)</td>', row)[0]) for row in rows] == [
         (False, "convert"),
         (True, "all"),
         (False, ""),

@@ -28,7 +28,9 @@ from small_flow_stages import FLOW_STAGES, ran
 
 from flows.cifar_training import cifar_training
 from podline.data.sources.sample import write_sample
+from podline.ledger import entries, names
 from podline.stages import STAGES
+from podline.storage import open_store
 
 TESTS = Path(__file__).parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]
@@ -135,6 +137,36 @@ def test_of_nights_that_were_missed_the_latest_is_done_and_no_other(nightly: Any
     assert f"Unchanged since {trained.name}" in report.data
     assert "# It went well" in report.data
     assert "Unchanged" not in it.report(done.id).data
+
+
+def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_runs(nightly: Any) -> None:
+    it = nightly()
+    it.root.mkdir()
+    fails = it.root / "fail-evaluation"
+    fails.touch()
+    failed = it.night(5)
+    assert it.do(failed).state_name == "Failed"
+    fails.unlink()
+    assert it.retry(failed).state_name == "Completed"
+    assert it.do(it.by_hand()).state_name == "Completed"
+    crashed = it.night(4)
+    it.client.set_flow_run_state(crashed, Running())
+    it.client.set_flow_run_state(crashed, Crashed(message="its machine is gone"))
+    assert it.retry(crashed).state_name == "Completed"
+
+    name = it.client.read_deployment(it.deployment).name
+    store = open_store(it.root)
+    told = [(entry.started, entry.schedule, entry.state) for entry in entries(store, names(store))]
+    assert sorted(told) == [
+        ("hand", "", "finished"),
+        ("retry", name, "finished"),
+        ("schedule", name, "failed"),
+        # It crashed, and began again: it is the same night.
+        ("schedule", name, "finished"),
+    ]
+    page = (it.root / "index.html").read_text()
+    assert "2 nights" in page
+    assert "2 other runs" in page
 
 
 def test_a_night_waits_for_one_that_takes_too_long_and_for_one_that_is_gone_no_longer(nightly: Any) -> None:

@@ -1,0 +1,184 @@
+"""Nights that can be compared: of one schedule, with the same settings but for the seed and the data.
+
+Whoever has a training run by hand with other settings has made no better night, and a night that finds an earlier
+night's model has made no worse one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from podline.evaluation.noise import unpaired
+from podline.ledger_entry import Entry, Outcome, Waiting
+from podline.reporting import figures
+from podline.reporting.ledger_lines import waiting_in_words
+from podline.reporting.over_nights import Chart, Point
+from podline.reporting.standing import Word, word_of
+
+ALARM = 0.001
+"""A difference between equally good models that comes more seldom than this has a colour.
+
+Each night is compared, and mostly on other test examples: at one in twenty a month of equal nights would have an alarm
+more often than not; at this level one in 60 such months has a drop that is none.
+"""
+
+# Of a recipe; what a model is promoted by is no part of how it is trained.
+_NOT_COMPARED = frozenset({"seed", "promotion"})
+
+
+class Change(NamedTuple):
+    """What became of a result since the night before: in words, and what to think of it if anything is to be thought.
+
+    Attributes:
+        text: in words; empty if nothing can be said.
+        word: see :data:`podline.reporting.standing.Word`; empty where nothing was compared.
+    """
+
+    text: str = ""
+    word: Word | Literal[""] = ""
+
+
+def same_settings(one: Entry, other: Entry) -> bool:
+    """Whether two runs are of the same recipe with the same values, but for the seed.
+
+    A setting that only one of them has is one that the other's Podline did not know yet.
+    """
+    before, after = (entry.settings.get("recipe", {}) for entry in (one, other))
+    compared = (before.keys() & after.keys()) - _NOT_COMPARED
+    return one.recipe == other.recipe and bool(compared) and all(_same(before[name], after[name]) for name in compared)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return all(_same(one[name], other[name]) for name in one.keys() & other.keys())
+    return bool(one == other)
+
+
+class Series:
+    """Nights that can be compared; of each a few numbers are kept.
+
+    Attributes:
+        first: the first of them.
+        ended: when the last one ended.
+        count: how many there are.
+    """
+
+    def __init__(self, first: Entry, others: bool) -> None:
+        """Begins with no night.
+
+        Args:
+            first: what the others are to be like.
+            others: whether there were nights of the same recipe and schedule with other settings.
+        """
+        self.first, self.ended = first, first.ended
+        self._others = others
+        self._before: Outcome | None = None
+        # The models of its nights, and when the last night with each ended.
+        self._models: dict[tuple[str, float], float] = {}
+        self._measure = ""
+        # By night: one that crashed and began again leaves an entry more.
+        self._waiting: dict[str, tuple[float, Waiting]] = {}
+        self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
+
+    @property
+    def count(self) -> int:
+        """How many nights there are."""
+        return len(self._waiting)
+
+    @property
+    def measure(self) -> str:
+        """What its results are figures of; empty if there is none."""
+        return self._measure
+
+    def change(self, entry: Entry) -> Change:
+        """What became of a result, of a night or of a retry of one, since the last night of these."""
+        outcome, before = entry.outcome, self._before
+        if outcome is None:
+            return Change()
+        if before is None:
+            return Change("other settings") if self._others else Change()
+        seen = self._models.get(_model(outcome))
+        if seen is not None:
+            last = _model(outcome) == _model(before)
+            return Change("the same model" if last else f"the model of {figures.day(seen)}")
+        if outcome.measure != before.measure:
+            return Change()
+        difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples))
+        word = word_of(outcome.measure, difference) if difference.p_value < ALARM else "noise"
+        return Change(figures.change_text(outcome.measure, difference.value), word)
+
+    def add(self, entry: Entry) -> None:
+        """One more night, or what became of one when it began again."""
+        night, self.ended = night_of(entry), entry.ended
+        self._waiting[night] = entry.ended, entry.waiting
+        if entry.data is not None and "train" in entry.data.splits:
+            self._records[night] = _plain(entry.ended, entry.data.splits["train"].records)
+        trained = entry.stages.get("train")
+        if entry.training is not None and trained is not None and not trained.reused:
+            self._speed[night] = _plain(entry.ended, entry.training.examples_per_second)
+        if entry.outcome is not None:
+            main = entry.outcome.main
+            if entry.outcome.measure != self._measure:
+                self._measure, self._figures = entry.outcome.measure, {}
+            self._figures[night] = Point(entry.ended, main.value, main.low, main.high)
+            self._before, self._models[_model(entry.outcome)] = entry.outcome, entry.ended
+
+    def charts(self) -> list[Chart]:
+        """What can be drawn: a figure of at least two nights."""
+        title = figures.METRIC_NAMES.get(self._measure, "")
+        times = [seconds for _, seconds in self._waiting.values()]
+        total = Waiting(**{kind: sum(getattr(time, kind) for time in times) for kind in Waiting.model_fields})
+        waiting = {night: _plain(ended, time.total) for night, (ended, time) in self._waiting.items()}
+        measure = self._measure
+        charts = [
+            Chart(title[:1].upper() + title[1:], [*self._figures.values()], lambda v: figures.value_text(measure, v)),
+            Chart("Examples a second", [*self._speed.values()], figures.rate),
+            Chart(
+                "Waiting",
+                [*waiting.values()] if total.total else [],
+                figures.duration,
+                f"In all {waiting_in_words(total)}.",
+                of_time=True,
+            ),
+            Chart("Training records", [*self._records.values()], figures.short_count),
+        ]
+        return [chart for chart in charts if len(chart.points) > 1]
+
+
+def _model(outcome: Outcome) -> tuple[str, float]:
+    """What a model is known by. On other test data the same weights have another figure, and that is told."""
+    return outcome.weights_sha256, outcome.main.value
+
+
+def _plain(time: float, value: float) -> Point:
+    return Point(time, value, value, value)
+
+
+def night_of(entry: Entry) -> str:
+    """What all entries of a night have in common: one that crashed and began again may have two."""
+    return entry.flow_run or entry.name
+
+
+class AllSeries:
+    """Finds the series that an entry belongs to."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[Series]] = {}
+
+    def of(self, entry: Entry) -> Series | None:
+        """The series of a night, or of a retry of one; None for what no schedule began, and for unknown settings."""
+        if not entry.schedule or not entry.settings.get("recipe"):
+            return None
+        there = self._found.setdefault((entry.recipe, entry.schedule), [])
+        # The newest first: where a newer Podline has a setting more, an entry without it is like several.
+        for series in sorted(there, key=lambda series: -series.ended):
+            if same_settings(series.first, entry):
+                return series
+        there.append(Series(entry, others=bool(there)))
+        return there[-1]
+
+    def newest_first(self) -> Sequence[Series]:
+        """All series that have nights."""
+        every: Iterable[Series] = (series for found in self._found.values() for series in found)
+        return sorted((series for series in every if series.count), key=lambda series: -series.ended)
