@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from night_plan import Fault
-from small_flow_stages import STEPPING_STAGES
+from quick_model import QUICK_STAGES
 
 from podline import stages
 from podline.progress import Event, Reporter
 from podline.stages import Spec, Stage, stage_of
 
 _HOLD_SECONDS = 300.0
-_QUICK = ("train", "evaluate", "report")
 # As they are, before any test or flow puts others in their place.
 _REAL = {stage.name: stage for stage in (stages.CONVERT, stages.VALIDATE, stages.TRAIN, stages.EVALUATE, stages.REPORT)}
 
 
 def real_stages() -> dict[str, Stage[Any, Any]]:
     """What does the work."""
-    small = {name: STEPPING_STAGES[name] for name in _QUICK} if os.environ.get("NIGHT_QUICK") else {}
-    return {**_REAL, **small}
+    return {**_REAL, **(QUICK_STAGES if os.environ.get("NIGHT_QUICK") else {})}
 
 
 def watched_stages() -> dict[str, Stage[Any, Any]]:

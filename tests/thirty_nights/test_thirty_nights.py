@@ -6,12 +6,13 @@ import itertools
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from night_outcomes import Outcome, problems
-from night_plan import RED, STAGES, Fault, Night, planned
+from night_outcomes import Outcome, index_problems, problems
+from night_plan import RED, STAGES, Day, Fault, Night, is_poor, planned
 
 HERE = Path(__file__).resolve().parent
 
@@ -35,6 +36,15 @@ def test_a_night_with_a_fault_has_something_to_do_and_the_next_one_makes_good() 
             if before.fault in RED:
                 assert night.data == before.data
         assert any(night.data == before.data for before, night in itertools.pairwise(plan))
+
+
+def test_by_day_a_person_does_each_thing_more_than_once_and_some_data_are_poor() -> None:
+    plan = planned(30, 0)
+    days = Counter(night.day for night in plan)
+    assert min(days[day] for day in Day) >= 2
+    assert all(night.fault in RED for night in plan if night.day == Day.RETRY)
+    poor = [night for night in plan if is_poor(night.data)]
+    assert len({night.data for night in poor}) >= 3
 
 
 def test_the_plan_follows_from_the_seed_and_a_shorter_one_is_its_beginning() -> None:
@@ -86,6 +96,33 @@ def test_what_is_not_as_it_should_be_is_told(outcome: Outcome, problem: str) -> 
     assert problems([outcome], {1: {"weights": "a"}}) == [problem]
 
 
+def _index(*nights: str, others: str = "") -> str:
+    """A page with rows, the newest first."""
+    rows = [
+        f'<tr role="row"><th role="rowheader">then</th><td>finished</td><span class="change {word}"></tr>'
+        for word in nights
+    ]
+    return f'{"".join(rows)}<section id="others">{others}'
+
+
+def test_an_index_with_a_drop_too_many_or_too_few_is_told() -> None:
+    poor = replace(GOOD, night=Night(3, 4))
+    by_hand = replace(GOOD, night=Night(1, 0, day=Day.HAND))
+    began = '<td class="began">by hand</td>'
+    outcomes = [by_hand, replace(RED_NIGHT, done=()), poor, replace(poor, night=Night(4, 4))]
+    assert index_problems(_index("noise", "worse", "", others=began), outcomes) == []
+    [missed] = index_problems(_index("noise", "noise", "", others=began), outcomes)
+    assert missed.startswith("night 3 is a drop")
+    [false_alarm] = index_problems(_index("worse", "worse", "", others=began), outcomes)
+    assert false_alarm.startswith("night 4 is no drop")
+    assert index_problems(_index("worse", "", others=began), outcomes)
+    assert index_problems(_index("noise", "worse", ""), outcomes) == [
+        "the index has 0 runs by hand vs 1 that there were"
+    ]
+    alarm = f'{began}<span class="change worse">'
+    assert len(index_problems(_index("noise", "worse", "", others=alarm), outcomes)) == 1
+
+
 @pytest.mark.slow
 def test_a_few_nights(tmp_path: Path) -> None:
     # By a process of its own, since it is a client of another server than the other tests' one.
@@ -100,10 +137,12 @@ def test_a_few_nights(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     table = (tmp_path / "nights.md").read_text()
     assert table in done.stdout
-    flow, raises, worker = table.splitlines()[2:]
+    flow, raises, worker, poor = table.splitlines()[2:]
     assert "| flow process killed, in train | Crashed after " in flow
     assert "train begun 2 times; Completed |" in flow
     assert "Failed: " in raises
     assert "raised by the plan of the nights" in raises
     assert "| worker killed, in evaluate | Crashed after " in worker
     assert worker.endswith("| convert, validate, train |")
+    assert "Completed" in poor
+    assert "change worse" in (tmp_path / "index.html").read_text()
