@@ -20,6 +20,8 @@ NONE = "–"
 """In place of a value that a run does not have."""
 
 _COMMIT_DIGITS = 12
+# Of a recipe: chance, and what a model is promoted by.
+_NO_PART_OF_TRAINING = frozenset({"seed", "promotion"})
 
 
 class Row(Frozen):
@@ -50,6 +52,25 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
         *_rows("code", _code([origin.code for origin in origins])),
         *_rows("environment", [_environment(origin.environment) for origin in origins]),
     ]
+
+
+def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether two runs train the same way: with the same values of the recipe, but for the seed.
+
+    A value that only one of them has is one that the other's Podline did not know yet.
+
+    Args:
+        before: ``settings["recipe"]`` of one.
+        after: that of the other.
+    """
+    compared = (before.keys() & after.keys()) - _NO_PART_OF_TRAINING
+    return bool(compared) and all(_same(before[name], after[name]) for name in compared)
+
+
+def _same(before: Any, after: Any) -> bool:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return all(_same(before[name], after[name]) for name in before.keys() & after.keys())
+    return bool(before == after)
 
 
 def _rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[Row]:

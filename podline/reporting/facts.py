@@ -123,7 +123,7 @@ def gather(store: Store, spec: ReportSpec) -> Facts | PoseFacts:
     evaluation = _evaluation(store, spec)
     manifest = read_manifest(store, spec.dataset_folder)
     shared = _shared(store, spec, manifest)
-    shared["standing"] = standing_of(store, spec, shared["recipe"].name, evaluation, _finished(shared["events"]))
+    shared["standing"] = standing_of(store, spec, shared["recipe"], evaluation, _finished(shared["events"]))
     if isinstance(evaluation, Evaluation):
         return Facts(**shared, evaluation=evaluation, mistakes=_mistakes(store, spec, manifest, evaluation))
     return PoseFacts(

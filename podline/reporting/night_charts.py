@@ -36,7 +36,8 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
     told = "; ".join(f"{night.label}: {figures.metric_text(measure, night.metric)}" for night in points)
     crown = f" The champion has {figures.value_text(measure, champion.value)}." if champion else ""
     name = figures.METRIC_NAMES[measure]
-    alt = f"{name[0].upper()}{name[1:]} of the last {len(points)} nights, with 95 % intervals. {told}.{crown}"
+    about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
+    alt = f"{about}, with 95 % intervals. {told}.{crown}"
     with chart("nights", alt, height=1.9) as drawing:
         (axes,) = drawing.axes()
         if champion:
@@ -85,4 +86,4 @@ def spark(name: str, values: Sequence[float]) -> Markup:
     return Markup(
         '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">'
         '<polyline points="{}"/><circle cx="{:.1f}" cy="{:.1f}" r="2.2"/></svg>'
-    ).format(f"{figures.METRIC_NAMES[name]} of the last nights: {told}.", _WIDTH, _HEIGHT, line, *places[-1])
+    ).format(f"{figures.METRIC_NAMES[name]} of the last runs: {told}.", _WIDTH, _HEIGHT, line, *places[-1])

@@ -6,9 +6,10 @@ night's model has made no worse one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
 
+from podline.differences import same_but_for_seed
 from podline.evaluation.noise import unpaired
 from podline.ledger_entry import Entry, Outcome, Waiting
 from podline.reporting import figures
@@ -23,9 +24,6 @@ Each night is compared, and mostly on other test examples: at one in twenty a mo
 more often than not; at this level one in 60 such months has a drop that is none.
 """
 
-# Of a recipe; what a model is promoted by is no part of how it is trained.
-_NOT_COMPARED = frozenset({"seed", "promotion"})
-
 
 class Change(NamedTuple):
     """What became of a result since the night before: in words, and what to think of it if anything is to be thought.
@@ -37,22 +35,6 @@ class Change(NamedTuple):
 
     text: str = ""
     word: Word | Literal[""] = ""
-
-
-def same_settings(one: Entry, other: Entry) -> bool:
-    """Whether two runs are of the same recipe with the same values, but for the seed.
-
-    A setting that only one of them has is one that the other's Podline did not know yet.
-    """
-    before, after = (entry.settings.get("recipe", {}) for entry in (one, other))
-    compared = (before.keys() & after.keys()) - _NOT_COMPARED
-    return one.recipe == other.recipe and bool(compared) and all(_same(before[name], after[name]) for name in compared)
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return all(_same(one[name], other[name]) for name in one.keys() & other.keys())
-    return bool(one == other)
 
 
 class Series:
@@ -173,7 +155,7 @@ class AllSeries:
         there = self._found.setdefault((entry.recipe, entry.schedule), [])
         # The newest first: where a newer Podline has a setting more, an entry without it is like several.
         for series in sorted(there, key=lambda series: -series.ended):
-            if same_settings(series.first, entry):
+            if same_but_for_seed(series.first.settings["recipe"], entry.settings["recipe"]):
                 return series
         there.append(Series(entry, others=bool(there)))
         return there[-1]

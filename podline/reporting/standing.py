@@ -6,19 +6,21 @@ says the same.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from podline import ledger
+from podline.differences import same_but_for_seed
 from podline.errors import StoreError
 from podline.evaluation.document import Evaluation, read_evaluation
 from podline.evaluation.noise import Difference, unpaired
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.ledger_entry import Entry
 from podline.promotion.document import Promotion, read_promotion
+from podline.recipes.settings import Recipe
+from podline.recording import plain
 from podline.reporting.drop import Explained, explain
 from podline.reporting.pairs import FoundPair, GuessedPair, judgement, measure_of, paired
 from podline.stages import JUDGED, ReportSpec
@@ -30,6 +32,7 @@ NIGHTS = 7
 # Of which less is better.
 _COSTS = frozenset({"loss", "calibration_error"})
 Word = Literal["better", "worse", "noise"]
+Role = Literal["champion", "night before", "run before"]
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,14 @@ class Rival:
     """A run that this one is held against.
 
     Attributes:
-        role: what it is: the champion, or the night before where there is no champion.
+        role: what it is: the champion, or where there is none the night before; the run before if that was no night.
         run: its name.
         evaluation: its own.
         differences: of every metric that both have, by name: this run's less the rival's.
         pair: the two on the same examples; None where that cannot be.
     """
 
-    role: Literal["champion", "night before"]
+    role: Role
     run: str
     evaluation: Evaluation | PoseEvaluation
     differences: Mapping[str, Difference]
@@ -65,7 +68,8 @@ class Standing:
     """Where a run stands.
 
     Attributes:
-        nights: entries of the recipe's runs that were judged before this one, each model once, the oldest first.
+        nights: entries of the nights that were judged before this run, with the same settings but for the seed, each
+            model once, the oldest first. Where there are none, such runs as were no nights.
         rival: what it is held against; None for the first run of a recipe.
         promotion: whether it became the champion; None if nobody asked.
         worse: why it is worse than the rival beyond noise; None if it is not.
@@ -78,14 +82,14 @@ class Standing:
 
 
 def standing_of(
-    store: Store, spec: ReportSpec, recipe: str, evaluation: Evaluation | PoseEvaluation, until: float
+    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: Evaluation | PoseEvaluation, until: float
 ) -> Standing:
     """Where a run stands.
 
     Args:
         store: the store.
         spec: the run.
-        recipe: its recipe's name.
+        recipe: what it was trained by.
         evaluation: of the run.
         until: the Unix time from which on others are not looked at.
 
@@ -93,14 +97,14 @@ def standing_of(
         StoreError: something cannot be read.
         ArtifactError: an entry of the ledger is damaged.
     """
-    before = _before(store, spec, recipe, evaluation, until)
-    nights = tuple(itertools.islice(before, NIGHTS))[::-1]
+    nights, last = _before(store, spec, recipe, evaluation, until)
     promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
     rival = None
     if promotion and promotion.against not in ("", spec.run):
         rival = _rival(store, spec, evaluation, "champion", promotion.against)
-    if rival is None and nights:
-        rival = _rival(store, spec, evaluation, "night before", nights[-1].run)
+    if rival is None and last is not None:
+        role = "night before" if last.started == "schedule" else "run before"
+        rival = _rival(store, spec, evaluation, role, last.run)
     return Standing(nights, rival, promotion, _why_worse(store, spec, rival) if rival else None)
 
 
@@ -122,9 +126,27 @@ def word_of(name: str, before_to_after: Difference) -> Word:
 
 
 def _before(
+    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: Evaluation | PoseEvaluation, until: float
+) -> tuple[tuple[Entry, ...], Entry | None]:
+    """The nights before, the oldest first, and what to hold the run against: the last one, or else the last run."""
+    settings = plain(recipe)
+    nights: list[Entry] = []
+    others: list[Entry] = []
+    last = None
+    for entry in _judged(store, spec, recipe.name, evaluation, until):
+        last = last or entry
+        if same_but_for_seed(entry.settings.get("recipe", {}), settings):
+            (nights if entry.started == "schedule" else others).append(entry)
+        if len(nights) == NIGHTS:
+            break
+    found = nights or others[:NIGHTS]
+    return tuple(reversed(found)), found[0] if found else last
+
+
+def _judged(
     store: Store, spec: ReportSpec, recipe: str, evaluation: Evaluation | PoseEvaluation, until: float
 ) -> Iterator[Entry]:
-    """Entries of the runs before, the newest first; a night that found a model done tells nothing new of it."""
+    """Entries of the runs before, the newest first; a run that found a model done tells nothing new of it."""
     wanted = ledger.names(store, recipe=recipe, state="finished", until=datetime.fromtimestamp(until, UTC))
     told = {spec.run}
     for entry in ledger.entries(store, wanted):
@@ -139,7 +161,7 @@ def _rival(
     store: Store,
     spec: ReportSpec,
     evaluation: Evaluation | PoseEvaluation,
-    role: Literal["champion", "night before"],
+    role: Role,
     run: str,
 ) -> Rival | None:
     folder = spec.verdict_folder.replace(spec.run, run, 1)

@@ -139,7 +139,7 @@ def _compared(facts: Facts | PoseFacts) -> list[str]:
         near = f"no more than chance away from the {rival.role} ({change})"
         said = [near if rival.word() == "noise" else f"{change[1:]} {rival.word()} than the {rival.role}"]
     elif not facts.standing.nights:
-        said = ["the first night of this recipe"]
+        said = ["the first run with these settings"]
     return said if promotion is None else [*said, _decided(promotion)]
 
 

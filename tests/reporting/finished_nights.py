@@ -10,9 +10,11 @@ from finished_run import NOON, finished_run
 from ledger_entries import DAY, night
 
 from podline import ledger
+from podline.catalogue import training_of
 from podline.evaluation.document import Evaluation, read_evaluation
 from podline.ledger_entry import Outcome
 from podline.promotion.document import PROMOTION, Check, Promotion
+from podline.recording import plain
 from podline.stages import ReportSpec
 from podline.storage import open_store
 
@@ -53,7 +55,8 @@ def entered(spec: ReportSpec, ended: float, **changes: Any) -> None:
         weights_sha256=evaluation.weights_sha256,
         evaluation_sha256=spec.evaluation_sha256,
     )
-    values = {"run": spec.run, "outcome": outcome, "report": f"{spec.folder}/report.html"}
+    settings = {"recipe": plain(training_of(store, spec.run).recipe), "machine": {}}
+    values = {"run": spec.run, "settings": settings, "outcome": outcome, "report": f"{spec.folder}/report.html"}
     entry = night(int((ended - NOON) // DAY), **{**values, **changes})
     ledger.publish(store, entry)
 

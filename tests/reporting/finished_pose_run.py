@@ -11,11 +11,12 @@ from pose_oracle import RECIPE, nothing, perfect
 from small_coco import publish_people
 
 from podline import ledger
+from podline.catalogue import training_of
 from podline.evaluation.document import read_evaluation
 from podline.evaluation.poses import judge_poses
 from podline.ledger_entry import Entry
 from podline.progress import silent
-from podline.recording import outcome_of
+from podline.recording import outcome_of, plain
 from podline.stages import EvaluateResult, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, complete
 from podline.storage import Store, open_store
 from podline.training.metrics_log import EvaluationLine, EventLine, StepsLine
@@ -160,5 +161,6 @@ def entered(spec: ReportSpec, number: int) -> Entry:
         number, recipe=RECIPE.name, run=spec.run, outcome=outcome_of(evaluation, 1, 1, spec.evaluation_sha256)
     )
     data = night().data.model_copy(update={"dataset": spec.dataset, "fingerprint": spec.fingerprint})
-    ledger.publish(store, entry.model_copy(update={"data": data}))
+    settings = {"recipe": plain(training_of(store, spec.run).recipe), "machine": {}}
+    ledger.publish(store, entry.model_copy(update={"data": data, "settings": settings}))
     return ledger.read(store, entry.name)

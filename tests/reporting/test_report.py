@@ -252,7 +252,7 @@ def test_stages_events_versions_and_command_are_told(reported: Reported) -> None
         "checkpoint_damaged",
         "1.2 % of the time went by waiting for input.",
         "podline run cifar10 --source ../data/cifar10 --root podline-root",
-        "images: better than guessing, the first night of this recipe.",
+        "images: better than guessing, the first run with these settings.",
         "numpy 2.3.45",
         "commit c0ffeec0ffee, clean",
     ):

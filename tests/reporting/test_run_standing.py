@@ -16,8 +16,11 @@ from finished_run import NOON, finished_run
 from ledger_entries import DAY, night, outcome
 
 from podline import ledger
+from podline.catalogue import training_of
 from podline.evaluation.guesses import GUESSES, Guesses
 from podline.progress import silent
+from podline.recipes.settings import Duration
+from podline.recording import plain
 from podline.reporting.facts import gather
 from podline.reporting.report import report
 from podline.reporting.standing import NIGHTS, Standing
@@ -66,9 +69,34 @@ def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
     assert [entry.run for entry in _standing(spec).nights] == [other.run]
 
 
+def test_what_a_person_started_with_other_settings_is_no_night_before(tmp_path: Path) -> None:
+    before, by_hand, same, spec = (finished_run(tmp_path, seed=seed) for seed in range(4))
+    store = open_store(tmp_path)
+    longer = training_of(store, by_hand.run).recipe.model_copy(update={"duration": Duration(epochs=99)})
+    hand: dict[str, Any] = {"started": "hand", "schedule": ""}
+    entered(by_hand, NOON - 2 * DAY, settings={"recipe": plain(longer)}, **hand)
+    alone = _standing(spec)
+    assert alone.nights == ()
+    assert alone.rival is not None
+    assert (alone.rival.role, alone.rival.run) == ("run before", by_hand.run)
+
+    # With the same settings, though no night.
+    entered(same, NOON - 5 * DAY, **hand)
+    found = _standing(spec)
+    assert found.rival is not None
+    assert (found.rival.role, found.rival.run) == ("run before", same.run)
+
+    entered(before, NOON - 6 * DAY)
+    found = _standing(spec)
+    assert found.rival is not None
+    assert [entry.run for entry in found.nights] == [before.run]
+    assert (found.rival.role, found.rival.run) == ("night before", before.run)
+
+
 def test_a_run_whose_files_are_gone_is_a_night_but_no_rival(tmp_path: Path) -> None:
     spec = finished_run(tmp_path)
-    ledger.publish(open_store(tmp_path), night(-1))
+    settings = {"recipe": plain(training_of(open_store(tmp_path), spec.run).recipe)}
+    ledger.publish(open_store(tmp_path), night(-1, settings=settings))
     standing = _standing(spec)
     assert len(standing.nights) == 1
     assert standing.rival is None
@@ -105,7 +133,7 @@ def test_the_first_night_says_that_it_is(tmp_path: Path) -> None:
     spec = finished_run(tmp_path, records=20)
     result = report(spec, silent())
     for file in (result.html, result.markdown):
-        assert "the first night of this recipe." in open_store(spec.root).local(file).read_text()
+        assert "the first run with these settings." in open_store(spec.root).local(file).read_text()
 
 
 def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_path: Path) -> None:
@@ -128,7 +156,7 @@ def test_the_champion_comes_before_the_night_before_and_a_refusal_says_why(tmp_p
 def test_the_first_champion_is_told(tmp_path: Path) -> None:
     spec = decided(finished_run(tmp_path), "")
     page = open_store(spec.root).local(report(spec, silent()).html).read_text()
-    assert "the first night of this recipe, promoted to champion." in page
+    assert "the first run with these settings, promoted to champion." in page
     assert "<strong>Promoted</strong>" in page
 
 
