@@ -16,6 +16,7 @@ from podline.reporting import figures
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import Chart, Point
 from podline.reporting.standing import Word, word_of
+from podline.stages import Metric
 
 ALARM = 0.001
 """A difference between equally good models that comes more seldom than this has a colour.
@@ -37,6 +38,16 @@ class Change(NamedTuple):
     word: Word | Literal[""] = ""
 
 
+class _Result(NamedTuple):
+    """What is kept of a night's outcome."""
+
+    ended: float
+    model: tuple[str, float]
+    measure: str
+    main: Metric
+    examples: int
+
+
 class Series:
     """Nights that can be compared; of each a few numbers are kept.
 
@@ -55,11 +66,9 @@ class Series:
         """
         self.first, self.ended = first, first.ended
         self._others = others
-        self._before: Outcome | None = None
-        # The models of its nights, and when the last night with each ended.
-        self._models: dict[tuple[str, float], float] = {}
         self._measure = ""
         # By night: one that crashed and began again leaves an entry more.
+        self._results: dict[str, _Result] = {}
         self._waiting: dict[str, tuple[float, Waiting]] = {}
         self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
 
@@ -74,16 +83,19 @@ class Series:
         return self._measure
 
     def change(self, entry: Entry) -> Change:
-        """What became of a result, of a night or of a retry of one, since the last night of these."""
-        outcome, before = entry.outcome, self._before
+        """What became of a result, of a night or of a retry of one, since the last night of these before it."""
+        outcome = entry.outcome
         if outcome is None:
             return Change()
-        if before is None:
+        earlier = [result for night, result in reversed(self._results.items()) if night != night_of(entry)]
+        if not earlier:
             return Change("other settings") if self._others else Change()
-        seen = self._models.get(_model(outcome))
+        before, model = earlier[0], _model(outcome)
+        if before.model == model:
+            return Change("the same model")
+        seen = next((result for result in earlier if result.model == model), None)
         if seen is not None:
-            last = _model(outcome) == _model(before)
-            return Change("the same model" if last else f"the model of {figures.day(seen)}")
+            return Change(f"the model of {figures.day(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
         difference = unpaired(before.main, outcome.main, min(before.examples, outcome.examples))
@@ -104,7 +116,9 @@ class Series:
             if entry.outcome.measure != self._measure:
                 self._measure, self._figures = entry.outcome.measure, {}
             self._figures[night] = Point(entry.ended, main.value, main.low, main.high)
-            self._before, self._models[_model(entry.outcome)] = entry.outcome, entry.ended
+            result = _Result(entry.ended, _model(entry.outcome), entry.outcome.measure, main, entry.outcome.examples)
+            self._results.pop(night, None)
+            self._results[night] = result
 
     def charts(self) -> list[Chart]:
         """What can be drawn: a figure of at least two nights."""

@@ -14,7 +14,7 @@ _WIDTH, _HEIGHT = 331.0, 130.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 6.0, 8.0, 20.0
 _MOST_POINTS = 400
 # Seconds between ticks: round numbers of minutes, hours and days.
-_TIMES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+_TIMES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000)
 
 
 class Point(NamedTuple):

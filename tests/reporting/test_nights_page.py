@@ -180,6 +180,14 @@ def test_a_night_that_crashed_and_began_again_is_one() -> None:
     assert "finished" in row
 
 
+def test_a_night_that_had_its_result_when_it_crashed_is_held_against_the_night_before() -> None:
+    # A flow whose worker was killed may go on to its end, and be begun again nevertheless.
+    orphan = _sample(1, 0.80, 2)
+    again = _sample(2, 0.80, 2, flow_run=orphan.flow_run, attempt=2)
+    nights, _ = _lists(index_page("s", [_sample(0, 0.95, 1), orphan, again]))
+    assert _changes(nights) == ["", "worse ▼ −15.0 points"]
+
+
 def test_what_an_older_podline_did_not_note_is_among_the_other_runs() -> None:
     old = _sample(0, 0.99, 1).model_dump(mode="json")
     del old["started"], old["schedule"]
@@ -208,6 +216,21 @@ def test_charts_of_one_measure_have_one_axis_and_waiting_says_for_what() -> None
     assert _ticks(page, "Accuracy") == [["40 %", "60 %", "80 %", "100 %"]] * 2
     assert ["0", "30 s", "1 min", "1 min 30 s"] in _ticks(page, "Waiting")
     assert "In all 3.0 s to begin, 1 min 10 s between attempts." in page
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [
+        (0.5, ["0", "0.20 s", "0.40 s", "0.60 s"]),
+        (70.0, ["0", "30 s", "1 min", "1 min 30 s"]),
+        (5000.0, ["0", "30 min", "1 h", "1 h 30 min"]),
+        (300_000.0, ["0", "48 h", "96 h"]),
+    ],
+)
+def test_ticks_of_times_are_round(longest: float, expected: list[str]) -> None:
+    waited = [Waiting(), Waiting(start=longest)]
+    page = index_page("s", [night(number, waiting=waiting) for number, waiting in enumerate(waited)])
+    assert _ticks(page, "Waiting") == [expected]
 
 
 def test_one_night_has_no_chart() -> None:
