@@ -124,7 +124,7 @@ def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
     tmp_path: Path, name: str, signal_name: str
 ) -> None:
     events: list[Event] = []
-    with pytest.raises(errors.ChildKilledError, match=f"was ended by {signal_name}") as caught:
+    with pytest.raises(errors.ChildKilledError, match=f"killed by {signal_name}") as caught:
         act(tmp_path, name, events.append)
     assert events[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
     assert errors.is_transient(caught.value)

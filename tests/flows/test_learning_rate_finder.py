@@ -62,6 +62,6 @@ def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:
     module = load_script_as_module(str(PROJECT / "flows" / "learning_rate_finder.py"))
     assert module.learning_rate_finder.name == "learning-rate-finder"
     fields = module.learning_rate_finder.parameters.model_dump()["definitions"]["FinderParameters"]["properties"]
-    assert [field["position"] for field in fields.values()] == list(range(len(FinderParameters.model_fields)))
+    assert sorted(field["position"] for field in fields.values()) == list(range(len(FinderParameters.model_fields)))
     assert all(field["description"] for field in fields.values())
     assert not any("anyOf" in field for field in fields.values())

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
-from tasks.parameters import CifarParameters, CocoParameters
+from tasks.parameters import CifarParameters, CocoParameters, TrainingGroup
 from tasks.sources import conversion_of
 
 
@@ -23,11 +23,8 @@ def test_what_is_filled_in_changes_the_recipe() -> None:
         recipe="mnist",
         source="mnist",
         steps=7,
-        batch_size=32,
-        learning_rate=0.5,
         model="linear",
-        seed=0,
-        assignments=("augmentation.pad=3",),
+        training=TrainingGroup(batch_size=32, learning_rate=0.5, seed=0, assignments=("augmentation.pad=3",)),
     ).training_recipe()
     assert recipe.duration == Duration(steps=7)
     assert (recipe.batch_size, recipe.schedule.learning_rate, recipe.model.kind, recipe.seed) == (32, 0.5, "linear", 0)
@@ -54,7 +51,10 @@ def test_bounds_and_names_are_those_of_the_form(given: dict[str, object]) -> Non
 
 
 def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Path) -> None:
-    drawn, given = CocoParameters(steps=7), CocoParameters(source="coco", assignments=("pose.side=96",))
+    drawn, given = (
+        CocoParameters(steps=7),
+        CocoParameters(source="coco", training=TrainingGroup(assignments=("pose.side=96",))),
+    )
     assert drawn.training_recipe().dataset == drawn.drawn == "coco_sample"
     assert given.drawn is None
     assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"pose.side": 96})
@@ -64,7 +64,9 @@ def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Pat
 
 
 def test_the_command_does_the_same_again() -> None:
-    parameters = CifarParameters(recipe="mnist", source="my data/mnist", steps=7, assignments=("model.width=0.5",))
+    parameters = CifarParameters(
+        recipe="mnist", source="my data/mnist", steps=7, training=TrainingGroup(assignments=("model.width=0.5",))
+    )
     assert parameters.command("/root dir") == (
         "podline run mnist --source 'my data/mnist' --root '/root dir' --steps 7 --set model.width=0.5"
     )
