@@ -26,13 +26,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _FORMS = (CifarParameters, CocoParameters, FinderParameters)
+_RUN_LOG = logging.getLogger("prefect.flow_runs")
 # The options that have another name than their field.
 _OPTIONS = {"assignments": "set"}
 _COMMANDS = (
     (r"use `podline run (\S+) --source [^`]*`", r"choose the recipe \1"),
     (r"make one with `podline convert coco[^`]*`", "make one with a run of the deployment coco-manual"),
     (r"make one with `podline convert (\S+)[^`]*`", r"make one with a run of the deployment cifar-manual, recipe \1"),
-    (r"get it with `podline sample [^`]*`", "leave Source empty and it is drawn"),
+    (r"get it with `podline sample [^`]*`", "leave Source empty and the sample is drawn"),
     (r"`podline sample [^`]*` draws some", "an empty Source has some drawn"),
     (r"run `podline (?:convert|train|evaluate)[^`]*` first", "start a run of the deployment first"),
     (r"`podline (?:convert|train|evaluate)[^`]*`", "a run of the deployment"),
@@ -71,9 +72,15 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
         except PodlineError as error:
             message = message_of(error)
             get_run_logger().error(message)
+            _RUN_LOG.addFilter(_told)
             return Failed(message=message, data=error)
 
     return answer
+
+
+def _told(record: logging.LogRecord) -> bool:
+    """Keeps the engine, which raises the error of a failed run once more, from writing its traceback into the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], PodlineError))
 
 
 def _fields() -> Iterator[tuple[str, str]]:
@@ -83,7 +90,7 @@ def _fields() -> Iterator[tuple[str, str]]:
             inner = field.annotation
             if isinstance(inner, type) and issubclass(inner, BaseModel):
                 for below, of_group in inner.model_fields.items():
-                    yield _option(below), f"{of_group.title} (under {field.title})"
+                    yield _option(below), str(of_group.title)
             else:
                 yield _option(name), str(field.title)
 

@@ -17,6 +17,7 @@ from prefect.runtime import task_run
 
 from podline import settings
 from podline.data.fingerprint import fingerprint, source_of
+from podline.errors import TransientError
 from podline.progress import Reporter
 from podline.running import perform, tpu_of
 from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, stage_of
@@ -52,6 +53,8 @@ class StageTask(Generic[S, R]):
             description=self.description,
             persist_result=True,
             result_serializer="json",
+            # What the UI shows; how often it is tried again depends on the cause, see tasks.retries.
+            retries=len(TransientError.retry_delays),
         )
         object.__setattr__(self, "task", made)
 

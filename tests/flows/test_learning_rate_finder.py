@@ -50,7 +50,7 @@ def test_a_search_answers_with_a_rate_and_leaves_its_chart_and_is_found_the_next
 
 
 def test_what_cannot_be_is_refused_where_it_is_filled_in() -> None:
-    with pytest.raises(SettingsError, match="low must be below high"):
+    with pytest.raises(SettingsError, match="the lowest must be below the highest"):
         FinderParameters(low=1.0, high=0.1)
     with pytest.raises(SettingsError, match="a recipe has no 'batchsize'"):
         FinderParameters(assignments=("batchsize=3",))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from prefect.utilities.names import generate_slug
 from pydantic import ValidationError
 
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
+from tasks.forms import drawn, read_form
 from tasks.parameters import CifarParameters, CocoParameters, TrainingGroup
 from tasks.sources import conversion_of
 
@@ -42,6 +45,47 @@ def test_what_is_filled_in_changes_the_recipe() -> None:
 def test_what_the_form_cannot_refuse_is_refused_all_the_same(given: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         CifarParameters.model_validate(given)
+
+
+def test_parameters_saved_before_there_were_groups_mean_what_they_meant() -> None:
+    old = {"recipe": "sample", "batch_size": 64, "seed": 3, "root": "/store", "beam_options": ["--x=1"]}
+    grouped = {
+        "recipe": "sample",
+        "training": {"batch_size": 64, "seed": 3},
+        "machine": {"root": "/store", "beam_options": ["--x=1"]},
+    }
+    assert CifarParameters.model_validate(old) == CifarParameters.model_validate(grouped)
+    # The form adds the defaults of each group to what is saved.
+    filled_in = CifarParameters().model_dump() | old
+    assert CifarParameters.model_validate(filled_in) == CifarParameters.model_validate(grouped)
+    assert CocoParameters.model_validate({"keep_jpeg": True}).keeps_jpeg
+    with pytest.raises(SettingsError, match=r"seed=3 vs training.seed=4: give it once, as training.seed"):
+        CifarParameters.model_validate({"seed": 3, "training": {"seed": 4}})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": -1}, "Steps = -1: Input should be greater than or equal to 0"),
+        ({"training": {"batch_size": "many"}}, "Training, Batch size = 'many': Input should be a valid integer"),
+        ({"step": 1}, "there is no field 'step'; did you mean 'steps'?"),
+        ({"machine": {"roof": "x"}}, "there is no field 'roof'; did you mean 'root'?"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_by_the_title_of_its_field(given: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(message)}"):
+        read_form(CifarParameters, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "generated"), [("amiable-mammoth", True), ("baseline-resnet", False), ("try 3", False)]
+)
+def test_a_name_that_prefect_drew_is_told_from_one_that_a_person_gave(name: str, generated: bool) -> None:
+    assert drawn(name) == generated
+
+
+def test_every_name_that_prefect_draws_is_known() -> None:
+    assert all(drawn(generate_slug(2)) for _ in range(500))
 
 
 @pytest.mark.parametrize("given", [{"steps": -1}, {"recipe": "coco"}, {"step": 1}, {"seed": -2}])
