@@ -59,7 +59,9 @@ class FinderParameters(BaseModel):
     @model_validator(mode="after")
     def _can_be(self) -> FinderParameters:
         if self.low >= self.high:
-            raise SettingsError(f"Lowest rate {self.low:g} vs Highest rate {self.high:g}: the lowest must be below the highest")
+            raise SettingsError(
+                f"Lowest rate {self.low:g} vs Highest rate {self.high:g}: the lowest must be below the highest"
+            )
         self.choices.apply(registry.get(self.recipe))
         return self
 

@@ -1,8 +1,8 @@
 """When a stage's task is tried again: its error's class says after which delays, and against which budget it counts.
 
 Prefect counts one number of retries for all causes, tells of each with a traceback's worth of text, and gives the state
-that waits no message. So a task run is driven here by Prefect's engine with two of its steps taken over: what is done
-about an exception, and what is said of it.
+that waits no message. So a task run is driven here by Prefect's engine with three of its steps taken over: what is
+done about an exception, what is said of it, and how a task ends whose run is cancelled.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from prefect import Task
+from prefect._internal.control_listener import get_intent
 from prefect._internal.states import exception_to_failed_state_sync
 from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
 from prefect.results import get_result_store, should_persist_result
-from prefect.states import AwaitingRetry
+from prefect.states import AwaitingRetry, Cancelled
 from prefect.task_engine import SyncTaskRunEngine
 from prefect.utilities.math import clamped_poisson_interval
 
@@ -27,6 +29,7 @@ from tasks.failures import in_form_words, message_of, tell_details
 from tasks.listening import terminal
 
 _JITTER = 0.3
+_CANCELLED = "cancelled with its run; what it had saved is kept, and Retry goes on from there"
 
 Heard = Callable[[str, BaseException, float], None]
 """Told of a stage that failed and is tried again: its name, why it failed, after how many seconds."""
@@ -100,6 +103,16 @@ class _Engine(SyncTaskRunEngine[Any, Any]):
         self.set_state(failed)
         self._raised = exc
         self._telemetry.end_span_on_failure(failed.message)
+
+    def handle_crash(self, exc: BaseException) -> None:
+        """A run that a person cancels has a task that was cancelled, and not one that crashed."""
+        if not (isinstance(exc, TerminationSignal) and get_intent() == "cancel"):
+            super().handle_crash(exc)
+            return
+        self.logger.info("%s: %s", self.task.name, _CANCELLED)
+        self.set_state(Cancelled(message=_CANCELLED), force=True)
+        self._raised = exc
+        self._telemetry.end_span_on_failure(_CANCELLED)
 
 
 def _seconds(delay: float) -> str:

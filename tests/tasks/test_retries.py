@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,19 @@ from uuid import UUID
 import pytest
 from prefect import Task, flow
 from prefect.client.orchestration import get_client
+from prefect.exceptions import TerminationSignal
+from prefect.runtime import flow_run
 from prefect.states import State
 
 from podline.errors import PodlineError, SourceError, TransientError
+from tasks import retries
 from tasks.failures import explained
 from tasks.retries import run
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
-class Flaky(TransientError):
+class FlakyError(TransientError):
     """A cause with two retries."""
 
     retry_delays = (1.0, 0.01)
@@ -42,8 +46,6 @@ def attempt(*failures: BaseException) -> tuple[UUID, Any]:
     @flow
     @explained
     def calling() -> Any:
-        from prefect.runtime import flow_run  # noqa: PLC0415 (its names are attributes of a run)
-
         ids.append(UUID(flow_run.id))
         return run(Task(act, name="act", persist_result=False), {"failures": list(failures)})
 
@@ -51,25 +53,25 @@ def attempt(*failures: BaseException) -> tuple[UUID, Any]:
     return ids[0], answer
 
 
-def states(flow_run: UUID) -> list[State[Any]]:
+def states(run_id: UUID) -> list[State[Any]]:
     """The states of the task, in their order, as soon as the server knows the last one."""
     deadline = time.monotonic() + 60
     while True:
         with get_client(sync_client=True) as client:
-            [task] = [found for found in client.read_task_runs() if found.flow_run_id == flow_run] or [None]
+            [task] = [found for found in client.read_task_runs() if found.flow_run_id == run_id] or [None]
             found = client.request("GET", "/task_run_states/", params={"task_run_id": str(task.id)}) if task else None
             history = sorted(found.json(), key=lambda state: state["timestamp"]) if found else []
-        if (history and history[-1]["type"] in {"COMPLETED", "FAILED"}) or time.monotonic() > deadline:
+        if (history and history[-1]["type"] in {"COMPLETED", "FAILED", "CANCELLED"}) or time.monotonic() > deadline:
             return [State.model_validate(state) for state in history]
         time.sleep(0.2)
 
 
-def lines(flow_run: UUID, until: str) -> list[tuple[int, str]]:
+def lines(run_id: UUID, until: str) -> list[tuple[int, str]]:
     """The run's log, as soon as it has a line: levels and messages."""
     deadline = time.monotonic() + 60
     while True:
         with get_client(sync_client=True) as client:
-            wanted = {"logs": {"flow_run_id": {"any_": [str(flow_run)]}}, "sort": "TIMESTAMP_ASC"}
+            wanted = {"logs": {"flow_run_id": {"any_": [str(run_id)]}}, "sort": "TIMESTAMP_ASC"}
             found = client.request("POST", "/logs/filter", json=wanted).json()
         told = [(line["level"], line["message"]) for line in found]
         if any(until in message for _, message in told) or time.monotonic() > deadline:
@@ -78,23 +80,23 @@ def lines(flow_run: UUID, until: str) -> list[tuple[int, str]]:
 
 
 def test_a_retry_is_one_line_in_the_log_and_on_the_state() -> None:
-    flow_run, answer = attempt(Flaky("act: killed by SIGKILL; choose another --root\n  the end of its log"))
+    run_id, answer = attempt(FlakyError("act: killed by SIGKILL; choose another --root\n  the end of its log"))
     assert answer.is_completed()
-    [waiting] = [state for state in states(flow_run) if state.name == "AwaitingRetry"]
+    [waiting] = [state for state in states(run_id) if state.name == "AwaitingRetry"]
     said = waiting.message
     # The jitter is at most 30 %.
     assert re.fullmatch(r"trying again in (1|0\.\d) s \(1 of 2\): killed by SIGKILL; choose another Store", str(said))
-    told = lines(flow_run, "Finished in state Completed")
+    told = lines(run_id, "Finished in state Completed")
     assert [message for level, message in told if level >= logging.WARNING] == ["  the end of its log", f"act: {said}"]
     assert not any("Retry 1/" in message or "Traceback" in message for _, message in told)
 
 
 def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback() -> None:
-    flow_run, answer = attempt(SourceError("act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"))
+    run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"))
     said = "Raw data: act: x.tar.gz has 3 bytes vs 7; choose the recipe mnist"
     assert answer.message == said
-    assert states(flow_run)[-1].message == said
-    told = lines(flow_run, "Finished in state Failed")
+    assert states(run_id)[-1].message == said
+    told = lines(run_id, "Finished in state Failed")
     assert not any("Traceback" in message for _, message in told)
     assert said in told[-1][1]
     with pytest.raises(SourceError):
@@ -102,16 +104,32 @@ def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback() 
 
 
 def test_what_was_tried_again_says_how_often() -> None:
-    flow_run, answer = attempt(*[Flaky("act: it hangs")] * 3)
-    assert states(flow_run)[-1].message == "Flaky: act: it hangs; tried 3 times"
+    run_id, answer = attempt(*[FlakyError("act: it hangs")] * 3)
+    assert states(run_id)[-1].message == "Flaky: act: it hangs; tried 3 times"
     assert answer.is_failed()
 
 
 def test_a_bug_keeps_its_traceback() -> None:
-    flow_run, answer = attempt(KeyError("x"))
+    run_id, answer = attempt(KeyError("x"))
     assert answer.is_failed()
-    told = lines(flow_run, "Traceback")
+    told = lines(run_id, "Traceback")
     assert any("Traceback" in message and "KeyError: 'x'" in message for _, message in told)
+
+
+def test_a_task_whose_run_is_cancelled_is_cancelled_and_has_not_crashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "get_intent", lambda: "cancel")
+    ids: list[UUID] = []
+
+    @flow
+    def calling() -> None:
+        ids.append(UUID(flow_run.id))
+        run(Task(act, name="act", persist_result=False), {"failures": [TerminationSignal(signal.SIGTERM)]})
+
+    with pytest.raises(TerminationSignal):
+        calling()
+    last = states(ids[0])[-1]
+    assert last.is_cancelled()
+    assert "Retry goes on from there" in str(last.message)
 
 
 def test_every_kind_of_failure_has_a_row_in_the_docs() -> None:
