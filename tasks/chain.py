@@ -19,6 +19,7 @@ from podline.storage import open_store
 from podline.strategies import StrategyName
 from tasks.bucket_credentials import bucket_credentials
 from tasks.failures import explained
+from tasks.form_rules import not_shown
 from tasks.forms import read_form
 from tasks.nights import later_night
 from tasks.nights_index import index_afterwards
@@ -52,6 +53,10 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
         See :func:`tasks.outcome.summary`; a night that a later one makes needless is Cancelled.
     """
     parameters = read_form(form, given)
+    old = not_shown(form, given)
+    if old:
+        written = ", ".join(f"{name}={value!r}" for name, value in old.items())
+        get_run_logger().info("saved before the form had groups, and not shown in it: %s", written)
     night = later_night()
     if night is not None:
         return Cancelled(message=f"needless: the night that was due at {night.expected_start_time:%F %T} stands for it")

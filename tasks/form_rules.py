@@ -71,6 +71,12 @@ def groups(form: type[BaseModel]) -> dict[str, type[BaseModel]]:
     return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, BaseModel)}
 
 
+def not_shown(form: type[BaseModel], given: Any) -> dict[str, Any]:
+    """The values of saved parameters that stand where they were before there were groups: the form shows them not."""
+    names = {name for model in groups(form).values() for name in model.model_fields}
+    return {name: value for name, value in given.items() if name in names} if isinstance(given, Mapping) else {}
+
+
 def grouped(form: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters with every value in its group, also where they were saved before there were groups.
 

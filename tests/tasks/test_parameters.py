@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
+from tasks.form_rules import not_shown
 from tasks.forms import drawn, read_form
 from tasks.parameters import CifarParameters, CocoParameters, TrainingGroup
 from tasks.sources import conversion_of
@@ -55,6 +56,8 @@ def test_parameters_saved_before_there_were_groups_mean_what_they_meant() -> Non
         "machine": {"root": "/store", "beam_options": ["--x=1"]},
     }
     assert CifarParameters.model_validate(old) == CifarParameters.model_validate(grouped)
+    assert not_shown(CifarParameters, old) == {name: value for name, value in old.items() if name != "recipe"}
+    assert not_shown(CifarParameters, grouped) == {}
     # The form adds the defaults of each group to what is saved.
     filled_in = CifarParameters().model_dump() | old
     assert CifarParameters.model_validate(filled_in) == CifarParameters.model_validate(grouped)
