@@ -13,19 +13,17 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from tasks.chain import from_archive_to_report, named
+from tasks.chain import described, from_archive_to_report
+from tasks.forms import run_name
 from tasks.nights import pause_if_hopeless
 from tasks.parameters import CifarParameters
 
 
-def run_name() -> str:
-    """A run's name: its recipe and the moment at which it was due."""
-    return named(CifarParameters)
-
-
 @flow(
     name="cifar-training",
-    flow_run_name=run_name,
+    flow_run_name=run_name(CifarParameters, described),
+    # The body does it, and says what is wrong in one line.
+    validate_parameters=False,
     persist_result=True,
     result_serializer="json",
     on_failure=[pause_if_hopeless],
@@ -37,4 +35,4 @@ def cifar_training(parameters: CifarParameters) -> dict[str, Any] | State[Any]:
     Args:
         parameters: What to train, on which data, and where it goes.
     """
-    return from_archive_to_report(parameters)
+    return from_archive_to_report(CifarParameters, parameters)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import flow
+from prefect.client.schemas.objects import State
 
 from podline import settings
 from podline.progress import Reporter
@@ -19,24 +20,35 @@ from podline.searches import learning_rate_spec
 from podline.storage import open_store
 from podline.tool_stages import LR_FIND
 from tasks.bucket_credentials import bucket_credentials
+from tasks.failures import explained
 from tasks.finder_parameters import FinderParameters
+from tasks.forms import read_form, run_name
 from tasks.listening import terminal
 from tasks.outcome import publish_chart
 from tasks.stages import find_learning_rate
 
 
-@flow(name="learning-rate-finder", persist_result=True, result_serializer="json")
-def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any]:
+@flow(
+    name="learning-rate-finder",
+    flow_run_name=run_name(FinderParameters, lambda parameters: f"lr-find {parameters.recipe}"),
+    persist_result=True,
+    result_serializer="json",
+    # The body does it, and says what is wrong in one line.
+    validate_parameters=False,
+)
+def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State[Any]:
     """A learning rate for a recipe, with its reasons and a chart.
 
     Args:
         parameters: Which recipe, between which rates.
     """
-    with bucket_credentials():
-        return _found(parameters)
+    return _found(parameters)
 
 
-def _found(parameters: FinderParameters) -> dict[str, Any]:
+@explained
+@bucket_credentials()
+def _found(given: Any) -> dict[str, Any]:
+    parameters = read_form(FinderParameters, given)
     machine = settings.load()
     store = open_store(parameters.root or machine.root)
     spec = learning_rate_spec(

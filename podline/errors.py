@@ -1,8 +1,8 @@
 """What can go wrong, sorted by the one question that matters: would trying again help?
 
-*Permanent* errors fail at once; *transient* ones are retried with the delays of their cause. Prefect's
-``retry_condition_fn`` asks :func:`is_transient` and nothing else. A message is one line (or a few short ones): it
-names the file, the record, both values and the remedy.
+*Permanent* errors fail at once; *transient* ones are retried with the delays of their cause, see
+:mod:`podline.budgets`. A message is one line (or a few short ones): it names the file, the record, both values and the
+remedy.
 
 Errors cross process borders: a stage's child writes :meth:`PodlineError.to_json`, and its parent raises the same class
 again with :func:`from_json`.
@@ -22,9 +22,15 @@ def one_line(error: BaseException) -> str:
 
 
 class PodlineError(Exception):
-    """Any failure that Podline explains itself. ``exit_code`` is the command line's answer to it."""
+    """Any failure that Podline explains itself.
+
+    Attributes:
+        exit_code: the command line's answer to it.
+        heading: what a failed run's message in Prefect's UI begins with; the table in docs/operations.md goes by it.
+    """
 
     exit_code: ClassVar[int] = 1
+    heading: ClassVar[str] = "Unexpected"
 
     def to_json(self) -> dict[str, Any]:
         """This error as JSON that :func:`from_json` turns back into the same class."""
@@ -38,69 +44,83 @@ class PermanentError(PodlineError):
 class SettingsError(PermanentError):
     """A setting, an option or a spec that cannot be: unknown, out of bounds, or at odds with another."""
 
+    heading = "Settings"
     exit_code = 2
 
 
 class SourceError(PermanentError):
     """A raw archive that is missing, damaged, hostile, or not the data set that was asked for."""
 
+    heading = "Raw data"
     exit_code = 3
 
 
 class ArtifactError(PermanentError):
     """Something Podline wrote earlier that no longer is what its manifest or checksum says."""
 
+    heading = "Damaged artifact"
     exit_code = 4
 
 
 class TakenError(ArtifactError):
     """A name that is there already with other content, where nothing may be overwritten."""
 
+    heading = "Name taken"
+
 
 class StoreError(PermanentError):
     """A store that cannot be read or written: no permission, no space, no such place."""
 
+    heading = "Store"
     exit_code = 5
 
 
 class DivergenceError(PermanentError):
     """Training produced a loss or a gradient that is not a finite number, or a loss that exploded."""
 
+    heading = "Training diverged"
     exit_code = 6
 
 
 class SanityError(PermanentError):
     """A result that cannot be told from guessing."""
 
+    heading = "No better than guessing"
     exit_code = 7
 
 
 class CredentialsError(PermanentError):
     """Credentials for Google Cloud that are missing, expired or revoked; says nothing about what they would open."""
 
+    heading = "Credentials"
     exit_code = 8
 
 
 class QuotaError(PermanentError):
     """Google Cloud refuses to make a TPU because the project's quota is used up."""
 
+    heading = "Quota"
     exit_code = 9
 
 
 class TpuSetupError(PermanentError):
     """A TPU, its project or its machine that is not set up for the run: only a person can change that."""
 
+    heading = "TPU set-up"
     exit_code = 10
 
 
 class RefusedError(PermanentError):
     """A model that may not become the champion of its recipe: a rule says so."""
 
+    heading = "Promotion refused"
     exit_code = 11
 
 
 class OrphanedError(PermanentError):
     """A flow run whose worker is gone: it was ended, and a retry, by another worker, goes on from what is saved."""
+
+    heading = "Worker gone"
 
 
 class TransientError(PodlineError):
@@ -117,19 +137,26 @@ class TransientError(PodlineError):
 class ChildKilledError(TransientError):
     """A stage's process was ended from outside: SIGKILL, the out-of-memory killer, a crash in native code."""
 
+    heading = "Process killed"
     retry_delays = (5.0, 60.0, 300.0)
 
 
 class StageTimeoutError(TransientError):
     """A stage took longer than its time-out and was ended with its whole process group."""
 
+    heading = "Time-out"
+
 
 class HangError(TransientError):
     """A stage gave no sign of progress for too long and was ended with its whole process group."""
 
+    heading = "No progress"
+
 
 class StoreUnavailableError(TransientError):
     """A store that did not answer, or answered that it is overloaded."""
+
+    heading = "Store unavailable"
 
 
 class DamagedTransferError(StoreUnavailableError):
@@ -139,10 +166,13 @@ class DamagedTransferError(StoreUnavailableError):
 class SourceUnavailableError(TransientError):
     """A server of raw archives that did not answer, or broke off; what was fetched is kept and fetching goes on."""
 
+    heading = "Download"
+
 
 class PreemptedError(TransientError):
     """The machine asked the stage to end (SIGTERM); what it had was saved and the next start goes on from there."""
 
+    heading = "Asked to end"
     exit_code = 143  # 128 + SIGTERM
     retry_delays = (5.0, 60.0, 300.0)
     budget = "preemptions"
@@ -151,34 +181,41 @@ class PreemptedError(TransientError):
 class WorkerLostError(TransientError):
     """A process that others train together with was lost, or did not come; all of them go on from what is saved."""
 
+    heading = "Training process lost"
     retry_delays = (10.0, 60.0, 300.0)
 
 
 class OvertakenError(TransientError):
     """Somebody else changed the champion while this promotion was under way; judging it again, against the new one."""
 
+    heading = "Champion changed"
     retry_delays = (1.0, 5.0, 30.0)
 
 
 class TpuApiError(TransientError):
     """The Cloud TPU API does not answer, or answers that it is overloaded."""
 
+    heading = "TPU API"
+
 
 class TpuUnhealthyError(TransientError):
     """A TPU that is not READY and HEALTHY, and did not become so by the repairs that its budget allows."""
 
+    heading = "TPU unhealthy"
     retry_delays = (300.0, 900.0, 1800.0)
 
 
 class TpuInUseError(TransientError):
     """A TPU that a living process has."""
 
+    heading = "TPU in use"
     retry_delays = (300.0, 600.0, 1200.0)
 
 
 class TpuGoneError(TransientError):
     """A TPU that was preempted or taken away; counted apart from failures, since nothing is wrong."""
 
+    heading = "TPU taken away"
     retry_delays = (30.0, 60.0, 120.0, 300.0, 600.0)
     budget = "preemptions"
 
@@ -186,12 +223,14 @@ class TpuGoneError(TransientError):
 class TpuCapacityError(TransientError):
     """Google Cloud has no TPU of the kind to give at this time, although the quota would allow it."""
 
+    heading = "No TPU free"
     retry_delays = (600.0, 1800.0, 3600.0)
 
 
 class UnexplainedError(TransientError):
     """A failure of TensorFlow that no table knows: tried once more, in case it was chance, and then no more."""
 
+    heading = "TensorFlow"
     retry_delays = (60.0,)
     budget = "unexplained"
 

@@ -13,6 +13,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -51,6 +52,13 @@ _EXIT_SECONDS = 20.0
 _HUNG_GRACE = 2.0
 _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
+# What TensorFlow and XLA write at every start, on machines without a GPU above all; it stays in the log of the stage.
+_NOISE = re.compile(
+    r"^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # for information, in the layout of absl
+    r"|\.(cc|h):\d+\] .*(cuda|cudnn|cufft|cublas|cuInit|computation placer|TensorRT|TF-TRT)"
+    r"|^To enable the following instructions: |^WARNING: All log messages before absl::InitializeLog",
+    re.IGNORECASE,
+)
 
 
 class Ending:
@@ -240,7 +248,7 @@ class _Child:
             "SIGABRT": " (native code gave up)",
         }.get(name, "")
         return ChildKilledError(
-            f"{self._stage}: its process {self._process.pid} was ended by {name}{why}{self._tail()}"
+            f"{self._stage}: killed by {name}{why}; it was process {self._process.pid}{self._tail()}"
         )
 
     def end(self, listener: Listener, grace: float) -> None:
@@ -267,7 +275,7 @@ class _Child:
         with self._log.open("rb") as stream:
             stream.seek(self._log_start)
             text = stream.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
+        lines = [line for line in text.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
         return "".join(f"\n  {line}" for line in [f"the end of {self._log}:", *lines]) if lines else ""
 
 

@@ -18,6 +18,9 @@ from podline.stages import EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, ma
 from podline.storage import open_store
 from podline.strategies import StrategyName
 from tasks.bucket_credentials import bucket_credentials
+from tasks.failures import explained
+from tasks.form_rules import not_shown
+from tasks.forms import read_form
 from tasks.nights import later_night, what_began
 from tasks.nights_index import index_afterwards
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
@@ -31,31 +34,36 @@ from tasks.this_run import add_tags
 _UNCHANGED = "unchanged"
 
 
-def named(form: type[TrainingParameters]) -> str:
-    """The name of the flow run that begins: its recipe, its data if they have another name, when it was due."""
-    recipe = form.model_validate(flow_run.parameters.get("parameters", {})).training_recipe()
-    due = flow_run.scheduled_start_time or datetime.now(UTC)
-    data = "" if recipe.name == recipe.dataset else f" on {recipe.dataset}"
-    return f"{recipe.name}{data} {due:%Y-%m-%d %H:%M:%S}"
+def described(parameters: TrainingParameters) -> str:
+    """What a run is about: its recipe, and its data if they have another name."""
+    recipe = parameters.training_recipe()
+    return recipe.name if recipe.name == recipe.dataset else f"{recipe.name} on {recipe.dataset}"
 
 
+@explained
 @bucket_credentials()
-def from_archive_to_report(parameters: TrainingParameters) -> dict[str, Any] | State[Any]:
+def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[str, Any] | State[Any]:
     """Convert, validate, train, evaluate, report; and an entry in the ledger, however it ends.
 
     Args:
-        parameters: what to train, on which data, and where it goes.
+        form: the flow's own.
+        given: what to train, on which data, and where it goes.
 
     Returns:
         See :func:`tasks.outcome.summary`; a night that a later one makes needless is Cancelled.
     """
+    parameters = read_form(form, given)
+    old = not_shown(form, given)
+    if old:
+        written = ", ".join(f"{name}={value!r}" for name, value in old.items())
+        get_run_logger().info("saved before the form had groups, and not shown in it: %s", written)
     night = later_night()
     if night is not None:
         return Cancelled(message=f"needless: the night that was due at {night.expected_start_time:%F %T} stands for it")
     machine = settings.load()
-    root = open_store(parameters.root or machine.root).uri
+    root = open_store(parameters.machine.root or machine.root).uri
     recipe = parameters.training_recipe()
-    strategy = parameters.strategy or machine.strategy
+    strategy = parameters.machine.strategy or machine.strategy
     add_tags(recipe.name, recipe.dataset)
     reporter = Reporter("ledger", everyone("ledger"))
     with index_afterwards(parameters), recorded(root, recipe.name, "flow", reporter, **_attempt()) as notes:

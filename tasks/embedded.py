@@ -54,7 +54,7 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
         parameters = form.model_validate(given)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise SettingsError(f"{problem['loc'][0]} = {problem['input']!r}: {problem['msg']}") from None
+        raise SettingsError(f"{problem['loc'][-1]} = {problem['input']!r}: {problem['msg']}") from None
     return run_flow(
         entry_point,
         parameters,

@@ -1,4 +1,4 @@
-"""What a person fills in to search for a learning rate: a flat model, like that of :mod:`tasks.parameters`."""
+"""What a person fills in to search for a learning rate: a model like those of :mod:`tasks.parameters`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
-from tasks.parameters import place
+from tasks.parameters import ASSIGNMENT, place
 
 
 class FinderParameters(BaseModel):
@@ -23,17 +23,11 @@ class FinderParameters(BaseModel):
         description="What to find a rate for; its data set must be converted already.",
         json_schema_extra=place(0),
     )
-    root: str = Field(
-        default="",
-        title="Store",
-        description="The folder where data sets and runs are. Empty: the worker's setting root.",
-        json_schema_extra=place(1),
-    )
     low: float = Field(
-        default=1e-5, gt=0, le=1_000, title="Lowest rate", description="Of the first step.", json_schema_extra=place(2)
+        default=1e-5, gt=0, le=1_000, title="Lowest rate", description="Of the first step.", json_schema_extra=place(1)
     )
     high: float = Field(
-        default=10.0, gt=0, le=1_000, title="Highest rate", description="Of the last step.", json_schema_extra=place(3)
+        default=10.0, gt=0, le=1_000, title="Highest rate", description="Of the last step.", json_schema_extra=place(2)
     )
     steps: int = Field(
         default=300,
@@ -41,25 +35,33 @@ class FinderParameters(BaseModel):
         le=100_000,
         title="Steps",
         description="From the lowest rate to the highest one; more of them give a smoother curve.",
-        json_schema_extra=place(4),
+        json_schema_extra=place(3),
     )
     run: str = Field(
         default="",
         title="Run",
         description="Begin from the newest checkpoint of this run, which is only read. Empty: from fresh weights.",
-        json_schema_extra=place(5),
+        json_schema_extra=place(4),
     )
     assignments: tuple[str, ...] = Field(
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like optimizer.kind=adam or batch_size=512.",
+        json_schema_extra=place(5, items={"type": "string", **ASSIGNMENT}),
+    )
+    root: str = Field(
+        default="",
+        title="Store",
+        description="The folder where data sets and runs are. Empty: the worker's setting root.",
         json_schema_extra=place(6),
     )
 
     @model_validator(mode="after")
     def _can_be(self) -> FinderParameters:
         if self.low >= self.high:
-            raise SettingsError(f"the rate rises from low={self.low:g} to high={self.high:g}: low must be below high")
+            raise SettingsError(
+                f"Lowest rate {self.low:g} vs Highest rate {self.high:g}: the lowest must be below the highest"
+            )
         self.choices.apply(registry.get(self.recipe))
         return self
 

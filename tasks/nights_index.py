@@ -31,7 +31,7 @@ def index_afterwards(parameters: TrainingParameters) -> Iterator[None]:
 
 def _write_index(parameters: TrainingParameters) -> None:
     try:
-        write_index(open_store(parameters.root or settings.load().root))
+        write_index(open_store(parameters.machine.root or settings.load().root))
     except PodlineError as error:
         # The night itself is done, and its report is there.
         Reporter("index", everyone("index")).warn(f"the index of nights is not up to date: {error}")

@@ -1,7 +1,7 @@
-"""What a person fills in to run a flow: one flat model for each, because it becomes the form in Prefect's UI.
+"""What a person fills in to run a flow: a model for each, because it becomes the form in Prefect's UI.
 
-Flat, and without unions, which the form shows badly: a zero or "as the recipe says" leaves a value as it is. The text
-of each field is the help that stands beside it.
+The values that matter first are at the top, the others in two groups. There are no unions, which the form shows badly:
+a zero or "as the recipe says" leaves a value as it is. The text of each field is the help that stands beside it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,135 @@ from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.settings import DatasetName, Recipe
+from tasks.form_rules import Rule, at, extend, grouped, one_of, refused
 
 _AS_WRITTEN = "as the recipe says"
+_TO_HOLD_OUT = "validation_share=0.1"
+
+# What each of several values is, in JSON schema, where the form cannot say it: `if` and `else` are not shown.
+ASSIGNMENT: dict[str, Any] = {
+    "if": {"pattern": r"^\s*[a-z][a-z0-9_.]*\s*="},
+    "else": {"const": "path=value, like augmentation.cutout=8"},
+}
 
 
-def place(position: int) -> dict[str, Any]:
-    """Where in the form a field stands."""
-    return {"position": position}
+def place(position: int, **more: Any) -> dict[str, Any]:
+    """Where in the form a field stands, and what else its schema says."""
+    return {"position": position, **more}
+
+
+class TrainingGroup(BaseModel, frozen=True):
+    """How it is trained, where that is not as the recipe says."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_size: int = Field(
+        default=0,
+        ge=0,
+        le=1_000_000,
+        title="Batch size",
+        description="Examples in a step, over all devices; 0: as the recipe says.",
+        json_schema_extra=place(0),
+    )
+    learning_rate: float = Field(
+        default=0,
+        ge=0,
+        le=1_000,
+        title="Learning rate",
+        description="The peak of the schedule; 0: as the recipe says.",
+        json_schema_extra=place(1),
+    )
+    schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = Field(
+        default=_AS_WRITTEN,
+        title="Schedule",
+        description="How the learning rate changes. Plateau lowers it when validation stalls, and needs examples to be "
+        f"held out for that: {_TO_HOLD_OUT} under the other values.",
+        json_schema_extra=place(2),
+    )
+    seed: int = Field(
+        default=-1,
+        ge=-1,
+        title="Seed",
+        description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
+        json_schema_extra=place(3),
+    )
+    further: str = Field(
+        default="",
+        title="Train further",
+        description="The name of a finished run in the same store: its state is what this one begins with.",
+        json_schema_extra=place(4),
+    )
+    assignments: tuple[str, ...] = Field(
+        default=(),
+        title="Other values of the recipe",
+        description="Each as path=value, like augmentation.cutout=8.",
+        json_schema_extra=place(5, items={"type": "string", **ASSIGNMENT}),
+    )
+
+
+class MachineGroup(BaseModel, frozen=True):
+    """Where it is done; the result does not depend on it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    root: str = Field(
+        default="",
+        title="Store",
+        description="The folder where data sets, runs and reports go. Empty: the worker's setting root.",
+        json_schema_extra=place(0),
+    )
+    strategy: str = Field(
+        default="",
+        pattern=f"^({strategies.PATTERN})?$",
+        title="Strategy",
+        description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting.",
+        json_schema_extra=place(1),
+    )
+    workers: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        title="Conversion workers",
+        description="Processes that write shards; 0: the worker's setting.",
+        json_schema_extra=place(2),
+    )
+    beam_options: tuple[str, ...] = Field(
+        default=(),
+        title="Beam options",
+        description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
+        json_schema_extra=place(3),
+    )
+
+
+class CocoMachineGroup(MachineGroup, frozen=True):
+    """Where it is done, and what records hold; the result does not depend on it."""
+
+    keep_jpeg: bool = Field(
+        default=False,
+        title="Keep JPEG files",
+        description="Records hold the images' JPEG files, not decoded pixels: less than half of the space, decoded at "
+        "each reading, and the very same arrays.",
+        json_schema_extra=place(4),
+    )
+
+
+def _training_rules(*, needs_source: tuple[str, ...] = ()) -> list[Rule]:
+    """What the values of a form must not say together; see :mod:`tasks.form_rules`.
+
+    Args:
+        needs_source: the recipes that no sample is drawn for.
+    """
+    rules = one_of({"epochs": "Epochs", "steps": "Steps", "examples": "Examples"})
+    held_out = {"contains": {"type": "string", "pattern": r"^\s*validation_share\s*="}}
+    for group in (("training",), ()):  # at the top as well, where values once were
+        plateau = at((*group, "schedule"), {"const": "plateau"})
+        told = {"anyOf": [at(("training", "assignments"), held_out), at(("assignments",), held_out)]}
+        sentence = f"another one than plateau, or {_TO_HOLD_OUT} among the other values of the recipe"
+        rules.append(refused({"allOf": [plateau, {"not": told}]}, (*group, "schedule"), sentence))
+    if needs_source:
+        none = {"if": {"maxLength": 0}, "then": {"const": "the folder with the recipe's raw data: none is drawn"}}
+        rules.append({"if": at(("recipe",), {"enum": list(needs_source)}), "then": at(("source",), none)})
+    return rules
 
 
 class TrainingParameters(BaseModel, frozen=True):
@@ -38,28 +160,15 @@ class TrainingParameters(BaseModel, frozen=True):
         title="Source",
         description="A folder with the raw data, or an official .tar.gz, as the worker sees it. "
         "Empty for the sample: it is then drawn into the store.",
-        json_schema_extra=place(1),
-    )
-    root: str = Field(
-        default="",
-        title="Store",
-        description="The folder where data sets, runs and reports go. Empty: the worker's setting root.",
         json_schema_extra=place(2),
-    )
-    start_from: Literal["what is not done", "convert", "validate", "train", "evaluate", "report"] = Field(
-        default="what is not done",
-        title="Start from",
-        description="This stage and those after it run again, training from its beginning; those before it are used "
-        "again if they are whole, and run if they are not. A Retry of the run does not begin them anew.",
-        json_schema_extra=place(3),
     )
     epochs: float = Field(
         default=0,
         ge=0,
         le=100_000,
         title="Epochs",
-        description="Passes over the data; 0: as the recipe says. Give one of epochs, steps, examples.",
-        json_schema_extra=place(4),
+        description="Passes over the data; 0: as the recipe says. Give one of Epochs, Steps, Examples.",
+        json_schema_extra=place(3),
     )
     steps: int = Field(
         default=0,
@@ -67,7 +176,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000,
         title="Steps",
         description="Batches to train on; 0: as the recipe says.",
-        json_schema_extra=place(5),
+        json_schema_extra=place(4),
     )
     examples: int = Field(
         default=0,
@@ -75,93 +184,54 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000_000,
         title="Examples",
         description="Examples to train on; 0: as the recipe says.",
+        json_schema_extra=place(5),
+    )
+    start_from: Literal["what is not done", "convert", "validate", "train", "evaluate", "report"] = Field(
+        default="what is not done",
+        title="Start from",
+        description="This stage and those after it run again, training from its beginning; those before it are used "
+        "again if they are whole, and run if they are not. A Retry of the run does not begin them anew.",
         json_schema_extra=place(6),
-    )
-    batch_size: int = Field(
-        default=0,
-        ge=0,
-        le=1_000_000,
-        title="Batch size",
-        description="Examples in a step, over all devices; 0: as the recipe says.",
-        json_schema_extra=place(7),
-    )
-    learning_rate: float = Field(
-        default=0,
-        ge=0,
-        le=1_000,
-        title="Learning rate",
-        description="The peak of the schedule; 0: as the recipe says.",
-        json_schema_extra=place(8),
-    )
-    schedule: Literal["as the recipe says", "constant", "exponential", "cosine", "one_cycle", "plateau"] = Field(
-        default=_AS_WRITTEN,
-        title="Schedule",
-        description="How the learning rate changes. Plateau lowers it when validation stalls, and needs examples to be "
-        "held out for that: validation_share=0.1 under the other values.",
-        json_schema_extra=place(9),
-    )
-    seed: int = Field(
-        default=-1,
-        ge=-1,
-        title="Seed",
-        description="Of weights, order, augmentation and dropout; -1: as the recipe says.",
-        json_schema_extra=place(10),
-    )
-    further: str = Field(
-        default="",
-        title="Train further",
-        description="The name of a finished run in the same store: its state is what this one begins with.",
-        json_schema_extra=place(11),
-    )
-    assignments: tuple[str, ...] = Field(
-        default=(),
-        title="Other values of the recipe",
-        description="Each as path=value, like augmentation.cutout=8.",
-        json_schema_extra=place(12),
-    )
-    strategy: str = Field(
-        default="",
-        pattern=f"^({strategies.PATTERN})?$",
-        title="Strategy",
-        description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting. The run's name and result "
-        "do not depend on it.",
-        json_schema_extra=place(13),
-    )
-    workers: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        title="Conversion workers",
-        description="Processes that write shards; 0: the worker's setting. The bytes are the same for any number.",
-        json_schema_extra=place(14),
-    )
-    beam_options: tuple[str, ...] = Field(
-        default=(),
-        title="Beam options",
-        description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
-        json_schema_extra=place(15),
     )
     promote: bool = Field(
         default=False,
         title="Promote",
         description="Whether the model takes the place of its recipe's champion, if it is not worse beyond noise in "
         "what counts, in any class or joint, in calibration, size or cost. A refusal says why, and fails nothing.",
-        json_schema_extra=place(16),
+        json_schema_extra=place(7),
     )
+    training: TrainingGroup = Field(
+        default_factory=TrainingGroup,
+        title="Training",
+        description="How it is trained, where that is not as the recipe says.",
+        json_schema_extra=place(8),
+    )
+    machine: MachineGroup = Field(
+        default_factory=MachineGroup,
+        title="Machine",
+        description="Where it is done; the result does not depend on it.",
+        json_schema_extra=place(9),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _grouped(cls, given: Any) -> Any:
+        return grouped(cls, given) if isinstance(given, dict) else given
 
     @property
     def choices(self) -> Choices:
         """What is to be changed in the recipe."""
+        training = self.training
         return Choices(
             epochs=self.epochs or None,
             steps=self.steps or None,
             examples=self.examples or None,
-            batch_size=self.batch_size or None,
-            learning_rate=self.learning_rate or None,
-            schedule=None if self.schedule == _AS_WRITTEN else self.schedule,
-            seed=None if self.seed < 0 else self.seed,
-            further=self.further or None,
-            assignments=self.assignments,
+            batch_size=training.batch_size or None,
+            learning_rate=training.learning_rate or None,
+            schedule=None if training.schedule == _AS_WRITTEN else training.schedule,
+            seed=None if training.seed < 0 else training.seed,
+            further=training.further or None,
+            assignments=training.assignments,
         )
 
     @property
@@ -188,7 +258,12 @@ class TrainingParameters(BaseModel, frozen=True):
 class CifarParameters(TrainingParameters, frozen=True):
     """The flow cifar_training: from raw archive to report."""
 
-    model_config = ConfigDict(title="Train on CIFAR or MNIST")
+    model_config = ConfigDict(
+        title="Train on CIFAR or MNIST",
+        json_schema_extra=lambda schema: extend(
+            schema, CifarParameters, _training_rules(needs_source=("cifar10", "cifar100", "mnist"))
+        ),
+    )
     sample = "sample"
 
     recipe: Literal["cifar10", "cifar100", "mnist", "sample"] = Field(
@@ -201,7 +276,7 @@ class CifarParameters(TrainingParameters, frozen=True):
         default=_AS_WRITTEN,
         title="Model",
         description="The kind of network.",
-        json_schema_extra=place(17),
+        json_schema_extra=place(1),
     )
 
     @model_validator(mode="after")
@@ -226,7 +301,10 @@ class CifarParameters(TrainingParameters, frozen=True):
 class CocoParameters(TrainingParameters, frozen=True):
     """The flow coco_training: from images with people to report."""
 
-    model_config = ConfigDict(title="Train on COCO's people")
+    model_config = ConfigDict(
+        title="Train on COCO's people",
+        json_schema_extra=lambda schema: extend(schema, CocoParameters, _training_rules()),
+    )
     sample = "coco_sample"
 
     recipe: Literal["coco_pose"] = Field(
@@ -240,14 +318,13 @@ class CocoParameters(TrainingParameters, frozen=True):
         title="Source",
         description="A folder with COCO's annotations and images, unpacked or in the official zip files, as the worker "
         "sees it. Empty: a sample of stick people is drawn into the store.",
-        json_schema_extra=place(1),
+        json_schema_extra=place(2),
     )
-    keep_jpeg: bool = Field(
-        default=False,
-        title="Keep JPEG files",
-        description="Records hold the images' JPEG files, not decoded pixels: less than half of the space, decoded at "
-        "each reading, and the very same arrays.",
-        json_schema_extra=place(17),
+    machine: CocoMachineGroup = Field(
+        default_factory=CocoMachineGroup,
+        title="Machine",
+        description="Where it is done, and what records hold; the result does not depend on it.",
+        json_schema_extra=place(9),
     )
 
     @model_validator(mode="after")
@@ -259,7 +336,7 @@ class CocoParameters(TrainingParameters, frozen=True):
     @property
     def keeps_jpeg(self) -> bool:
         """Whether the records are to hold JPEG files."""
-        return self.keep_jpeg
+        return self.machine.keep_jpeg
 
     def training_recipe(self) -> Recipe:
         """The recipe with these changes, for the drawn sample if there is no source."""

@@ -1,20 +1,35 @@
-"""When a task is tried again: its error's class says after which delays, and against which budget it counts."""
+"""When a stage's task is tried again: its error's class says after which delays, and against which budget it counts.
+
+Prefect counts one number of retries for all causes, tells of each with a traceback's worth of text, and gives the state
+that waits no message. So a task run is driven here by Prefect's engine with three of its steps taken over: what is
+done about an exception, what is said of it, and how a task ends whose run is cancelled.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from prefect import Task
-from prefect.client.schemas.objects import State, TaskRun
+from prefect._internal.control_listener import get_intent
+from prefect._internal.states import exception_to_failed_state_sync
+from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
+from prefect.results import get_result_store, should_persist_result
+from prefect.states import AwaitingRetry, Cancelled
+from prefect.task_engine import SyncTaskRunEngine
+from prefect.utilities.math import clamped_poisson_interval
 
 from podline.budgets import Budgets
+from podline.errors import PodlineError, one_line
 from podline.progress import Reporter
+from tasks.failures import in_form_words, message_of, tell_details
 from tasks.listening import terminal
 
-# Those that all budgets together may ask for.
-RETRIES = 9
-
+_JITTER = 0.3
+_CANCELLED = "cancelled with its run; what it had saved is kept, and Retry goes on from there"
 
 Heard = Callable[[str, BaseException, float], None]
 """Told of a stage that failed and is tried again: its name, why it failed, after how many seconds."""
@@ -24,26 +39,81 @@ def nobody(_stage: str, _error: BaseException, _delay: float) -> None:
     """For whom it is enough that the log says so."""
 
 
-def counted(heard: Heard = nobody) -> Callable[[Task[..., Any], TaskRun, State[Any]], bool]:
-    """A ``retry_condition_fn`` for one call of a task: failures and preemptions are counted apart.
-
-    A plain function, since Prefect takes any other callable for a constant.
+def run(task: Task[..., Any], parameters: dict[str, Any], heard: Heard = nobody) -> Any:
+    """A task's result; failures and preemptions are counted apart.
 
     Args:
+        task: is called in the flow that runs.
+        parameters: its arguments.
         heard: told of every time that the task is tried again.
-    """
-    budgets = Budgets()
 
-    def try_again(failed: Task[..., Any], _run: TaskRun, state: State[Any]) -> bool:
-        retry = budgets.after(state.data)
-        if retry is None:
+    Raises:
+        Exception: what the task raised the last time.
+    """
+    engine = _Engine(task=task, parameters=parameters, heard=heard)
+    # As prefect.task_engine.run_task_sync has it.
+    with engine.start():
+        while engine.is_running():
+            engine.wait_until_ready()
+            with engine.run_context(), engine.transaction_context() as transaction:
+                engine.call_task_fn(transaction)
+    return engine.result()
+
+
+@dataclass
+class _Engine(SyncTaskRunEngine[Any, Any]):
+    """Prefect's engine, but for how often a task is tried again and what is said of it."""
+
+    heard: Heard = nobody
+    budgets: Budgets = field(default_factory=Budgets)
+
+    def handle_retry(self, exc_or_state: Exception | State[Any]) -> bool:
+        """Whether the task is tried again; then its state and its log say why, when and how often."""
+        retry = self.budgets.after(exc_or_state)
+        if retry is None or not isinstance(exc_or_state, PodlineError):
             return False
-        # Prefect reads the delay after it asked; the task is the copy that with_options made for this one call.
-        failed.retry_delay_seconds = retry.delay
-        error: Any = state.data
-        heard(failed.name, error, retry.delay)
-        cause, times = str(state.data).splitlines()[0], f"{retry.number} of {retry.most}"
-        Reporter(failed.name, terminal()).warn(f"{cause}; trying again in about {retry.delay:g} s ({times})")
+        name, error = self.task.name, exc_or_state
+        delay = clamped_poisson_interval(retry.delay, clamping_factor=_JITTER)
+        cause = in_form_words(one_line(error)).removeprefix(f"{name}: ")
+        message = f"trying again in {_seconds(delay)} ({retry.number} of {retry.most}): {cause}"
+        tell_details(error, self.logger)
+        self.logger.warning("%s: %s", name, message)
+        Reporter(name, terminal()).warn(message)
+        self.heard(name, error, delay)
+        due = datetime.now(UTC) + timedelta(seconds=delay)
+        self.set_state(AwaitingRetry(scheduled_time=due, message=message), force=True)
+        self.retries += 1
         return True
 
-    return try_again
+    def handle_exception(self, exc: Exception) -> None:
+        """Tries again, or fails: in one line where Podline explains it, with a traceback in the log if it is a bug."""
+        self._telemetry.record_exception(exc)
+        if self.handle_retry(exc):
+            return
+        failed = exception_to_failed_state_sync(
+            exc, result_store=get_result_store(), write_result=should_persist_result()
+        )
+        if isinstance(exc, PodlineError):
+            tell_details(exc, self.logger)
+            failed.message = message_of(exc)
+            if self.retries:
+                failed.message += f"; tried {self.retries + 1} times"
+        else:
+            self.logger.error("Task run failed: %r", exc, exc_info=True)
+        self.set_state(failed)
+        self._raised = exc
+        self._telemetry.end_span_on_failure(failed.message)
+
+    def handle_crash(self, exc: BaseException) -> None:
+        """A run that a person cancels has a task that was cancelled, and not one that crashed."""
+        if not (isinstance(exc, TerminationSignal) and get_intent() == "cancel"):
+            super().handle_crash(exc)
+            return
+        self.logger.info("%s: %s", self.task.name, _CANCELLED)
+        self.set_state(Cancelled(message=_CANCELLED), force=True)
+        self._raised = exc
+        self._telemetry.end_span_on_failure(_CANCELLED)
+
+
+def _seconds(delay: float) -> str:
+    return f"{delay:.0f} s" if delay >= 1 else f"{delay:.1g} s"

@@ -56,8 +56,8 @@ def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> Co
         root=root,
         dataset=recipe.dataset,
         source=source_of(parameters, root),
-        workers=parameters.workers or workers,
-        beam_options=parameters.beam_options,
+        workers=parameters.machine.workers or workers,
+        beam_options=parameters.machine.beam_options,
         keep_jpeg=parameters.keeps_jpeg,
         **of_poses,
     )

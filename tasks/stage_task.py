@@ -17,6 +17,7 @@ from prefect.runtime import task_run
 
 from podline import settings
 from podline.data.fingerprint import fingerprint, source_of
+from podline.errors import TransientError
 from podline.progress import Reporter
 from podline.running import perform, tpu_of
 from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, stage_of
@@ -24,13 +25,11 @@ from podline.storage import open_store
 from tasks import tpu_use
 from tasks.listening import terminal
 from tasks.node_run import run_on_node
-from tasks.retries import RETRIES, Heard, counted, nobody
+from tasks.retries import Heard, nobody, run
 from tasks.run_log import everyone
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
-
-_JITTER = 0.3
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ class StageTask(Generic[S, R]):
             description=self.description,
             persist_result=True,
             result_serializer="json",
-            retries=RETRIES,
-            retry_jitter_factor=_JITTER,
+            # What the UI shows; how often it is tried again depends on the cause, see tasks.retries.
+            retries=len(TransientError.retry_delays),
         )
         object.__setattr__(self, "task", made)
 
@@ -73,12 +72,12 @@ class StageTask(Generic[S, R]):
         listener({"event": "start", "stage": name})
         found = self.stage.find(spec, Reporter(name, listener))
         key = cache_key(name, spec, found)
-        answer = self.task.with_options(
+        task = self.task.with_options(
             cache_key_fn=lambda _context, _inputs: key,
             refresh_cache=found is None,
             result_storage=result_folder(spec),
-            retry_condition_fn=counted(retried),
-        )(spec)
+        )
+        answer = run(task, {"spec": spec}, retried)
         if found is None:
             return self.stage.result.model_validate(answer)
         listener({"event": "result", "stage": name, "result": found.model_dump(mode="json")})

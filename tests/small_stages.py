@@ -84,8 +84,18 @@ def _bug(spec: ActSpec, reporter: Reporter) -> None:
     raise ZeroDivisionError("nobody thought of this")
 
 
+# What TensorFlow writes at its start on a machine without a GPU.
+NOISE = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795376077.221684   15011 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU is not used.
+2026-11-22 18:00:00.123456: I tensorflow/core/platform/cpu_feature_guard.cc:227] This binary is optimized for AVX2.
+To enable the following instructions: AVX512F FMA, rebuild TensorFlow with the appropriate compiler flags.
+E0000 00:00:1795376107.749694   15011 cuda_platform.cc:52] failed call to cuInit: UNKNOWN ERROR (303)
+"""
+
+
 def _exit(spec: ActSpec, reporter: Reporter) -> None:
-    sys.stdout.write("last words\n")
+    sys.stdout.write(f"F0000 00:00:1795376107.7 15011 tensor.cc:9] Check failed: a word\n{NOISE}last words\n")
     sys.stdout.flush()
     os._exit(3)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_stages import ActResult, ActSpec
+from small_stages import NOISE, ActResult, ActSpec
 
 from podline import errors, processes
 from podline.progress import Event
@@ -115,8 +115,10 @@ def test_a_full_disk_that_a_stage_did_not_foresee_is_still_named(tmp_path: Path)
 
 
 def test_an_end_without_a_word_comes_with_the_last_lines_of_the_log(tmp_path: Path) -> None:
-    with pytest.raises(errors.PodlineError, match=r"exit code 3 and no result\n.*\n  last words"):
+    with pytest.raises(errors.PodlineError, match=r"exit code 3 and no result\n.*\n  F0000 .*: a word\n  last words$"):
         act(tmp_path, "exit")
+    [log] = (tmp_path / ".podline" / "logs").iterdir()
+    assert NOISE in log.read_text(), "what is left out of the message is in the file"
 
 
 @pytest.mark.parametrize(("name", "signal_name"), [("killed", "SIGKILL"), ("crash", "SIGSEGV")])
@@ -124,7 +126,7 @@ def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
     tmp_path: Path, name: str, signal_name: str
 ) -> None:
     events: list[Event] = []
-    with pytest.raises(errors.ChildKilledError, match=f"was ended by {signal_name}") as caught:
+    with pytest.raises(errors.ChildKilledError, match=f"killed by {signal_name}") as caught:
         act(tmp_path, name, events.append)
     assert events[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
     assert errors.is_transient(caught.value)

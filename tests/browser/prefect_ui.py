@@ -95,6 +95,11 @@ class PrefectUi:
         title = self.page.locator(".schema-form-property__label", has_text=re.compile(rf"^{label}( \(Optional\))?$"))
         return self.page.locator(".schema-form-property").filter(has=title).last.locator("input, textarea")
 
+    @property
+    def run_name(self) -> Locator:
+        """Where the form has the run's name."""
+        return self.page.locator(".flow-run-name-input input")
+
     def tab(self, name: str) -> None:
         """Opens a part of the run's page."""
         self.page.locator("li.p-tab", has_text=re.compile(f"^{name}$")).click()

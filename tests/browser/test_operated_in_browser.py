@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 
 # A training that can be stopped in its middle: its progress is seen some seconds after it began.
 _STEPS = 300
+NAME = "a first try"
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 
 
@@ -65,9 +66,15 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
         with _damaged_while_training(ui, up):
             assert ui.wait_for_end() == "Failed"
         ui.tab("Logs")
-        cause = re.compile(r"ArtifactError: \S*sample-test\.tfrecord\S* has 1000 bytes")
+        cause = re.compile(r"^Damaged artifact: \S*sample-test\.tfrecord\S* has 1000 bytes")
         expect(ui.page.get_by_text(cause).first).to_be_visible()
+        assert "trying again in 5 s (1 of 3): killed by SIGKILL" in re.sub(r"in [4-7] s", "in 5 s", ui.text)
+        for noise in ("Traceback", "Retry 1/", "cuda"):
+            assert noise not in ui.text
+        assert NAME in ui.text
         ui.screenshot("failed", whole=True)
+        ui.tab("Details")
+        expect(ui.page.get_by_text(cause).first).to_be_visible()
         assert dict(ui.stages())["evaluate"] == "Failed"
         ui.screenshot("failed-stages")
 
@@ -95,12 +102,18 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
 
 
 def _fill_in(ui: PrefectUi) -> None:
-    """Some steps on the drawn sample, after a number of steps that cannot be."""
+    """Some steps on the drawn sample, after a number of steps that cannot be, and one beside a number of epochs."""
     ui.field("Steps").fill("-60")
     ui.send_form()
     expect(ui.page.get_by_text("-60 is less than the minimum of 0").first).to_be_visible()
     ui.screenshot("refused")
     ui.field("Steps").fill(str(_STEPS))
+    ui.field("Epochs").fill("2")
+    ui.send_form()
+    expect(ui.page.get_by_text("0, since Epochs is given: one of Epochs, Steps, Examples").first).to_be_visible()
+    ui.screenshot("contradiction")
+    ui.field("Epochs").fill("0")
+    ui.run_name.fill(NAME)
     ui.screenshot("form", whole=True)
 
 
@@ -111,6 +124,9 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     The training itself has the file open: what it reads is what was there. In the end the file is whole again.
     """
     ui.tab("Artifacts")
+    # Killed at its start, and tried again.
+    wait_until(lambda: _children(up, "train"), seconds=600)
+    os.kill(_child(up, "train"), signal.SIGKILL)
     progress = {"artifacts": {"key": {"any_": ["train-progress"]}}}
     wait_until(lambda: up.ask("artifacts/filter", progress), seconds=600)
     child = _child(up, "train")
@@ -134,10 +150,14 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
 
 def _child(up: Standing, stage: str) -> int:
     """The process that does a stage of this server's run; others on the machine may do the same stage."""
+    (found,) = _children(up, stage)
+    return found
+
+
+def _children(up: Standing, stage: str) -> list[int]:
     ours = processes.marked(MARK, str(up.logs.parent))
     wanted = f"podline.child\0{stage}\0"
-    (found,) = [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
-    return found
+    return [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
 
 
 def _look_at_report(ui: PrefectUi) -> None:

@@ -12,7 +12,7 @@ from small_flow_stages import FLOW_STAGES, ran
 from flows.coco_training import coco_training
 from podline.stages import STAGES
 from tasks import sources
-from tasks.parameters import CocoParameters
+from tasks.parameters import CocoMachineGroup, CocoParameters
 
 PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]
@@ -33,7 +33,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_without_a_source_people_are_drawn_once(root: str) -> None:
-    parameters = CocoParameters(root=root)
+    parameters = CocoParameters(machine=CocoMachineGroup(root=root))
     first, second = coco_training(parameters), coco_training(parameters)
     assert ran(root) == ALL
     assert first["run"] == second["run"]
@@ -45,7 +45,7 @@ def test_without_a_source_people_are_drawn_once(root: str) -> None:
 def test_a_source_is_coco_s_own(root: str, tmp_path: Path) -> None:
     CocoFiles("train").write(tmp_path / "coco")
     CocoFiles("val", 2, 101).write(tmp_path / "coco")
-    answer = coco_training(CocoParameters(root=root, source=str(tmp_path / "coco"), steps=1))
+    answer = coco_training(CocoParameters(source=str(tmp_path / "coco"), steps=1, machine=CocoMachineGroup(root=root)))
     assert answer["run"].startswith("coco_pose-")
     assert not Path(root, "sources").exists()
     assert len(list(Path(root, "datasets/coco").iterdir())) == 1
@@ -55,6 +55,6 @@ def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:
     module = load_script_as_module(str(PROJECT / "flows" / "coco_training.py"))
     assert module.coco_training.name == "coco-training"
     fields = module.coco_training.parameters.model_dump()["definitions"]["CocoParameters"]["properties"]
-    assert [field["position"] for field in fields.values()] == list(range(len(CocoParameters.model_fields)))
+    assert sorted(field["position"] for field in fields.values()) == list(range(len(CocoParameters.model_fields)))
     assert all(field["description"] for field in fields.values())
     assert not any("anyOf" in field for field in fields.values())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from prefect.utilities.names import generate_slug
 from pydantic import ValidationError
 
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
-from tasks.parameters import CifarParameters, CocoParameters
+from tasks.form_rules import not_shown
+from tasks.forms import drawn, read_form
+from tasks.parameters import CifarParameters, CocoParameters, TrainingGroup
 from tasks.sources import conversion_of
 
 
@@ -23,11 +27,8 @@ def test_what_is_filled_in_changes_the_recipe() -> None:
         recipe="mnist",
         source="mnist",
         steps=7,
-        batch_size=32,
-        learning_rate=0.5,
         model="linear",
-        seed=0,
-        assignments=("augmentation.pad=3",),
+        training=TrainingGroup(batch_size=32, learning_rate=0.5, seed=0, assignments=("augmentation.pad=3",)),
     ).training_recipe()
     assert recipe.duration == Duration(steps=7)
     assert (recipe.batch_size, recipe.schedule.learning_rate, recipe.model.kind, recipe.seed) == (32, 0.5, "linear", 0)
@@ -47,6 +48,49 @@ def test_what_the_form_cannot_refuse_is_refused_all_the_same(given: dict[str, ob
         CifarParameters.model_validate(given)
 
 
+def test_parameters_saved_before_there_were_groups_mean_what_they_meant() -> None:
+    old = {"recipe": "sample", "batch_size": 64, "seed": 3, "root": "/store", "beam_options": ["--x=1"]}
+    grouped = {
+        "recipe": "sample",
+        "training": {"batch_size": 64, "seed": 3},
+        "machine": {"root": "/store", "beam_options": ["--x=1"]},
+    }
+    assert CifarParameters.model_validate(old) == CifarParameters.model_validate(grouped)
+    assert not_shown(CifarParameters, old) == {name: value for name, value in old.items() if name != "recipe"}
+    assert not_shown(CifarParameters, grouped) == {}
+    # The form adds the defaults of each group to what is saved.
+    filled_in = CifarParameters().model_dump() | old
+    assert CifarParameters.model_validate(filled_in) == CifarParameters.model_validate(grouped)
+    assert CocoParameters.model_validate({"keep_jpeg": True}).keeps_jpeg
+    with pytest.raises(SettingsError, match=r"seed=3 vs training.seed=4: give it once, as training.seed"):
+        CifarParameters.model_validate({"seed": 3, "training": {"seed": 4}})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"steps": -1}, "Steps = -1: Input should be greater than or equal to 0"),
+        ({"training": {"batch_size": "many"}}, "Training, Batch size = 'many': Input should be a valid integer"),
+        ({"step": 1}, "there is no field 'step'; did you mean 'steps'?"),
+        ({"machine": {"roof": "x"}}, "there is no field 'roof'; did you mean 'root'?"),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_by_the_title_of_its_field(given: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{re.escape(message)}"):
+        read_form(CifarParameters, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "generated"), [("amiable-mammoth", True), ("baseline-resnet", False), ("try 3", False)]
+)
+def test_a_name_that_prefect_drew_is_told_from_one_that_a_person_gave(name: str, generated: bool) -> None:
+    assert drawn(name) == generated
+
+
+def test_every_name_that_prefect_draws_is_known() -> None:
+    assert all(drawn(generate_slug(2)) for _ in range(500))
+
+
 @pytest.mark.parametrize("given", [{"steps": -1}, {"recipe": "coco"}, {"step": 1}, {"seed": -2}])
 def test_bounds_and_names_are_those_of_the_form(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
@@ -54,7 +98,10 @@ def test_bounds_and_names_are_those_of_the_form(given: dict[str, object]) -> Non
 
 
 def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Path) -> None:
-    drawn, given = CocoParameters(steps=7), CocoParameters(source="coco", assignments=("pose.side=96",))
+    drawn, given = (
+        CocoParameters(steps=7),
+        CocoParameters(source="coco", training=TrainingGroup(assignments=("pose.side=96",))),
+    )
     assert drawn.training_recipe().dataset == drawn.drawn == "coco_sample"
     assert given.drawn is None
     assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"pose.side": 96})
@@ -64,7 +111,9 @@ def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Pat
 
 
 def test_the_command_does_the_same_again() -> None:
-    parameters = CifarParameters(recipe="mnist", source="my data/mnist", steps=7, assignments=("model.width=0.5",))
+    parameters = CifarParameters(
+        recipe="mnist", source="my data/mnist", steps=7, training=TrainingGroup(assignments=("model.width=0.5",))
+    )
     assert parameters.command("/root dir") == (
         "podline run mnist --source 'my data/mnist' --root '/root dir' --steps 7 --set model.width=0.5"
     )

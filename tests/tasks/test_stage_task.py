@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from small_stages import ACT, ActSpec
 
 from podline import errors
 from tasks.listening import heard_by
-from tasks.retries import RETRIES
 from tasks.stage_task import StageTask
 
 act = StageTask(ACT, "Acts.")
@@ -48,8 +48,9 @@ def test_a_killed_child_is_tried_again_after_its_own_delay(tmp_path: Path, monke
     assert 0.7 < time.monotonic() - started < 30
     assert newest_task().run_count == 2
     (warning,) = (event["message"] for event in events if event.get("level") == "warning")
-    assert warning.endswith("trying again in about 1 s (1 of 2)")
-    assert "SIGKILL" in warning
+    assert re.fullmatch(
+        r"trying again in (1|0\.[789]) s \(1 of 2\): killed by SIGKILL \(.*\); it was process \d+", warning
+    )
     assert [event["event"] for event in events if event["event"] in ("error", "result")] == ["error", "result"]
 
 
@@ -60,7 +61,7 @@ def test_a_transient_error_that_stays_is_given_up(tmp_path: Path, monkeypatch: p
     assert newest_task().run_count == 3
 
 
-def test_no_error_has_more_delays_than_a_task_has_retries() -> None:
+def test_how_often_each_budget_is_tried_again() -> None:
     classes, causes = [errors.TransientError], []
     while classes:
         causes.append(classes.pop())
@@ -69,7 +70,6 @@ def test_no_error_has_more_delays_than_a_task_has_retries() -> None:
     for cause in causes:
         budgets[cause.budget] = max(budgets[cause.budget], len(cause.retry_delays))
     assert budgets == {"failures": 3, "preemptions": 5, "unexplained": 1}
-    assert sum(budgets.values()) == RETRIES
 
 
 @pytest.mark.parametrize(("name", "error"), [("bad source", errors.SourceError), ("bug", errors.PodlineError)])

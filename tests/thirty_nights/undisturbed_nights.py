@@ -23,7 +23,7 @@ def figures(folder: Path, data: int) -> dict[str, Any]:
     """The figures of one version."""
     draw(folder / "raw", data)
     root = str(folder / "root")
-    given = CifarParameters(**PARAMETERS, source=str(folder / "raw"), root=root)
+    given = CifarParameters.model_validate(PARAMETERS | {"source": str(folder / "raw"), "root": root})
     recipe = given.training_recipe()
     converted = _run(conversion_of(given, root, 1))
     trained = _run(TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint))

@@ -31,7 +31,7 @@ from podline.storage import open_store
 from podline.tpu.clock import TurnedClock
 from tasks import tpu_lease, tpu_use
 from tasks.listening import heard_by
-from tasks.parameters import CifarParameters
+from tasks.parameters import CifarParameters, MachineGroup
 
 TESTS = Path(__file__).parent.parent
 EVENING = 1_800_000_000.0
@@ -65,7 +65,7 @@ class Night:
     @property
     def root(self) -> Path:
         """The store."""
-        return Path(self.parameters.root)
+        return Path(self.parameters.machine.root)
 
     @property
     def told(self) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ class Night:
     @property
     def trained(self) -> int:
         """How often a training was started."""
-        return ran(self.parameters.root).count("train")
+        return ran(self.parameters.machine.root).count("train")
 
     def verbs(self) -> list[str]:
         """What was done to the node."""
@@ -194,7 +194,7 @@ def prepared(root: Path, drawn: Path) -> CifarParameters:
     """
     write_sample(drawn, train=50, test=20)
     root.mkdir()
-    parameters = CifarParameters(recipe="sample", source=str(drawn), root=str(root), steps=1)
+    parameters = CifarParameters(source=str(drawn), steps=1, machine=MachineGroup(root=str(root)))
     recipe, given, strategy = (
         parameters.training_recipe(),
         {"root": str(root), "dataset": "sample"},

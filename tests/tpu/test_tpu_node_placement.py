@@ -36,7 +36,7 @@ from podline.tpu.clock import SystemClock
 from tasks import tpu_lease
 from tasks.listening import heard_by
 from tasks.node_run import DEPLOYMENT
-from tasks.parameters import CifarParameters
+from tasks.parameters import CifarParameters, MachineGroup
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 LIMITS = """
@@ -92,7 +92,7 @@ def night(deployed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         with switched_by(cloud, tmp_path / "vm", worker_command(), settings) as pull_the_plug:
             preempting = (cloud, root, pull_the_plug)
             threading.Thread(target=_preempt_at_checkpoint, args=preempting, daemon=True).start()
-            yield CifarParameters(recipe="sample", source=str(tmp_path / "drawn"), root=str(root), steps=1)
+            yield CifarParameters(source=str(tmp_path / "drawn"), steps=1, machine=MachineGroup(root=str(root)))
 
 
 def _preempt_at_checkpoint(cloud: Cloud, root: Path, pull_the_plug: Callable[[], object]) -> None:

@@ -15,7 +15,7 @@ from podline.running import perform
 from podline.settings import Settings
 from podline.stages import TrainResult, TrainSpec
 from tasks import tpu_lease
-from tasks.parameters import CifarParameters
+from tasks.parameters import CifarParameters, MachineGroup, TrainingGroup
 
 STEPS = 400
 
@@ -29,19 +29,19 @@ def test_unhealthy_in_the_middle_ends_with_the_same_weights_and_the_report_tells
     hurry(monkeypatch)
     write_sample(tmp_path / "drawn", train=300, test=100)
     parameters = CifarParameters(
-        recipe="sample",
         source=str(tmp_path / "drawn"),
-        root=str(tmp_path / "root"),
         steps=STEPS,
-        batch_size=16,
-        strategy="cpu:2",
-        assignments=(
-            "deterministic=true",
-            "model.width=0.1",
-            "model.dropout=0.2",
-            "checkpoint_steps=1000",
-            "evaluate_every.epochs=10",
+        training=TrainingGroup(
+            batch_size=16,
+            assignments=(
+                "deterministic=true",
+                "model.width=0.1",
+                "model.dropout=0.2",
+                "checkpoint_steps=1000",
+                "evaluate_every.epochs=10",
+            ),
         ),
+        machine=MachineGroup(root=str(tmp_path / "root"), strategy="cpu:2"),
     )
     tpu_lease.make_limit()
     # Healthy for three tells of progress; each turns the clock by a minute.
@@ -61,7 +61,7 @@ def test_unhealthy_in_the_middle_ends_with_the_same_weights_and_the_report_tells
         root=str(tmp_path / "quiet"),
         recipe=parameters.training_recipe(),
         fingerprint=data.name,
-        strategy=parameters.strategy,
+        strategy=parameters.machine.strategy,
     )
     quiet = perform(spec, lambda _event: None, Settings())
     assert (quiet.run, quiet.steps, quiet.resumed_from) == (disturbed.run, STEPS, ())
