@@ -76,8 +76,8 @@ def _wait_for(slot: Slot, client: SyncPrefectClient, say: Callable[[str], None])
             return
         message = f"waits for its turn on {socket.gethostname()}: {_others(client)}"
         if message != told:
-            say(message)
             _show(client, WAITING, message)
+            say(message)
             told = message
         time.sleep(_ASK_SECONDS)
     if told:
