@@ -43,9 +43,11 @@ check: $(READY) ## lint, format, types, layers
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-lock: $(READY) ## compile requirements.lock and deployments/tpu.lock again from pyproject.toml
+lock: $(READY) ## compile requirements.lock, deployments/cpu.lock and deployments/tpu.lock again from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --group dev \
 	  --python-version 3.11 --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu \
+	  --constraint requirements.lock --python-version 3.11 --output-file deployments/cpu.lock
 	$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-header --extra tpu --constraint requirements.lock \
 	  --python-version 3.11 --python-platform x86_64-manylinux_2_31 --output-file deployments/tpu.lock
 

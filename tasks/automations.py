@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -61,6 +62,21 @@ def told(client: SyncPrefectClient, names: Iterable[str]) -> list[Told]:
                 f"nights.notify: the Prefect server has no block {name}; make it in the UI under Blocks, or see "
                 "docs/operations.md"
             ) from error
+    return found
+
+
+def told_already(client: SyncPrefectClient) -> list[str]:
+    """The blocks that are told of failures now, each ``type/name``; one that was deleted meanwhile is left out."""
+    found = []
+    for automation in client.read_automations_by_name(FAILURES):
+        for action in automation.actions:
+            block = getattr(action, "block_document_id", None)
+            if block is None:
+                continue
+            with contextlib.suppress(ObjectNotFound):
+                document = client.read_block_document(block)
+                kind = document.block_type.slug if document.block_type else ""
+                found.append(f"{kind}/{document.name}")
     return found
 
 

@@ -1,34 +1,47 @@
 """What a Prefect server has to know to run Podline's flows, put there; the same again changes nothing.
 
-``python -m tasks.deploying FOLDER`` does it on the server that ``PREFECT_API_URL`` names, and says what it did, one
-line of JSON for each thing.
+What a person set in Prefect's UI stays (:mod:`tasks.deployment_merge`): what ``prefect.yaml`` said is remembered on the
+server, a Variable for each deployment, so that a person's change is told from a changed file.
+
+``python -m tasks.deploying REQUEST``, a :class:`Request` as JSON, does it on the server that ``PREFECT_API_URL`` names,
+and says what it did, one line of JSON for each thing.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import VariableCreate, VariableUpdate, WorkPoolCreate
+from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError
+from podline.frozen import Frozen
 from tasks import automations
+from tasks.deployment_merge import Difference, Values, deployment_of, in_words, merged, values_of
 from tasks.tpu_lease import LIMIT, make_limit
 
 PROJECT = "prefect.yaml"
+TPU = "tpu"
+"""The pool, and the tag of the deployments, that are for TPUs alone."""
 POOLS = {
     "cpu": "Flows, on a machine without accelerators; or with GPUs.",
-    "tpu": "Stages on a TPU's own node, by the worker there.",
+    TPU: "Stages on a TPU's own node, by the worker there.",
 }
 # What of a deployment a person writes down.
 _WRITTEN = {
@@ -47,41 +60,44 @@ _WRITTEN = {
 }
 
 
+class Request(Frozen):
+    """What is to be deployed, and how.
+
+    Attributes:
+        folder: where ``prefect.yaml`` and the flows are.
+        overwrite: the file's values replace those that a person set on the server; without, these stay.
+        forget: blocks that are no longer told of failures, each ``type/name``.
+    """
+
+    folder: Path
+    overwrite: bool = False
+    forget: tuple[str, ...] = ()
+
+
 class Change(NamedTuple):
-    """What was done about one thing: ``made``, ``changed``, ``removed``, or ``as it was``."""
+    """What was done about one thing: ``made``, ``changed``, ``removed``, ``as it was``, or a line about a value."""
 
     kind: str
     name: str
     did: str
 
 
-def deployed(folder: Path) -> Iterator[Change]:
+def deployed(request: Request) -> Iterator[Change]:
     """Makes work pools, the TPU's limit, automations and the deployments of ``prefect.yaml``.
 
-    Args:
-        folder: where ``prefect.yaml`` and the flows are.
+    What is for TPUs is made only where the settings name a TPU; where it is there already, it is kept as it should be.
 
     Raises:
         SettingsError: there is no such file, no server is named, it asks for a secret that is not the one given, or it
             lacks a block of the setting nights.notify.
         PodlineError: the server does not answer, or refuses.
     """
-    names = _names(folder / PROJECT)
+    document = _read(request.folder / PROJECT)
     if not PREFECT_API_URL.value():
         raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
     try:
         with get_client(sync_client=True) as client:
-            for pool, about in POOLS.items():
-                yield Change("work pool", pool, _pool(client, pool, about))
-            yield Change("concurrency limit", LIMIT, _limit(client))
-            blocks = automations.told(client, settings.load().nights.blocks)
-            for name, automation in automations.wanted(blocks).items():
-                did = automations.put(client, name, automation)
-                if automation or did == automations.REMOVED:
-                    yield Change("automation", name, did)
-            before = _deployments(client)
-            _deploy(folder)
-            after = _deployments(client)
+            yield from _deployed(client, request, document)
     except httpx.TransportError as error:
         raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} does not answer ({error})") from error
     except PrefectHTTPStatusError as error:
@@ -92,20 +108,85 @@ def deployed(folder: Path) -> Iterator[Change]:
                 "it has to be what the server was given as PREFECT_SERVER_API_AUTH_STRING"
             ) from error
         raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} refuses: {error}") from error
-    for name in names:
-        yield Change("deployment", name, _did(before.get(name), after.get(name)))
 
 
-def _names(project: Path) -> list[str]:
+def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:
+    before = _deployments(client)
+    for_tpus = settings.load().tpu is not None or any(TPU in found.document["tags"] for found in before.values())
+    for pool, about in POOLS.items():
+        if pool != TPU or for_tpus:
+            yield Change("work pool", pool, _pool(client, pool, about))
+    if for_tpus:
+        yield Change("concurrency limit", LIMIT, _limit(client))
+    yield from _automations(client, request.forget)
+
+    wanted = [each for each in document["deployments"] if for_tpus or TPU not in each.get("tags", ())]
+    remembered = {each["name"]: _remembered(client, each["name"]) for each in wanted}
+    merges = {}
+    for deployment in wanted:
+        name, file = deployment["name"], values_of(_plain(deployment))
+        server = before[name].values if name in before else file
+        merges[name] = (*merged(remembered[name], server, file, overwrite=request.overwrite), file)
+    _deploy(request.folder, {**document, "deployments": [_with(each, merges[each["name"]][0]) for each in wanted]})
+    after = _deployments(client)
+    for name, (values, differences, file) in merges.items():
+        _remove_schedules(client, after[name], values)
+        if file != remembered[name]:
+            _remember(client, name, file)
+        yield Change("deployment", name, _did(before.get(name), after[name]))
+        for difference in differences:
+            yield Change("", f"{name}.{difference.path}", _about(difference, overwritten=request.overwrite))
+
+
+def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[Change]:
+    """Who was told of failures goes on being told, until it is taken away by name."""
+    names = dict.fromkeys((*automations.told_already(client), *settings.load().nights.blocks))
+    blocks = automations.told(client, [name for name in names if name not in forget])
+    for name, automation in automations.wanted(blocks).items():
+        did = automations.put(client, name, automation)
+        if automation or did == automations.REMOVED:
+            yield Change("automation", name, did)
+
+
+def _read(project: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(project.read_text(encoding="utf-8"))
-        return [deployment["name"] for deployment in document["deployments"]]
+        for deployment in document["deployments"]:
+            deployment["name"]
     except OSError as error:
         raise SettingsError(
             f"{project} cannot be read ({error.strerror}); give the folder of Podline's checkout with --project"
         ) from error
     except (yaml.YAMLError, KeyError, TypeError) as error:
         raise SettingsError(f"{project} is no file of deployments: {type(error).__name__}: {error}") from error
+    return document
+
+
+def _plain(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """A deployment of the file, as :func:`values_of` compares it."""
+    pool = deployment.get("work_pool") or {}
+    limit = deployment.get("concurrency_limit")
+    return {
+        **deployment,
+        "description": str(deployment.get("description") or "").strip(),
+        "tags": sorted(deployment.get("tags") or ()),
+        "concurrency_limit": {"limit": limit} if isinstance(limit, int) else limit,
+        "work_pool": pool.get("name"),
+        "work_queue": pool.get("work_queue_name"),
+        "job_variables": pool.get("job_variables"),
+    }
+
+
+def _with(deployment: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """A deployment of the file with other values."""
+    merged = deployment_of(values)
+    pool = {
+        "name": merged.pop("work_pool", None),
+        "work_queue_name": merged.pop("work_queue", None),
+        "job_variables": merged.pop("job_variables"),
+    }
+    dropped = {name: None for name in ("description", "tags", "concurrency_limit") if name in deployment}
+    return {**deployment, **dropped, **merged, "work_pool": {key: value for key, value in pool.items() if value}}
 
 
 def _pool(client: SyncPrefectClient, name: str, about: str) -> str:
@@ -129,48 +210,120 @@ def _limit(client: SyncPrefectClient) -> str:
     return "changed" if found else "made"
 
 
-def _deployments(client: SyncPrefectClient) -> dict[str, dict[str, Any]]:
-    """By name: what was written down of each."""
-    found: dict[str, dict[str, Any]] = {}
-    for deployment in client.read_deployments():
-        document = deployment.model_dump(mode="json", include=_WRITTEN)
-        limit: Any = document.pop("global_concurrency_limit", None)
-        document["limit"] = limit and limit.get("limit")
-        document["schedules"] = [
-            (schedule.active, schedule.schedule.model_dump(mode="json", exclude={"anchor_date"}))
-            for schedule in deployment.schedules
-        ]
-        found[deployment.name] = document
-    return found
+class _Found(NamedTuple):
+    """A deployment on the server: all that was written down of it, and what of that a person may set in the UI."""
+
+    id: UUID
+    document: dict[str, Any]
+    values: Values
+    schedules: dict[str, UUID]
 
 
-def _did(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+def _deployments(client: SyncPrefectClient) -> dict[str, _Found]:
+    """By name."""
+    return {deployment.name: _found(deployment) for deployment in client.read_deployments()}
+
+
+def _found(deployment: DeploymentResponse) -> _Found:
+    document = deployment.model_dump(mode="json", include=_WRITTEN)
+    limit: Any = document.pop("global_concurrency_limit", None)
+    options = document.pop("concurrency_options") or {}
+    schedules = [_schedule(each) for each in deployment.schedules]
+    plain = {
+        **document,
+        "description": str(document.get("description") or "").strip(),
+        "tags": sorted(document["tags"]),
+        "concurrency_limit": limit and {"limit": limit["limit"], **_given(options)},
+        "work_pool": document["work_pool_name"],
+        # A pool's own queue is named by nobody.
+        "work_queue": None if document["work_queue_name"] == "default" else document["work_queue_name"],
+        "schedules": schedules,
+    }
+    values = values_of(plain)
+    timings = [path for path in values if path.startswith("schedules.")]
+    ids = [each.id for each in deployment.schedules]
+    return _Found(deployment.id, {**document, "values": values}, values, dict(zip(timings, ids, strict=False)))
+
+
+def _schedule(found: DeploymentSchedule) -> dict[str, Any]:
+    """A schedule of the server as ``prefect.yaml`` has it."""
+    timing = found.schedule.model_dump(mode="json", exclude_none=True)
+    if timing.get("day_or") is True:  # the default
+        del timing["day_or"]
+    if isinstance(found.schedule, IntervalSchedule):
+        timing["interval"] = found.schedule.interval.total_seconds()
+    return {**timing, "active": found.active, "parameters": found.parameters, "slug": found.slug}
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _remove_schedules(client: SyncPrefectClient, found: _Found, wanted: Values) -> None:
+    """Deletes the schedules that are not wanted: where none is left, Prefect's own command leaves them alone."""
+    for path, schedule in found.schedules.items():
+        if path not in wanted:
+            client.delete_deployment_schedule(found.id, schedule)
+
+
+def _did(before: _Found | None, after: _Found) -> str:
     if before is None:
         return "made"
-    return "as it was" if before == after else "changed"
+    return "as it was" if before.document == after.document else "changed"
 
 
-def _deploy(folder: Path) -> None:
+def _about(difference: Difference, *, overwritten: bool) -> str:
+    """What became of a value that somebody set on the server."""
+    there, wanted = in_words(difference.on_server), in_words(difference.in_file)
+    if overwritten:
+        return f"was {there} on the server, is {wanted} now, as {PROJECT} says"
+    if difference.conflict:
+        return f"stays {there}, though {PROJECT} says {wanted}; --overwrite takes the file's"
+    return f"stays {there}, as it was set on the server; {PROJECT} says {wanted}"
+
+
+def _variable(name: str) -> str:
+    return f"podline_deployed_{re.sub('[^a-z0-9_]', '_', name.lower())}"
+
+
+def _remembered(client: SyncPrefectClient, name: str) -> Values | None:
+    """What the file said of a deployment when it was deployed last; None where nobody knows."""
+    variable = client.read_variable_by_name(_variable(name))
+    return variable.value if variable and isinstance(variable.value, dict) else None
+
+
+def _remember(client: SyncPrefectClient, name: str, file: Values) -> None:
+    variable = VariableCreate(name=_variable(name), value=file, tags=["podline"])
+    if client.read_variable_by_name(variable.name):
+        client.update_variable(VariableUpdate(**variable.model_dump()))
+    else:
+        client.create_variable(variable)
+
+
+def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
     """By Prefect's own command: what it makes of the file is what its documentation says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-        cwd=folder,
-        # The file names the folder by $PWD, which a process that changes its folder does not get.
-        env=settings.environment_in(folder) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="podline-deploy-") as temporary:
+        file = Path(temporary) / PROJECT
+        file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        done = subprocess.run(  # noqa: S603 (Prefect's command, in our own interpreter)
+            [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)],
+            cwd=folder,
+            # The file names the folder by $PWD, which a process that changes its folder does not get.
+            env=settings.environment_in(folder) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise PodlineError(f"`prefect deploy --all` in {folder} ended with {done.returncode}:\n{last}")
 
 
-def main(folder: str) -> None:
+def main(request: str) -> None:
     """Prints each change as it is done; what goes wrong is the last line."""
     try:
-        for change in deployed(Path(folder)):
+        for change in deployed(Request.model_validate_json(request)):
             print(json.dumps(change._asdict()), flush=True)  # noqa: T201 (that is its answer)
     except PodlineError as error:
         print(json.dumps({"error": error.to_json()}))  # noqa: T201 (likewise)

@@ -7,6 +7,7 @@ makes its stage run again, and through the checksums in their specs those that d
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,10 +21,11 @@ from podline.data.fingerprint import fingerprint, source_of
 from podline.errors import TransientError
 from podline.progress import Reporter
 from podline.running import perform, tpu_of
-from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, stage_of
+from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, TrainSpec, stage_of
 from podline.storage import open_store
 from tasks import tpu_use
 from tasks.listening import terminal
+from tasks.machine_turn import turn_to_train
 from tasks.node_run import run_on_node
 from tasks.retries import Heard, nobody, run
 from tasks.run_log import everyone
@@ -92,7 +94,9 @@ def run_in_child(spec: Spec) -> dict[str, Any]:
     get_run_logger().info("%s: begins, in a process of its own", name)
     tpu = tpu_of(spec, machine)
     if tpu is None:
-        return perform(spec, listener, machine).model_dump(mode="json")
+        turn = turn_to_train(Reporter(name, listener).log) if isinstance(spec, TrainSpec) else contextlib.nullcontext()
+        with turn:
+            return perform(spec, listener, machine).model_dump(mode="json")
     attempt, clock, turn = task_run.run_count or 1, tpu_use.CLOCK, tpu_use.turn(tpu)
     try:
         done = perform(spec, listener, machine, attempt=attempt, clock=clock, on_node=run_on_node, turn=turn)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,18 +209,27 @@ class Place:
             time.sleep(_POLL)
 
 
-def deployed(project: Path, environment: Mapping[str, str] | None = None) -> Iterator[dict[str, str]]:
+def deployed(
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    overwrite: bool = False,
+    forget: Sequence[str] = (),
+) -> Iterator[dict[str, str]]:
     """What :mod:`tasks.deploying` says that it did, in a process of its own.
 
     Args:
         project: the folder with ``prefect.yaml``.
         environment: of that process; this one's own unless given.
+        overwrite: see :class:`tasks.deploying.Request` …
+        forget: … likewise.
 
     Raises:
         PodlineError: what it says that went wrong.
     """
+    request = json.dumps({"folder": str(project.absolute()), "overwrite": overwrite, "forget": list(forget)})
     with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-        [sys.executable, "-m", "tasks.deploying", str(project.absolute())],
+        [sys.executable, "-m", "tasks.deploying", request],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -13,17 +13,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import ConcurrencyLeaseHolder, StateType
-from prefect.client.schemas.responses import ConcurrencyLimitWithLeaseResponse
 from prefect.exceptions import ObjectNotFound
-from prefect.runtime import task_run
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from podline.errors import OrphanedError, PodlineError, TpuInUseError, TpuSetupError
@@ -31,6 +27,7 @@ from podline.settings import of_prefect_worker
 from podline.supervisor import Ending
 from podline.tpu.clock import Clock, in_words
 from podline.tpu.story import TURN, Event, Story
+from tasks.slot import Slot, holder, is_away
 from tasks.tpu_holder import holders, known_as_holder
 
 if TYPE_CHECKING:
@@ -65,7 +62,7 @@ def lease(story: Story, ending: Ending, clock: Clock, patience: float) -> Iterat
         OrphanedError: the worker went while this waited.
     """
     with get_client(sync_client=True) as client:
-        slot = _Slot(client, _holder())
+        slot = _Slot(client, holder())
         _warn_of_memory(client, story.say)
         try:
             _wait_for(slot, story, clock, patience)
@@ -106,13 +103,11 @@ def whose_turn() -> str:
     return f"flow run {having[0].name}" if having else "taken, and no flow run that lives has it"
 
 
-@dataclass
-class _Slot:
-    """The limit's only slot; ``lease`` while this run has it."""
+class _Slot(Slot):
+    """The slot of the limit ``tpu``, which has one user."""
 
-    client: SyncPrefectClient
-    holder: ConcurrencyLeaseHolder | None
-    lease: UUID | None = None
+    def __init__(self, client: SyncPrefectClient, holder: ConcurrencyLeaseHolder | None) -> None:
+        super().__init__(client, LIMIT, holder, LEASE_SECONDS)
 
     def take(self) -> bool:
         """Takes it, if it is free.
@@ -121,54 +116,19 @@ class _Slot:
             TpuSetupError: there is none, or more than one.
             httpx.HTTPError: the server does not answer, or refuses.
         """
-        try:
-            response = self.client.increment_concurrency_slots_with_lease(
-                names=[LIMIT], slots=1, mode="concurrency", lease_duration=LEASE_SECONDS, holder=self.holder
-            )
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code == httpx.codes.LOCKED:
-                return False
-            raise
-        given = ConcurrencyLimitWithLeaseResponse.model_validate(response.json())
-        if not given.limits:
+        taken = super().take()
+        if self.users == 0:
             raise TpuSetupError(
                 f"the Prefect server has no concurrency limit {LIMIT!r}; make it: "
                 f"prefect global-concurrency-limit create {LIMIT} --limit 1"
             )
-        self.lease = given.lease_id
-        if (users := given.limits[0].limit) != 1:
+        if taken and self.users != 1:
             self.give_back(lambda _line: None)
             raise TpuSetupError(
-                f"the concurrency limit {LIMIT!r} lets {users} runs use the TPU at a time, and a TPU has one user: "
-                f"prefect global-concurrency-limit update {LIMIT} --limit 1"
+                f"the concurrency limit {LIMIT!r} lets {self.users} runs use the TPU at a time, and a TPU has one "
+                f"user: prefect global-concurrency-limit update {LIMIT} --limit 1"
             )
-        return True
-
-    def keep(self) -> bool:
-        """Renews the lease, or takes another one if it has run out; whether this run has the slot.
-
-        Raises:
-            httpx.HTTPError: the server does not answer.
-        """
-        if self.lease is None:
-            return self.take()
-        try:
-            self.client.renew_concurrency_lease(self.lease, LEASE_SECONDS)
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code != httpx.codes.GONE:
-                raise
-            self.lease = None
-            return self.take()
-        return True
-
-    def give_back(self, say: Callable[[str], None]) -> None:
-        """Gives it back; a server that is away is no reason to fail, since the lease ends by itself."""
-        if self.lease is None:
-            return
-        try:
-            self.client.release_concurrency_slots_with_lease(self.lease)
-        except httpx.HTTPError as error:
-            say(f"the lease on the TPU could not be given back, and ends within {LEASE_SECONDS:g} s ({error})")
+        return taken
 
 
 def _wait_for(slot: _Slot, story: Story, clock: Clock, patience: float) -> None:
@@ -179,7 +139,7 @@ def _wait_for(slot: _Slot, story: Story, clock: Clock, patience: float) -> None:
                 return
             why = _OUR_TURN
         except httpx.HTTPError as error:
-            if not _is_away(error):
+            if not is_away(error):
                 raise
             why = _NO_SERVER
         if _is_orphan():
@@ -211,10 +171,6 @@ def _keep(slot: _Slot, say: Callable[[str], None], ending: Ending, over: threadi
                 say(f"the lease on the TPU is not renewed, which is tried again in {_ASK_SECONDS:g} s: {error}")
 
 
-def _is_away(error: httpx.HTTPError) -> bool:
-    return not isinstance(error, httpx.HTTPStatusError) or error.response.is_server_error
-
-
 def _is_orphan() -> bool:
     """Whether the worker that started this process is gone; nothing is printed from then on."""
     gone = of_prefect_worker() and os.getppid() != _PARENT
@@ -236,10 +192,6 @@ def _say_no_more() -> None:
     for stream in (1, 2):
         os.dup2(nobody, stream)
     os.close(nobody)
-
-
-def _holder() -> ConcurrencyLeaseHolder | None:
-    return ConcurrencyLeaseHolder(type="task_run", id=UUID(str(task_run.id))) if task_run.id else None
 
 
 def _warn_of_memory(client: SyncPrefectClient, say: Callable[[str], None]) -> None:

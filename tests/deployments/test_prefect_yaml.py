@@ -22,9 +22,10 @@ from prefect.flows import load_flow_from_entrypoint
 from prefect.server.schemas.schedules import CronSchedule
 
 from tasks import automations
-from tasks.deploying import deployed
+from tasks.deploying import Request, deployed
 
 PROJECT = Path(__file__).parent.parent.parent
+TPU = {"PODLINE_TPU_NODE": "node", "PODLINE_TPU_API_PROJECT": "project", "PODLINE_TPU_API_ZONE": "zone"}
 SCHEMAS = Path(__file__).parent / "parameter_schemas"
 WRITTEN: dict[str, dict[str, Any]] = {
     deployment["name"]: deployment
@@ -36,7 +37,10 @@ NIGHTS = [name for name in WRITTEN if name.endswith("-nightly")]
 @pytest.fixture(scope="module")
 def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
     """A client of a server that was deployed to; what others' tests would stumble over is taken away afterwards."""
-    list(deployed(PROJECT))
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in TPU.items():
+            environment.setenv(name, value)
+        list(deployed(Request(folder=PROJECT)))
     with get_client(sync_client=True) as client:
         yield client
         for deployment in on_server(client).values():
@@ -66,7 +70,7 @@ def test_what_is_written_is_what_the_server_has_and_deploying_again_changes_noth
     assert found["cifar-manual"].pull_steps == [
         {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT)}}
     ]
-    assert [change for change in deployed(PROJECT) if change.did != "as it was"] == []
+    assert [change for change in deployed(Request(folder=PROJECT)) if change.did != "as it was"] == []
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -1,0 +1,180 @@
+"""What a person set on the server stays when it is deployed again: parameters, schedules, notifications."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import (
+    BlockDocumentCreate,
+    DeploymentScheduleCreate,
+    DeploymentUpdate,
+)
+from prefect.client.schemas.schedules import CronSchedule
+
+from tasks import automations
+from tasks.deploying import Change, Request, deployed
+
+PROJECT = Path(__file__).parent.parent.parent
+NAME = "cifar-nightly"
+
+
+@pytest.fixture
+def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
+    """A client of a server that nothing was deployed to; what was is taken away afterwards."""
+    with get_client(sync_client=True) as client:
+        _clean(client)
+        yield client
+        _clean(client)
+
+
+def _clean(client: SyncPrefectClient) -> None:
+    for deployment in client.read_deployments():
+        client.delete_deployment(deployment.id)
+    for variable in client.read_variables():
+        client.delete_variable_by_name(variable.name)
+    for name, none in dict.fromkeys(
+        (automations.GONE, automations.AGAIN, automations.FAILURES, automations.PAUSES)
+    ).items():
+        automations.put(client, name, none)
+    for pool in client.read_work_pools():
+        client.delete_work_pool(pool.name)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with the flows and one deployment of them."""
+    document = yaml.safe_load((PROJECT / "prefect.yaml").read_text())
+    document["deployments"] = [each for each in document["deployments"] if each["name"] in (NAME, "tpu-patrol")]
+    _write(tmp_path, document)
+    (tmp_path / "flows").symlink_to(PROJECT / "flows")
+    return tmp_path
+
+
+def _write(project: Path, document: dict[str, Any]) -> None:
+    (project / "prefect.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def _change(project: Path, **values: Any) -> None:
+    """Changes the deployment in the file."""
+    document = yaml.safe_load((project / "prefect.yaml").read_text())
+    [deployment] = [each for each in document["deployments"] if each["name"] == NAME]
+    deployment |= values
+    _write(project, document)
+
+
+def _deploy(project: Path, **how: Any) -> list[Change]:
+    return list(deployed(Request(folder=project, **how)))
+
+
+def _nightly(client: SyncPrefectClient) -> Any:
+    [found] = [each for each in client.read_deployments() if each.name == NAME]
+    return found
+
+
+def _about(changes: list[Change], path: str) -> str:
+    [did] = [change.did for change in changes if change.name == f"{NAME}.{path}"]
+    return did
+
+
+RECIPE = "parameters.parameters.recipe"
+
+
+def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
+    client: SyncPrefectClient, project: Path
+) -> None:
+    _deploy(project)
+    found = _nightly(client)
+    client.update_deployment(
+        found.id, DeploymentUpdate(parameters={"parameters": {"recipe": "mnist", "source": "/data", "promote": True}})
+    )
+    [schedule] = found.schedules
+    client.update_deployment_schedule(found.id, schedule.id, active=False)
+    client.create_deployment_schedules(
+        found.id, [DeploymentScheduleCreate(schedule=CronSchedule(cron="0 5 * * 6", timezone="UTC"), active=True)]
+    )
+
+    again = _deploy(project)
+    found = _nightly(client)
+    assert found.parameters == {"parameters": {"recipe": "mnist", "source": "/data", "promote": True}}
+    assert {(each.schedule.cron, each.active) for each in found.schedules} == {
+        ("15 1 * * *", False),
+        ("0 5 * * 6", True),
+    }
+    assert _about(again, RECIPE) == 'stays "mnist", as it was set on the server; prefect.yaml says "sample"'
+    assert _about(again, "parameters.parameters.source").startswith('stays "/data"')
+    assert "stays nothing" not in str(again)
+    assert Change("deployment", NAME, "as it was") in again
+
+    # The file changes: another value goes to the server, the one that both changed stays.
+    _change(project, description="Tonight.", parameters={"parameters": {"recipe": "cifar10", "promote": True}})
+    both = _deploy(project)
+    assert _nightly(client).description == "Tonight."
+    assert _nightly(client).parameters["parameters"]["recipe"] == "mnist"
+    assert _about(both, RECIPE) == 'stays "mnist", though prefect.yaml says "cifar10"; --overwrite takes the file\'s'
+
+    asked = _deploy(project, overwrite=True)
+    found = _nightly(client)
+    assert found.parameters == {"parameters": {"recipe": "cifar10", "promote": True}}
+    assert [(each.schedule.cron, each.active) for each in found.schedules] == [("15 1 * * *", True)]
+    assert _about(asked, RECIPE) == 'was "mnist" on the server, is "cifar10" now, as prefect.yaml says'
+    assert {change.did for change in _deploy(project)} == {"as it was"}
+
+
+def test_a_schedule_that_a_person_deleted_stays_away(client: SyncPrefectClient, project: Path) -> None:
+    _deploy(project)
+    found = _nightly(client)
+    client.delete_deployment_schedule(found.id, found.schedules[0].id)
+    again = _deploy(project)
+    assert _nightly(client).schedules == []
+    assert _about(again, "schedules.15 1 * * * Europe/Berlin").startswith("stays nothing")
+
+
+def test_of_what_was_deployed_before_values_were_remembered_the_servers_stay(
+    client: SyncPrefectClient, project: Path
+) -> None:
+    _deploy(project)
+    for variable in client.read_variables():
+        client.delete_variable_by_name(variable.name)
+    client.update_deployment(_nightly(client).id, DeploymentUpdate(parameters={"parameters": {"recipe": "mnist"}}))
+    again = _deploy(project)
+    assert _nightly(client).parameters == {"parameters": {"recipe": "mnist"}}
+    assert "--overwrite" in _about(again, RECIPE)
+
+
+def test_who_is_told_of_failures_stays_until_taken_away_by_name(
+    client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = client.read_block_type_by_slug("custom-webhook")
+    schema = client.get_most_recent_block_schema_for_block_type(kind.id)
+    assert schema is not None
+    values = {"name": "team", "url": "http://127.0.0.1:9/", "method": "POST"}
+    client.create_block_document(
+        BlockDocumentCreate(name="team", data=values, block_type_id=kind.id, block_schema_id=schema.id)
+    )
+    told = "custom-webhook/team"
+    monkeypatch.setenv("PODLINE_NIGHTS_NOTIFY", told)
+    assert Change("automation", automations.FAILURES, "made") in _deploy(project)
+    monkeypatch.delenv("PODLINE_NIGHTS_NOTIFY")
+    assert Change("automation", automations.FAILURES, "as it was") in _deploy(project)
+    assert automations.told_already(client) == [told]
+    assert Change("automation", automations.FAILURES, "removed") in _deploy(project, forget=(told,))
+    assert automations.told_already(client) == []
+
+
+def test_what_is_for_tpus_comes_with_a_tpu(
+    client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _deploy(project)
+    assert {pool.name for pool in client.read_work_pools()} == {"cpu"}
+    assert {each.name for each in client.read_deployments()} == {NAME}
+    monkeypatch.setenv("PODLINE_TPU_NODE", "node")
+    monkeypatch.setenv("PODLINE_TPU_API_PROJECT", "project")
+    monkeypatch.setenv("PODLINE_TPU_API_ZONE", "zone")
+    _deploy(project)
+    assert {pool.name for pool in client.read_work_pools()} == {"cpu", "tpu"}
+    assert {each.name for each in client.read_deployments()} == {NAME, "tpu-patrol"}
