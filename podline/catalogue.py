@@ -76,8 +76,9 @@ def choose_dataset(
         found = [dataset for dataset in found if manifest_of(store, dataset).image_shape[0] == side]
     if not found:
         of_side, option = (f" with images of {side} pixels", f" --side {side}") if side else ("", "")
+        others = ", ".join(sorted({dataset.name for dataset in datasets(store)} - {name}))
         raise StoreError(
-            f"{store.uri} has no data set {name}{of_side}; "
+            f"{store.uri} has no data set {name}{of_side}{f' vs {others} that are there' if others else ''}; "
             f"make one with `podline convert {name} --source DIR --root {store.uri}{option}`"
         )
     fitting = [dataset for dataset in found if dataset.fingerprint.startswith(fingerprint or "")]

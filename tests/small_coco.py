@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from beam_jobs.conversion import convert
 from podline.data.manifest import Manifest, read_manifest
@@ -12,7 +13,7 @@ from podline.stages import ConvertSpec
 from podline.storage import open_store
 
 
-def publish_people(root: Path, *, train: int = 12, test: int = 7, side: int = 128) -> Manifest:
+def publish_people(root: Path, *, train: int = 12, test: int = 7, side: int = 128, **settings: Any) -> Manifest:
     """Draws people and puts them, converted, into a store, as ``datasets/coco_sample/<fingerprint>``.
 
     Args:
@@ -20,7 +21,9 @@ def publish_people(root: Path, *, train: int = 12, test: int = 7, side: int = 12
         train: images in the training split, about.
         test: images in the test split, about.
         side: of the square images.
+        settings: of the conversion, others than these.
     """
     source = write_coco_sample(root / "people", train=train, test=test)
-    spec = ConvertSpec(root=str(root), dataset="coco_sample", source=str(source), side=side, max_people=8)
+    given = {"root": str(root), "dataset": "coco_sample", "source": str(source), "side": side, "max_people": 8}
+    spec = ConvertSpec.model_validate({**given, **settings})
     return read_manifest(open_store(root), convert(spec, silent()).folder)

@@ -9,7 +9,15 @@ import click
 
 from podline.catalogue import Dataset, choose_dataset, datasets, manifest_of
 from podline.commands import display, pages
-from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
+from podline.commands.options import (
+    dataset_named,
+    in_order,
+    json_option,
+    load_settings,
+    say,
+    say_json,
+    store_options,
+)
 from podline.data.counting import verify_counts
 from podline.data.manifest import Manifest
 from podline.data.sources import download as downloading
@@ -81,7 +89,7 @@ def _document(store: Store, dataset: Dataset, manifest: Manifest) -> dict[str, A
 
 def _open(name: str, fingerprint: str | None, listener: Listener, options: dict[str, Any]) -> tuple[Store, Dataset]:
     store = open_store(load_settings(options).root)
-    return store, choose_dataset(store, name, fingerprint, Reporter("data", listener))
+    return store, choose_dataset(store, dataset_named(name), fingerprint, Reporter("data", listener))
 
 
 @data.command("show")
@@ -92,7 +100,8 @@ def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> 
 
       podline data show cifar10 --root podline-root
 
-    With --json it is the manifest itself.
+    NAME is a data set's, or a recipe's: `coco_pose` is the newest data set coco, which `podline convert coco_pose`
+    makes. With --json it is the manifest itself.
     """
     with display.shown() as listener:
         store, dataset = _open(name, fingerprint, listener, options)
@@ -182,7 +191,8 @@ def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **op
             listener({"event": "result", "stage": "count", "result": {}})
     total = sum(splits.values())
     if as_json:
-        say_json({"name": name, "fingerprint": dataset.fingerprint, "splits": splits, "total": total, "read": verify})
+        found = {"name": dataset.name, "fingerprint": dataset.fingerprint, "splits": splits}
+        say_json({**found, "total": total, "read": verify})
     else:
         how = "counted record by record" if verify else "as the manifest says"
         say([f"{number(total)} examples: {_words(splits)} ({how})"])

@@ -112,6 +112,11 @@ def recipe_of(name: str | None) -> Recipe:
     return registry.get(name)
 
 
+def dataset_named(name: str) -> str:
+    """The data set of a name, which may be that of a recipe with data of another name."""
+    return registry.get(name).dataset if name in registry.names() else name
+
+
 def absolute(source: str) -> str:
     """A source's place, wherever it is read from; a URI stays what it is."""
     return source if "://" in source else str(Path(source).expanduser().absolute())

@@ -7,10 +7,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 from podline import digests
-from podline.data.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
+from podline.data.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
+from podline.data.records import LABEL
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Source
+from podline.data.sources.source import RawData, Source
+from podline.data.tfds import FEATURES, features_file
 from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.recipes.settings import POSES
@@ -87,4 +89,14 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     store = open_store(spec.root)
     source = source_of(spec, store)
     folder = dataset_folder(spec.dataset, fingerprint(spec, source.files))
-    return find_completed(store, folder, spec, reporter)
+    found = find_completed(store, folder, spec, reporter)
+    if found is None or _is_for_tfds(store, folder, source):
+        return found
+    reporter.log(f"{store.where(folder)}: what TensorFlow Datasets reads there is an earlier version's; written anew")
+    return None
+
+
+def _is_for_tfds(store: Store, folder: str, source: RawData) -> bool:
+    """Whether the features beside a data set are what this version writes: before, TFDS could not read people."""
+    class_names = {LABEL: source.class_names, **source.extra_class_names}
+    return store.read_bytes(f"{folder}/{FEATURES}") == features_file(read_manifest(store, folder), class_names)

@@ -12,12 +12,13 @@ from typing import Any
 
 from podline.data.manifest import FieldInfo, Manifest
 
-_FEATURES = "tensorflow_datasets.core.features"
+FEATURES = "features.json"
+_PACKAGE = "tensorflow_datasets.core.features"
 
 
 def tfds_names(labels: Iterable[str]) -> list[str]:
     """The names of those files, for a data set with some label features."""
-    return ["features.json", "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
+    return [FEATURES, "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
 
 
 def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
@@ -31,11 +32,16 @@ def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -
         File name → content.
     """
     contents = [
-        _json(_features(manifest.fields, class_names)),
+        features_file(manifest, class_names),
         _json(_dataset_info(manifest)),
         *map(_lines, class_names.values()),
     ]
     return dict(zip(tfds_names(class_names), contents, strict=True))
+
+
+def features_file(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> bytes:
+    """The content of :data:`FEATURES`; see :func:`tfds_files`."""
+    return _json(_features(manifest.fields, class_names))
 
 
 def _features(fields: tuple[FieldInfo, ...], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -44,14 +50,14 @@ def _features(fields: tuple[FieldInfo, ...], class_names: Mapping[str, tuple[str
         for field in fields
     }
     return {
-        "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
+        "pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict",
         "featuresDict": {"features": features},
     }
 
 
 def _class_label(classes: int) -> dict[str, Any]:
     return {
-        "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
+        "pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel",
         "classLabel": {"numClasses": str(classes)},
     }
 
@@ -64,9 +70,10 @@ def _tensor(field: FieldInfo) -> dict[str, Any]:
     tensor = {
         "shape": {"dimensions": [str(size) for size in field.shape]},
         "dtype": field.dtype,
-        "encoding": "bytes",
+        # How a record holds it: raw bytes, or the int64 of an Example itself.
+        "encoding": "none" if field.encoding == "varint" else "bytes",
     }
-    return {"pythonClassName": f"{_FEATURES}.tensor_feature.Tensor", "tensor": tensor}
+    return {"pythonClassName": f"{_PACKAGE}.tensor_feature.Tensor", "tensor": tensor}
 
 
 def _jpeg(field: FieldInfo) -> dict[str, Any]:
@@ -75,7 +82,7 @@ def _jpeg(field: FieldInfo) -> dict[str, Any]:
         "dtype": field.dtype,
         "encodingFormat": "jpeg",
     }
-    return {"pythonClassName": f"{_FEATURES}.image_feature.Image", "image": image}
+    return {"pythonClassName": f"{_PACKAGE}.image_feature.Image", "image": image}
 
 
 def _dataset_info(manifest: Manifest) -> dict[str, Any]:

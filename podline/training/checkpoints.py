@@ -19,9 +19,11 @@ off (an array file without its JSON). Nothing here needs TensorFlow.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import zipfile
 from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,15 +149,17 @@ class CheckpointFolder:
             ArtifactError: what is read is not what was written.
         """
         name, started = f"{self.folder}/preflight.npz", time.monotonic()
-        there = self._store.local(self.folder).is_dir()
+        above = (self._store.local(str(folder)) for folder in (self.folder, *PurePosixPath(self.folder).parents[:-1]))
+        made = [folder for folder in above if not folder.is_dir()]
         size, sha256 = write_arrays(self._store, name, arrays)
         cost = Cost(time.monotonic() - started, size)
         try:
             back = read_arrays(self._store, name, sha256)
         finally:
             self._store.delete(name)
-        if not there:
-            self._store.local(self.folder).rmdir()
+            with contextlib.suppress(OSError):  # another process wrote there meanwhile
+                for folder in made:
+                    folder.rmdir()
         for key, array in arrays.items():
             if back[key].tobytes() != np.asarray(array).tobytes():
                 raise ArtifactError(f"{self._store.where(name)}: {key} is read back as other numbers than were written")

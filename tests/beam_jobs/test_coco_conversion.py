@@ -15,6 +15,7 @@ from raw_cifar import convert_spec
 
 from beam_jobs import steps
 from beam_jobs.conversion import convert
+from podline import digests
 from podline.data import coco_pixels
 from podline.data.arriving import Arrivals
 from podline.data.coco_letterbox import LetterBox
@@ -26,7 +27,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.validation import check_dataset, validate
 from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.progress import silent
-from podline.stages import CONVERT, ConvertSpec, ValidateSpec, manifest_sha256
+from podline.stages import CONVERT, ConvertSpec, ValidateSpec, completion_name, manifest_sha256
 from podline.storage import open_store
 
 SIDE = 64
@@ -275,6 +276,26 @@ def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypa
     assert again.shards_reused in (1, 2)
     assert again.shards_written == shards - again.shards_reused
     assert contents(spec) == contents(whole)
+
+
+def test_features_that_an_earlier_version_wrote_are_written_anew_and_nothing_else(tmp_path: Path, raw: Path) -> None:
+    spec = spec_of(tmp_path / "root", raw)
+    first, store = convert(spec, silent()), open_store(spec.root)
+    assert CONVERT.find(spec, silent()) is not None
+    whole = contents(spec)
+    features, record = f"{first.folder}/features.json", completion_name(first.folder, "convert")
+    before = store.read_bytes(features).replace(b'"encoding": "none"', b'"encoding": "bytes"')
+    store.publish_bytes(features, before, replace=True)
+    word = store.read_bytes(record)
+    word = word.replace(digests.of_bytes(whole[features]).encode(), digests.of_bytes(before).encode())
+    size = f'"bytes": {len(whole[features])}'.encode()
+    assert word.count(size) == 1
+    store.publish_bytes(record, word.replace(size, f'"bytes": {len(before)}'.encode()), replace=True)
+    assert CONVERT.find(spec, silent()) is None
+    again = convert(spec, silent())
+    assert (again.shards_written, again.shards_reused) == (0, first.shards_written)
+    assert contents(spec) == whole
+    assert CONVERT.find(spec, silent()) is not None
 
 
 def test_an_image_that_only_fails_to_decode_is_named(

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_coco import publish_people
 
 from podline.data.draft import Draft
-from podline.data.manifest import Manifest
+from podline.data.manifest import Manifest, dataset_folder
 from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader
 from podline.data.records import layout_of
@@ -66,6 +67,27 @@ def test_every_split_opens_with_the_right_examples(tmp_path: Path) -> None:
             assert set(example) == set(ours)
             for name, value in example.items():
                 assert (value == ours[name][index]).all()
+
+
+# TFDS 4.9 asks protobuf 6 for a field's label, as protobuf 7 will no longer allow.
+@pytest.mark.filterwarnings("ignore:label\\(\\) is deprecated:DeprecationWarning:tensorflow_datasets")
+@pytest.mark.parametrize("keep_jpeg", [False, True])
+def test_people_are_read_as_well_as_opened(tmp_path: Path, keep_jpeg: bool) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    manifest = publish_people(tmp_path, keep_jpeg=keep_jpeg)
+    folder = tmp_path / dataset_folder(manifest.dataset, manifest.fingerprint)
+    builder = tfds.builder_from_directory(str(folder))
+    for split in manifest.splits:
+        ours = SplitReader(folder, manifest, split.name).gather(np.arange(split.records))
+        theirs = list(builder.as_dataset(split=split.name, shuffle_files=False).as_numpy_iterator())
+        assert len(theirs) == split.records > 0
+        for index, example in enumerate(theirs):
+            assert set(example) == set(ours)
+            for name in set(ours) - {"image"} if keep_jpeg else set(ours):
+                assert example[name].dtype == ours[name].dtype
+                assert (example[name] == ours[name][index]).all(), name
+            if keep_jpeg:  # the file's own pixels, as they are before they are put into a square
+                assert example["image"].shape == (*example["size"][::-1], 3)
 
 
 def test_names_are_those_of_the_files(tmp_path: Path) -> None:

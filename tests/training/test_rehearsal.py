@@ -57,7 +57,7 @@ def test_a_preflight_says_what_a_training_will_take_and_leaves_nothing(root):
     before = files(root)
     answer = preflight(spec_of(root), silent())
     assert files(root) == before
-    assert not (root / "runs").exists() or not list((root / "runs").rglob("checkpoints"))
+    assert not (root / "runs").exists()
     assert answer.run == training_spec(root).run
     assert (answer.steps, answer.batch_size, answer.devices) == (30, 8, "cpu")
     assert answer.evaluations == 3, "after 12, 24 and 30 steps"
