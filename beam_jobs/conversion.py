@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import apache_beam as beam
 
@@ -23,14 +24,19 @@ from podline.data.coco_truth import publish_truths
 from podline.data.draft import Draft, draft_of
 from podline.data.fingerprint import source_of
 from podline.data.manifest import MANIFEST, Quarantined, read_manifest
+from podline.data.official import OfficialCheck, official_lines
 from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
 from podline.data.shards import ShardTask, shard_tasks
 from podline.data.sources.coco import CocoSource
-from podline.data.sources.duplicates import quarantine_shared
+from podline.data.sources.duplicates import contradiction_lines, contradictions, quarantine_shared, repeated_images
+from podline.data.sources.left_out import left_out_of, refuse_left_out
+from podline.data.sources.official_sums import check_official
 from podline.data.sources.remote import is_remote
 from podline.data.sources.source import Source
 from podline.data.tfds import tfds_names
+from podline.in_use import using
 from podline.page_cache import may_keep
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages import Artifact, ConvertResult, ConvertSpec, complete
 from podline.storage import Store, open_store
@@ -52,11 +58,26 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     store.sweep()
     reporter.log(f"reading {spec.source}")
     source = source_of(spec, store)
+    found = _Found(None, {})
     if isinstance(source, Source):
-        source = quarantine_shared(source)
-        refuse_shared_records(source.splits)
+        source, found = _looked_at(source, spec, reporter)
     _tell_quarantined(reporter, source.quarantined)
     draft = draft_of(spec, source)
+    with using(store, [draft.folder]):
+        return _converted(pipeline, store, spec, source, draft, found, started, reporter)
+
+
+def _converted(
+    pipeline: beam.Pipeline,
+    store: Store,
+    spec: ConvertSpec,
+    source: Source | CocoSource,
+    draft: Draft,
+    found: _Found,
+    started: float,
+    reporter: Reporter,
+) -> ConvertResult:
+    """Writes what is not there yet."""
     if isinstance(source, CocoSource):
         draft = dataclasses.replace(draft, truths=publish_truths(store, draft.folder, source))
     frame = draft.stored.frame_length
@@ -71,7 +92,30 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
             build(pipeline, _tasks(source, plans, spec, tables), job, draft)
             run(pipeline)
         reused = list(finished(done).values()).count(REUSED)
-    return _finish(store, spec, draft, time.monotonic() - started, reused)
+    return _finish(store, spec, draft, found, time.monotonic() - started, reused)
+
+
+class _Found(NamedTuple):
+    """What is known of a source and is not in the manifest; see :class:`ConvertResult`."""
+
+    official: OfficialCheck | None
+    contradicting: dict[str, int]
+
+
+def _looked_at(source: Source, spec: ConvertSpec, reporter: Reporter) -> tuple[Source, _Found]:
+    """Raw pixels without those that both splits have, and what there is to say of them."""
+    repeated = repeated_images(source)
+    found = _Found(check_official(source), contradictions(source, repeated))
+    read = {split.name: len(split) for split in source.splits}
+    tell = reporter.log if found.official and found.official.official else reporter.warn
+    for line in official_lines(source.dataset, read, found.official):
+        tell(line)
+    for line in contradiction_lines(found.contradicting):
+        reporter.warn(line)
+    source = quarantine_shared(source, repeated)
+    refuse_left_out(spec.dataset, left_out_of(source), spec.allow_left_out)
+    refuse_shared_records(source.splits)
+    return source, found
 
 
 def _tasks(
@@ -103,7 +147,7 @@ def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], j
     )
 
 
-def _finish(store: Store, spec: ConvertSpec, draft: Draft, seconds: float, reused: int) -> ConvertResult:
+def _finish(store: Store, spec: ConvertSpec, draft: Draft, found: _Found, seconds: float, reused: int) -> ConvertResult:
     manifest = read_manifest(store, draft.folder)
     shards = manifest.shards
     result = ConvertResult(
@@ -118,6 +162,8 @@ def _finish(store: Store, spec: ConvertSpec, draft: Draft, seconds: float, reuse
         bytes=sum(shard.bytes for shard in shards),
         shards_written=len(shards) - reused,
         shards_reused=reused,
+        official=found.official,
+        contradicting=found.contradicting,
     )
     beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
     files = [*shards, *(split.truth for split in manifest.splits if split.truth)]
@@ -130,7 +176,7 @@ def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) ->
     for split in dict.fromkeys(record.split for record in quarantined):
         left_out = [record for record in quarantined if record.split == split]
         reporter.warn(
-            f"{len(left_out)} records of the {split} split are left out; the manifest lists them, the first is "
+            f"left out of the {split} split: {plural(len(left_out), 'record')}; the manifest lists them, the first is "
             f"{left_out[0].record}: {left_out[0].reason}"
         )
 

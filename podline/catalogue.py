@@ -6,10 +6,12 @@ import contextlib
 from dataclasses import dataclass
 
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.data.official import official_lines, records_read
+from podline.data.sources.duplicates import contradiction_lines
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.stages import STAGES, Completion, TrainSpec, completion_name
+from podline.stages import CONVERT, STAGES, Completion, ConvertResult, TrainSpec, completion_name
 from podline.storage import Store
 from podline.training.checkpoints import Checkpoint, CheckpointFolder
 
@@ -106,6 +108,27 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:
     """A data set's manifest."""
     return read_manifest(store, dataset.folder)
+
+
+def conversion_of(store: Store, folder: str) -> ConvertResult | None:
+    """What the conversion of a data set answered; None where it left no record.
+
+    Raises:
+        ArtifactError: its record cannot be read.
+    """
+    name = completion_name(folder, CONVERT.name)
+    return ConvertResult.model_validate(_completion(store, name).result) if store.exists(name) else None
+
+
+def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
+    """What a user of a data set should know: whether it is the one of that name, and whether labels contradict.
+
+    Args:
+        manifest: the data set's.
+        conversion: what :func:`conversion_of` found.
+    """
+    official = official_lines(manifest.dataset, records_read(manifest), conversion.official if conversion else None)
+    return official + (contradiction_lines(conversion.contradicting) if conversion else [])
 
 
 def runs(store: Store) -> list[Run]:

@@ -7,20 +7,25 @@ several at a time.
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from podline import champions
 from podline.ahead import in_order
 from podline.data.coco_truth import truth_name
+from podline.data.fingerprint import source_cache
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.data.sources.rawfiles import unpacked, use_of
 from podline.data.tfds import tfds_names
 from podline.errors import ArtifactError, StoreError
+from podline.in_use import alone, alone_at
 from podline.progress import Reporter
 from podline.stages import SPEC, Completion
-from podline.storage import Listed, Store
+from podline.storage import Listed, Store, explained
 
 
 @dataclass(frozen=True)
@@ -206,16 +211,70 @@ def needless(found: Iterable[Holding], before: float) -> list[Holding]:
     ]
 
 
-def remove(store: Store, holding: Holding) -> None:
+def in_use(store: Store, holding: Holding) -> bool:
+    """Whether a living process works on a data set or a run; see :mod:`podline.in_use` for which are known."""
+    with alone(store, holding.folder) as free:
+        return not free
+
+
+def remove(store: Store, holding: Holding) -> bool:
     """Deletes a holding, what says that it is whole first, so that half of it never looks whole.
+
+    Returns:
+        Whether it was deleted; what a living process works on is not.
 
     Raises:
         StoreError: something cannot be deleted.
     """
-    names = sorted(found.name for found in holding.objects)
-    for name in filter(_is_word, names):
-        store.delete(name)
-    deque(in_order(store.delete, itertools.filterfalse(_is_word, names), store.parallel), maxlen=0)
+    with alone(store, holding.folder) as free:
+        if free:
+            names = sorted(found.name for found in holding.objects)
+            for name in filter(_is_word, names):
+                store.delete(name)
+            deque(in_order(store.delete, itertools.filterfalse(_is_word, names), store.parallel), maxlen=0)
+    return free
+
+
+@dataclass(frozen=True)
+class UnpackedSource:
+    """What was unpacked from an archive, and is kept on this machine for the next conversion of it.
+
+    Attributes:
+        path: its folder.
+        bytes: what it weighs.
+        touched: the Unix time, by this machine's clock, at which it was used.
+    """
+
+    path: Path
+    bytes: int
+    touched: float
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a living process reads it."""
+        with alone_at(use_of(self.path)) as free:
+            return not free
+
+    def remove(self) -> bool:
+        """Deletes it; returns whether it did: what a living process reads stays.
+
+        Raises:
+            StoreError: it cannot be deleted.
+        """
+        with alone_at(use_of(self.path)) as free:
+            if free:
+                with explained("delete", self.path):
+                    shutil.rmtree(self.path)
+        return free
+
+
+def unpacked_sources(store: Store) -> list[UnpackedSource]:
+    """Every archive that was unpacked on this machine for conversions into a store."""
+    found = []
+    for folder in unpacked(source_cache(store)):
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        found.append(UnpackedSource(folder, size, folder.stat().st_mtime))
+    return found
 
 
 def _is_word(name: str) -> bool:

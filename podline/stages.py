@@ -19,8 +19,10 @@ from pydantic import Field
 
 from podline import digests
 from podline.data.manifest import MANIFEST, dataset_folder
+from podline.data.official import OfficialCheck
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.frozen import Frozen
+from podline.in_use import using
 from podline.progress import Reporter
 from podline.recipes.settings import DatasetName, Recipe
 from podline.settings import cluster
@@ -35,6 +37,8 @@ EVALUATION_VERSION = 2
 SPEC = "spec.json"
 # Likewise: the trained weights, whose checksum is the model's identity.
 WEIGHTS = "model/weights.npz"
+# The share of a source that a conversion may leave out; podline.data.sources.left_out says why.
+LEFT_OUT = 0.1
 # The split that runs are judged on.
 JUDGED = "test"
 
@@ -53,6 +57,12 @@ class Spec(Frozen):
     def by_workers(self) -> bool:
         """Whether several processes do the work together, each with this spec."""
         return getattr(self, "strategy", None) == WORKERS
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The data set and the run that are worked on, by their names in the store."""
+        names = (getattr(self, name, None) for name in ("dataset_folder", "folder"))
+        return tuple(name for name in names if name)
 
     def digest(self) -> str:
         """A hash of all that the result depends on."""
@@ -73,7 +83,7 @@ class Result(Frozen):
 class ConvertSpec(Spec):
     """Raw archives in ``source`` become sharded TFRecords under ``datasets/<dataset>/<fingerprint>``."""
 
-    beside_the_point = frozenset({"root", "source", "workers", "beam_options"})
+    beside_the_point = frozenset({"root", "source", "workers", "beam_options", "allow_left_out"})
 
     dataset: DatasetName
     source: str = Field(description="a folder, or an official .tar.gz")
@@ -102,6 +112,12 @@ class ConvertSpec(Spec):
         exclude_if=lambda keep: not keep,
         description="records of images with people hold the JPEG files, which whoever reads them decodes",
     )
+    allow_left_out: float = Field(
+        default=LEFT_OUT,
+        ge=0,
+        le=1,
+        description="the share of a source's records, or of its people, that may be left out; more is an error",
+    )
     workers: int = Field(default=1, ge=1, description="worker processes of the local runner")
     beam_options: tuple[str, ...] = Field(default=(), description="passed to Beam as they are")
 
@@ -119,6 +135,16 @@ class ConvertResult(Result):
     bytes: int
     shards_written: int
     shards_reused: int
+    official: OfficialCheck | None = Field(
+        default=None,
+        exclude_if=lambda official: official is None,
+        description="how the raw files compare with the published ones; nothing of data that nobody publishes",
+    )
+    contradicting: dict[str, int] = Field(
+        default_factory=dict,
+        exclude_if=lambda counts: not counts,
+        description="split → records whose image another record of it has with another label",
+    )
 
 
 class ValidateSpec(Spec):
@@ -376,8 +402,9 @@ class Stage(Generic[S, R]):
     find_at: str = "podline.stages:find_in_folder"
 
     def run(self, spec: S, reporter: Reporter) -> R:
-        """Does the work, in this process."""
-        return _load(self.run_at)(spec, reporter)
+        """Does the work, in this process; nobody deletes what it is done on meanwhile."""
+        with using(open_store(spec.root), spec.uses):
+            return _load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:
         """An earlier result that is still whole, or None."""

@@ -11,10 +11,11 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from podline import settings
+from podline.in_use import using
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.recording import recorded
-from podline.stages import EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
+from podline.stages import ConvertResult, EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
 from podline.strategies import StrategyName
 from tasks.bucket_credentials import bucket_credentials
@@ -83,6 +84,19 @@ def _stages(
     parameters: TrainingParameters, recipe: Recipe, root: str, strategy: StrategyName, workers: int, times: TimeSheet
 ) -> dict[str, Any]:
     converted = times.run(convert, conversion_of(parameters, root, workers))
+    with using(open_store(root), [converted.folder]):  # between the stages as well
+        return _learned(parameters, recipe, root, strategy, converted, times)
+
+
+def _learned(
+    parameters: TrainingParameters,
+    recipe: Recipe,
+    root: str,
+    strategy: StrategyName,
+    converted: ConvertResult,
+    times: TimeSheet,
+) -> dict[str, Any]:
+    """All that comes after the conversion."""
     times.run(
         validate,
         ValidateSpec(

@@ -16,6 +16,7 @@ from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.settings import DatasetName, Recipe
+from podline.stages import LEFT_OUT
 from tasks.form_rules import Rule, at, extend, grouped, one_of, refused
 
 _AS_WRITTEN = "as the recipe says"
@@ -113,6 +114,15 @@ class MachineGroup(BaseModel, frozen=True):
         title="Beam options",
         description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
         json_schema_extra=place(3),
+    )
+    allow_left_out: float = Field(
+        default=LEFT_OUT,
+        ge=0,
+        le=1,
+        title="Allow left out",
+        description="The share of the source's records, or of its people, that may be left out; more is an error, "
+        "which names the reasons.",
+        json_schema_extra=place(5),
     )
 
 
@@ -247,7 +257,9 @@ class TrainingParameters(BaseModel, frozen=True):
         """What to type to do the same on the command line."""
         source = f" --source {shlex.quote(self.source)}" if self.source else ""
         kept = " --keep-jpeg" if self.keeps_jpeg else ""
-        return f"podline run {self.recipe}{source} --root {shlex.quote(root)}{kept}{self.choices.as_options()}"
+        share = self.machine.allow_left_out
+        allowed = "" if share == LEFT_OUT else f" --allow-left-out {share:g}"
+        return f"podline run {self.recipe}{source} --root {shlex.quote(root)}{kept}{allowed}{self.choices.as_options()}"
 
     @property
     def keeps_jpeg(self) -> bool:

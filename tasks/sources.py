@@ -59,6 +59,7 @@ def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> Co
         workers=parameters.machine.workers or workers,
         beam_options=parameters.machine.beam_options,
         keep_jpeg=parameters.keeps_jpeg,
+        allow_left_out=parameters.machine.allow_left_out,
         **of_poses,
     )
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import fault_proxy
 import pytest
 from click.testing import CliRunner
+from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.champions import Candidate, crown
 from podline.cli import cli
 from podline.data.manifest import dataset_folder
-from podline.holdings import holdings, needless, remove, verify
-from podline.progress import Reporter
-from podline.stages import Completion, artifact_of
+from podline.holdings import holdings, in_use, needless, remove, verify
+from podline.progress import Reporter, silent
+from podline.stages import VALIDATE, Completion, ValidateSpec, artifact_of
 from podline.storage import Store, open_store
 
 DATASET = dataset_folder("sample", FINGERPRINT)
@@ -131,3 +134,60 @@ def test_what_is_in_the_making_is_left_alone_whatever_our_clock_says(
     found = CliRunner().invoke(cli, ["store", "prune", "--root", store.uri, "--json"])
     assert json.loads(found.output)["holdings"] == []
     assert store.list("runs") == ["runs/sample-1/checkpoints/x.npz"]
+
+
+def test_what_a_living_process_works_on_stays_whatever_its_age(store: Store) -> None:
+    store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
+    lock = """
+import sys
+from podline.in_use import using
+from podline.storage import open_store
+with using(open_store(sys.argv[1]), sys.argv[2:]):
+    print("working", flush=True)
+    sys.stdin.read()
+"""
+    arguments = [sys.executable, "-c", lock, store.uri, DATASET, "runs/begun"]
+    working = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert working.stdout is not None
+    assert working.stdout.readline() == b"working\n"
+    old = needless(holdings(store), before=max(holding.touched for holding in holdings(store)) + 1)
+    assert [holding.folder for holding in old] == [DATASET, "runs/begun"]
+    before = store.list()
+    assert [in_use(store, holding) for holding in old] == [True, True]
+    assert [remove(store, holding) for holding in old] == [False, False]
+    assert store.list() == before
+    working.kill()
+    working.communicate()
+    assert [remove(store, holding) for holding in old] == [True, True]
+    assert store.list() == []
+
+
+def prune(root: Path | str, *options: str) -> str:
+    return CliRunner().invoke(cli, ["store", "prune", "--root", str(root), "--days", "0", *options]).output
+
+
+def test_a_stage_at_work_is_not_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = write_raw_cifar(tmp_path / "raw")
+    root, seen = tmp_path / "root", []
+
+    def validated(spec: ValidateSpec, _reporter: Reporter) -> None:
+        del spec
+        seen.append(prune(root, "--yes"))
+
+    manifest = convert_plainly(convert_spec(root, raw))
+    folder = dataset_folder("cifar10", manifest.fingerprint)
+    spec = ValidateSpec(root=str(root), dataset="cifar10", fingerprint=manifest.fingerprint, manifest_sha256="0")
+    monkeypatch.setattr("podline.data.validation.validate", validated)
+    VALIDATE.run(spec, silent())
+    assert f"{folder} stays: a living process uses it" in seen[0]
+    assert "0 folders, 0 bytes, deleted" in seen[0]
+    assert open_store(root).exists(f"{folder}/manifest.json")
+    assert "1 folder" in prune(root, "--yes")
+    assert not open_store(root).exists(f"{folder}/manifest.json")
+
+
+def test_what_was_touched_in_a_bucket_just_now_may_be_anothers(gcs_root: str) -> None:
+    store = open_store(gcs_root)
+    store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
+    assert "0 folders" in prune(gcs_root, "--yes")
+    assert store.list() == ["runs/begun/checkpoints/x.npz"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from podline.catalogue import Dataset, choose_dataset, datasets, manifest_of
+from podline.catalogue import Dataset, choose_dataset, conversion_of, datasets, manifest_of, remarks
 from podline.commands import display, pages
 from podline.commands.options import (
     dataset_named,
@@ -96,16 +96,16 @@ def _open(name: str, fingerprint: str | None, listener: Listener, options: dict[
 @_which
 @json_option
 def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
-    """What a data set's manifest says: splits, classes, fields, where it came from, what was left out.
+    """What a data set is: the published one or not, its splits, classes, fields, sources, what was left out.
 
       podline data show cifar10 --root podline-root
 
-    NAME is a data set's, or a recipe's: `coco_pose` is the newest data set coco, which `podline convert coco_pose`
-    makes. With --json it is the manifest itself.
+    NAME is a data set's, or a recipe's: coco_pose is the newest data set coco, as `podline convert coco_pose` makes it.
+    With --json it is the manifest itself.
     """
     with display.shown() as listener:
         store, dataset = _open(name, fingerprint, listener, options)
-    manifest = manifest_of(store, dataset)
+    manifest, conversion = manifest_of(store, dataset), conversion_of(store, dataset.folder)
     if as_json:
         say_json(manifest.model_dump(mode="json"))
         return
@@ -114,6 +114,7 @@ def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> 
             f"{dataset.name} {dataset.fingerprint}, {size(_bytes(manifest))}, published {moment(dataset.published)}",
             f"{store.where(dataset.folder)}",
             f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
+            *remarks(manifest, conversion),
             "",
             *(
                 f"split {split.name}: {number(split.records)} examples in {len(split.shards)} shards, "

@@ -50,6 +50,13 @@ conversion_options = in_order(
         metavar="OPTION",
         help="Passed to Beam as it is, like --beam-option=--runner=DataflowRunner; may be repeated.",
     ),
+    click.option(
+        "--allow-left-out",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="The share of the source's records, or of its people, that may be left out; more is an error. The bytes "
+        "do not depend on it.  [default: 0.1]",
+    ),
 )
 
 

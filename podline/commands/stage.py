@@ -172,6 +172,7 @@ def convert(
     side: int | None,
     max_people: int | None,
     keep_jpeg: bool,
+    allow_left_out: float | None,
     beam_options: tuple[str, ...],
 ) -> stages.ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
@@ -196,6 +197,7 @@ def convert(
         side=side or pose.side,
         max_people=max_people or pose.max_people,
         keep_jpeg=keep_jpeg,
+        allow_left_out=stages.LEFT_OUT if allow_left_out is None else allow_left_out,
         workers=request.settings.workers,
         beam_options=beam_options,
     )

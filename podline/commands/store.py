@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -10,13 +12,16 @@ from podline import holdings
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.errors import ArtifactError
-from podline.holdings import Holding
+from podline.holdings import Holding, UnpackedSource
+from podline.plurals import plural
 from podline.progress import Reporter
-from podline.reporting.figures import count, moment, size
-from podline.storage import open_store
+from podline.reporting.figures import moment, size
+from podline.storage import FolderStore, Store, open_store
 
 _DAY_SECONDS = 86_400
-_SHOWN_PROBLEMS = 20
+# What was touched within so long may be in the making on another machine, whose processes are not known here: a
+# training there brings its log to the bucket every few seconds, a conversion its shards.
+_OTHERS_SECONDS = 3_600
 
 
 @click.group("store", cls=pages.Group)
@@ -28,7 +33,7 @@ def store_group() -> None:
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """Every data set and run: its size, when it was last touched, which runs use it.
+    """Every data set, run and unpacked archive: its size, when it was last touched, which runs use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -36,15 +41,15 @@ def list_holdings(as_json: bool, **options: Any) -> None:
     Next: `podline store verify`.
     """
     store = open_store(load_settings(options).root)
-    found = holdings.holdings(store)
+    found, sources = holdings.holdings(store), holdings.unpacked_sources(store)
     if as_json:
-        say_json([_document(holding) for holding in found])
-    elif not found:
+        say_json([_document(store, one) for one in (*found, *sources)])
+    elif not found and not sources:
         say([f"{store.uri} holds nothing; make something with `podline run`"])
     else:
-        width = max(len(holding.folder) for holding in found)
-        total = sum(holding.bytes for holding in found)
-        say([*(_line(holding, width) for holding in found), f"{'in all':{width}}  {size(total):>10}"])
+        total = sum(one.bytes for one in (*found, *sources))
+        lines, width = _lines(store, [*found, *sources])
+        say([*lines, f"{'in all':{width}}  {size(total):>10}"])
 
 
 @store_group.command("verify")
@@ -64,9 +69,9 @@ def verify(as_json: bool, **options: Any) -> None:
         say_json({"root": store.uri, "checked": checked, "problems": problems})
     else:
         nothing = "" if checked or problems else f"; {store.uri} holds nothing: is that the root you mean?"
-        say([*problems, f"{count(checked)} objects checked, {count(len(problems))} problems{nothing}"])
+        say([*problems, f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"])
     if problems:
-        raise ArtifactError(f"{store.uri}: {count(len(problems))} problems; the first: {problems[0]}")
+        raise ArtifactError(f"{store.uri}: {plural(len(problems), 'problem')}; the first: {problems[0]}")
 
 
 @store_group.command("prune")
@@ -81,39 +86,62 @@ def verify(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Deletes what no run and no champion needs: unfinished work, and data sets that no run was trained on.
+    """Deletes what nobody needs: unfinished work, data sets that no run was trained on, unpacked archives.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes
 
-    Finished runs are never deleted, nor anything that one of them was made from.
+    Finished runs are never deleted, nor anything that one of them was made from, nor what a living process on this
+    machine works on; in a bucket, what was touched within the last hour stays as well: docs/storage.md says why.
     """
     store = open_store(load_settings(options).root)
-    found = holdings.needless(holdings.holdings(store), store.now() - days * _DAY_SECONDS)
+    before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
+    needless: list[Holding | UnpackedSource] = [*holdings.needless(holdings.holdings(store), before)]
+    needless += [one for one in holdings.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]
     if yes:
-        for holding in found:
-            holdings.remove(store, holding)
+        gone = [one for one in needless if _remove(store, one)]
+    else:
+        gone = [one for one in needless if not _in_use(store, one)]
     if as_json:
-        say_json({"deleted": yes, "holdings": [_document(holding) for holding in found]})
+        say_json({"deleted": yes, "holdings": [_document(store, one) for one in gone]})
         return
-    total = size(sum(holding.bytes for holding in found))
+    total = size(sum(one.bytes for one in gone))
     word = "deleted" if yes else "would be deleted; give --yes to do it"
-    width = max((len(holding.folder) for holding in found), default=0)
-    say([*(_line(holding, width) for holding in found), f"{count(len(found))} folders, {total}, {word}"])
+    lines, _ = _lines(store, gone)
+    used = [f"{_name(one)} stays: a living process uses it" for one in needless if one not in gone]
+    say([*lines, *used, f"{plural(len(gone), 'folder')}, {total}, {word}"])
 
 
-def _line(holding: Holding, width: int) -> str:
-    state = "" if holding.whole else "  not finished"
-    used = f"  used by {', '.join(holding.users)}" if holding.users else ""
-    return f"{holding.folder:{width}}  {size(holding.bytes):>10}  {moment(holding.touched)}{state}{used}"
+def _remove(store: Store, one: Holding | UnpackedSource) -> bool:
+    return holdings.remove(store, one) if isinstance(one, Holding) else one.remove()
 
 
-def _document(holding: Holding) -> dict[str, Any]:
-    return {
-        "folder": holding.folder,
-        "bytes": holding.bytes,
-        "objects": len(holding.objects),
-        "touched": holding.touched,
-        "whole": holding.whole,
-        "users": list(holding.users),
-    }
+def _in_use(store: Store, one: Holding | UnpackedSource) -> bool:
+    return holdings.in_use(store, one) if isinstance(one, Holding) else one.in_use
+
+
+def _name(one: Holding | UnpackedSource) -> str:
+    return one.folder if isinstance(one, Holding) else str(one.path)
+
+
+def _lines(store: Store, found: Sequence[Holding | UnpackedSource]) -> tuple[list[str], int]:
+    """A line for each, and how wide their names are."""
+    width = max((len(_name(one)) for one in found), default=0)
+    return [
+        f"{_name(one):{width}}  {size(one.bytes):>10}  {moment(one.touched)}{_state(store, one)}" for one in found
+    ], width
+
+
+def _state(store: Store, one: Holding | UnpackedSource) -> str:
+    used = "  in use" if _in_use(store, one) else ""
+    if isinstance(one, UnpackedSource):
+        return f"  an unpacked archive{used}"
+    users = f"  used by {', '.join(one.users)}" if one.users else ""
+    return f"{'' if one.whole else '  not finished'}{users}{used}"
+
+
+def _document(store: Store, one: Holding | UnpackedSource) -> dict[str, Any]:
+    shared = {"folder": _name(one), "bytes": one.bytes, "touched": one.touched, "in_use": _in_use(store, one)}
+    if isinstance(one, UnpackedSource):
+        return shared
+    return {**shared, "objects": len(one.objects), "whole": one.whole, "users": list(one.users)}

@@ -10,6 +10,7 @@ from podline import digests
 from podline.data.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
 from podline.data.records import LABEL
 from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import RawData, Source
 from podline.data.tfds import FEATURES, features_file
@@ -55,9 +56,12 @@ def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
 
     Raises:
         SettingsError: JPEG files are to be kept of a data set that has none.
+        SourceError: more is left out than the spec allows.
     """
     if spec.dataset in POSES:
-        return open_coco(spec.dataset, spec.source, spec.side, spec.max_people, source_cache(store))
+        coco = open_coco(spec.dataset, spec.source, spec.side, spec.max_people, source_cache(store))
+        refuse_left_out(spec.dataset, coco.left_out, spec.allow_left_out)
+        return coco
     if spec.keep_jpeg:
         raise SettingsError(f"keep_jpeg: {spec.dataset} has no JPEG files vs {', '.join(POSES)}; leave it out")
     return open_source(spec.dataset, spec.source, source_cache(store))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.catalogue import conversion_of, remarks
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
 from podline.errors import ArtifactError
@@ -46,6 +47,7 @@ class RunFacts:
     Attributes:
         spec: what the report was asked for.
         manifest: the data set.
+        remarks: what a user of the data set should know beside it.
         recipe: what was trained.
         model: what the model is made of and costs.
         training: the training stage's own answer.
@@ -61,6 +63,7 @@ class RunFacts:
 
     spec: ReportSpec
     manifest: Manifest
+    remarks: tuple[str, ...]
     recipe: Recipe
     model: ModelDescription
     training: TrainResult
@@ -144,6 +147,7 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any
     return {
         "spec": spec,
         "manifest": manifest,
+        "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         "recipe": recipe,
         "model": describe_recipe(recipe, (height, width, channels), len(manifest.class_names)),
         "training": TrainResult.model_validate(trained.result),

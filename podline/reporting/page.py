@@ -36,6 +36,7 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
         "data": tables.dataset(manifest),
         "splits": tables.splits(manifest),
         "class_counts": tables.class_counts(manifest),
+        "remarks": facts.remarks,
         "quarantine": tables.quarantine(manifest),
         "sources": tables.sources(manifest),
         "model": tables.model(facts.model),

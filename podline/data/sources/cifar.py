@@ -166,6 +166,7 @@ def _source(
         files=tuple(file.info for file in files.values()),
         splits=tuple(splits),
         extra_class_names={feature: names[feature] for feature in others},
+        raw=tuple(files.values()),
     )
 
 

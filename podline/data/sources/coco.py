@@ -26,13 +26,15 @@ from podline.data.sources.coco_annotations import (
     ImageEntry,
     Listing,
     annotation_texts,
+    has_joints,
     outline_problem,
     read_listing,
 )
 from podline.data.sources.coco_images import ImagePlace, open_images, open_zip
 from podline.data.sources.coco_looks import looked_at
-from podline.data.sources.coco_people import limbs_of_no_length, packed, people_of, unpacked
+from podline.data.sources.coco_people import BEYOND, limbs_of_no_length, packed, people_of, unpacked
 from podline.data.sources.jpeg import Jpeg
+from podline.data.sources.left_out import LeftOut
 from podline.data.sources.lookers import Lookers
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, is_remote, open_remote
@@ -106,6 +108,7 @@ class CocoSource:
         counted: how often each rule applied.
         side: of the square that images are put into, in pixels.
         max_people: places for people in a record.
+        left_out: records of each file of annotations, and people in it that have a joint.
     """
 
     dataset: str
@@ -115,6 +118,7 @@ class CocoSource:
     counted: dict[str, int]
     side: int
     max_people: int
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -175,6 +179,8 @@ class _Found:
 class _Part:
     """What becomes of one file of annotations."""
 
+    records: LeftOut
+    people: LeftOut
     images: list[CocoImage] = field(default_factory=list)
     quarantined: list[Quarantined] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
@@ -230,6 +236,7 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | N
         splits = {place.split: part.images for place, part in zip(found, parts, strict=True)}
         splits["train"], shared = _apart(splits["train"], splits["test"])
         quarantined += shared
+        parts[0].records.add("the test split has it too", len(shared))
     return CocoSource(
         dataset,
         tuple(files),
@@ -238,6 +245,7 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | N
         {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
         side,
         max_people,
+        tuple(left_out for part in parts for left_out in (part.records, part.people)),
     )
 
 
@@ -299,22 +307,27 @@ def _look_through(
     found: _Found, listing: Listing, max_people: int, lookers: Lookers, work: Path | None
 ) -> tuple[_Part, SourceFile]:
     """Decides about every image of a file of annotations."""
-    images, part = open_images(found.images), _Part()
-    digest, size, there = hashlib.sha256(), 0, 0
+    of_file = f"of {found.title}.json"
+    part = _Part(LeftOut(f"records {of_file}"), LeftOut(f"people {of_file}"))
+    images, digest, size, there = open_images(found.images), hashlib.sha256(), 0, 0
 
-    def leave_out(record: str, reason: str) -> None:
+    def leave_out(record: str, reason: str, people: int = 0) -> None:
         part.quarantined.append(Quarantined(split=found.split, record=record, reason=reason))
+        part.records.add(reason)
+        part.people.add("the image is left out", people)
 
     looks = looked_at(images, [entry.name for entry in listing.images], lookers, work)
     for entry, look in zip(listing.images, looks, strict=True):
         if look.place is not None:
             digest.update(f"{entry.name} {look.place.size} {look.place.crc}\n".encode())
             size, there = size + look.place.size, there + 1
+        with_joints = sum(map(has_joints, entry.annotations))
+        part.people.read += with_joints
         problem = entry.problem or look.problem
         if not problem and look.jpeg is not None:
             problem = _misfit(entry, look.jpeg)
         if problem or look.place is None or look.jpeg is None:
-            leave_out(entry.record, problem)
+            leave_out(entry.record, problem, with_joints)
             continue
         counted: Counter[str] = Counter()
         people, ignored = people_of(entry.annotations, entry.width, entry.height, max_people, counted)
@@ -324,8 +337,10 @@ def _look_through(
         except (TypeError, ValueError):
             problem, texts = problem or NO_OUTLINE, ()
         if problem:
-            leave_out(entry.record, problem)
+            leave_out(entry.record, problem, with_joints)
             continue
+        placed = len(people) + counted[BEYOND]
+        part.people.add("none of the joints is labelled and in the image", with_joints - placed)
         _count_looks(entry, look.jpeg, counted)
         part.counted.update(counted)
         part.images.append(
@@ -345,6 +360,13 @@ def _look_through(
         raise SourceError(f"{found.annotations}: none of {len(listing.images):,} images can be converted{first}")
     for record, reason in listing.orphans:
         leave_out(record, reason)
+    part.records.read = len(part.images) + len(part.quarantined)
+    part.people.read += listing.strays.total()
+    for reason, people in listing.strays.items():
+        part.people.add(reason, people)
+    if not part.people.read:
+        part.people.read = sum(len(entry.annotations) for entry in listing.images)
+        part.people.add("nobody has a joint that is labelled", part.people.read)
     for start in range(0, len(part.images), _AT_ONCE):
         people = unpacked(b"".join(image.people for image in part.images[start : start + _AT_ONCE]))
         part.counted["limbs of no length"] += limbs_of_no_length(people)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,11 +69,13 @@ class Listing:
         images: every entry, in the file's order; those that cannot be converted have a problem.
         orphans: annotations that belong to no image: what to call them, and why.
         other_categories: annotations of other things than people, which are passed over.
+        strays: people with joints who belong to no image, or are of another category: how many, by what is wrong.
     """
 
     images: list[ImageEntry]
     orphans: list[tuple[str, str]]
     other_categories: int
+    strays: Counter[str]
 
 
 def read_listing(content: bytes, shown: str) -> Listing:
@@ -96,10 +99,10 @@ def read_listing(content: bytes, shown: str) -> Listing:
         raise SourceError(f"{shown} is no COCO annotation file: an object with lists images and annotations is needed")
     entries = [_image_entry(place, image) for place, image in enumerate(document["images"])]
     by_id = _by_id(entries)
-    orphans, others = _hand_out(document["annotations"], by_id)
+    orphans, others, strays = _hand_out(document["annotations"], by_id)
     for entry in entries:
         entry.problem = entry.problem or _first_problem(entry.annotations)
-    return Listing(entries, orphans, others)
+    return Listing(entries, orphans, others, strays)
 
 
 def _needed(found: dict[str, Any]) -> dict[str, Any]:
@@ -144,9 +147,12 @@ def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
     return by_id
 
 
-def _hand_out(annotations: list[Any], by_id: Mapping[int, ImageEntry]) -> tuple[list[tuple[str, str]], int]:
-    """Gives each annotation to its image; returns those that have none, and how many are not of people."""
+def _hand_out(
+    annotations: list[Any], by_id: Mapping[int, ImageEntry]
+) -> tuple[list[tuple[str, str]], int, Counter[str]]:
+    """Gives each annotation to its image; returns those that have none, how many are not of people, and strays."""
     orphans: list[tuple[str, str]] = []
+    strays: Counter[str] = Counter()
     owners: dict[int, ImageEntry] = {}
     others = 0
     for place, annotation in enumerate(annotations):
@@ -158,8 +164,10 @@ def _hand_out(annotations: list[Any], by_id: Mapping[int, ImageEntry]) -> tuple[
         entry = by_id.get(image) if type(image) is int else None
         if entry is None:
             orphans.append((f"annotation {number}" if type(number) is int else record, f"there is no image {image!r}"))
+            strays["there is no such image"] += has_joints(annotation)
         elif annotation.get("category_id") != PERSON:
             others += 1
+            strays[f"category_id is not {PERSON}"] += has_joints(annotation)
         else:
             entry.annotations.append(annotation)
             if type(number) is not int or number not in _IDS:
@@ -169,7 +177,13 @@ def _hand_out(annotations: list[Any], by_id: Mapping[int, ImageEntry]) -> tuple[
                 owners[number].problem = owners[number].problem or f"annotation {number} is there twice"
             else:
                 owners[number] = entry
-    return orphans, others
+    return orphans, others, strays
+
+
+def has_joints(annotation: Mapping[str, Any]) -> bool:
+    """Whether an annotation is of a single person with a joint that is somewhere."""
+    keypoints = annotation.get("keypoints")
+    return isinstance(keypoints, list) and any(keypoints) and not annotation.get("iscrowd")
 
 
 def _first_problem(annotations: list[dict[str, Any]]) -> str:

@@ -25,6 +25,8 @@ PEOPLE = np.dtype(
 
 _PERSON = struct.Struct(f"<q{3 * len(COCO_JOINTS) + 5}d")
 _NOWHERE = (0, 0, 0)
+BEYOND = "people beyond the places of a record"
+"""The rule by which people are ignored since others have all places."""
 
 
 class PersonEntry(NamedTuple):
@@ -70,7 +72,7 @@ def people_of(
         ignored.append(kept | {"num_keypoints": 0})
     people.sort(key=lambda person: (-person.area, person.id))
     for person in people[max_people:]:
-        counted["people beyond the places of a record"] += 1
+        counted[BEYOND] += 1
         ignored.append({"id": person.id, "iscrowd": 0, "num_keypoints": 0, "bbox": person.bbox})
     return people[:max_people], ignored
 

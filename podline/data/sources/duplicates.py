@@ -1,20 +1,28 @@
-"""Images that training and test split share: they are kept out of training."""
+"""Images that are there more than once: those that training and test split share are kept out of training.
+
+Those within a split are converted; where their labels differ, that is counted and said.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.content import image_crcs, same_images
 from podline.data.manifest import Quarantined
+from podline.data.records import LABEL
 from podline.data.sources.source import Source, SourceSplit
 from podline.errors import SourceError
+from podline.plurals import plural
 
 # A test split of which more than this share can also be trained on says nothing about new images.
 MAX_SHARED = 0.01
+# A split of which more than this share is labelled in two ways is no noise: its labels do not belong to its images.
+MAX_CONTRADICTING = 0.01
 
 
 def split_crcs(split: SourceSplit) -> npt.NDArray[np.uint32]:
@@ -24,8 +32,45 @@ def split_crcs(split: SourceSplit) -> npt.NDArray[np.uint32]:
     return crcs if split.kept is None else crcs[split.kept]
 
 
-def quarantine_shared(source: Source) -> Source:
+@dataclass(frozen=True)
+class Repeated:
+    """The images of a source that are there more than once.
+
+    Attributes:
+        train: groups of training records that have one image, which no test record has.
+        test: groups of test records that have one image.
+        shared: groups that have records of both: (training, test).
+    """
+
+    train: tuple[list[int], ...]
+    test: tuple[list[int], ...]
+    shared: tuple[tuple[list[int], list[int]], ...]
+
+
+def repeated_images(source: Source) -> Repeated:
+    """Looks for images that are there more than once; the raw files are read through once."""
+    train, test = _splits(source)
+    first = len(train)
+
+    def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        parts = [train.read(positions[positions < first]), test.read(positions[positions >= first] - first)]
+        return np.concatenate([part["image"] for part in parts])  # positions come ascending
+
+    groups = same_images(np.concatenate([split_crcs(train), split_crcs(test)]), read)
+    apart = [([at for at in group if at < first], [at - first for at in group if at >= first]) for group in groups]
+    return Repeated(
+        train=tuple(train for train, test in apart if len(train) > 1 and not test),
+        test=tuple(test for _, test in apart if len(test) > 1),
+        shared=tuple((train, test) for train, test in apart if train and test),
+    )
+
+
+def quarantine_shared(source: Source, repeated: Repeated | None = None) -> Source:
     """The source without those training records whose image the test split has too.
+
+    Args:
+        source: what is converted.
+        repeated: its images that are there more than once; looked for by default.
 
     Returns:
         The source itself if there are none; otherwise one whose training split leaves them out and whose quarantine
@@ -34,9 +79,10 @@ def quarantine_shared(source: Source) -> Source:
     Raises:
         SourceError: more than :data:`MAX_SHARED` of the test split are among the training images.
     """
-    splits = {split.name: split for split in source.splits}
-    train, test = splits["train"], splits["test"]
-    twins, shared = _twins(train, test)
+    train, test = _splits(source)
+    repeated = repeated or repeated_images(source)
+    twins = {record: of_test[0] for of_train, of_test in repeated.shared for record in of_train}
+    shared = sum(len(of_test) for _, of_test in repeated.shared)
     if not twins:
         return source
     left_out = sorted(twins)
@@ -63,20 +109,43 @@ def quarantine_shared(source: Source) -> Source:
     )
 
 
-def _twins(train: SourceSplit, test: SourceSplit) -> tuple[dict[int, int], int]:
-    """Each training record whose image is a test record's, with the first such; how many test records that concerns."""
-    first = len(train)
+def contradictions(source: Source, repeated: Repeated) -> dict[str, int]:
+    """How many records of each split have the image of another one of that split, and another label.
 
-    def read(positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-        parts = [train.read(positions[positions < first]), test.read(positions[positions >= first] - first)]
-        return np.concatenate([part["image"] for part in parts])  # positions come ascending
+    Args:
+        source: what is converted, as :func:`repeated_images` saw it.
+        repeated: its images that are there more than once.
 
-    twins: dict[int, int] = {}
-    shared = 0
-    for group in same_images(np.concatenate([split_crcs(train), split_crcs(test)]), read):
-        in_train = [position for position in group if position < first]
-        in_test = [position - first for position in group if position >= first]
-        if in_train and in_test:
-            twins |= dict.fromkeys(in_train, in_test[0])
-            shared += len(in_test)
-    return twins, shared
+    Raises:
+        SourceError: they are more than :data:`MAX_CONTRADICTING` of a split.
+    """
+    counts = {}
+    for split, groups in zip(_splits(source), (repeated.train, repeated.test), strict=True):
+        labels = split.labels[LABEL] if split.kept is None else split.labels[LABEL][split.kept]
+        odd = [group for group in groups if len(set(labels[group].tolist())) > 1]
+        count = sum(map(len, odd))
+        if count > max(MAX_CONTRADICTING * len(split), 2):  # one pair proves nothing, in however small a split
+            first = odd[0][0]
+            other = next(record for record in odd[0] if labels[record] != labels[first])
+            pair = " and ".join(f"{split.record_name(at)} is {source.class_names[labels[at]]}" for at in (first, other))
+            raise SourceError(
+                f"{source.dataset}: {count:,} of the {len(split):,} records of the {split.name} split have the image "
+                f"of another one and another label ({pair}, for one) vs {MAX_CONTRADICTING:.0%} at most: labels and "
+                "images do not belong together; mend the labels, or leave such images out"
+            )
+        if count:
+            counts[split.name] = count
+    return counts
+
+
+def contradiction_lines(counts: Mapping[str, int]) -> list[str]:
+    """What :func:`contradictions` found, in words."""
+    return [
+        f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another one in it"
+        for split, count in counts.items()
+    ]
+
+
+def _splits(source: Source) -> tuple[SourceSplit, SourceSplit]:
+    splits = {split.name: split for split in source.splits}
+    return splits["train"], splits["test"]

@@ -49,7 +49,8 @@ def open_mnist(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source
     """
     plain = {name: _plain(file, work) for name, file in files.items()}
     splits = tuple(_split(split, plain[images], plain[labels]) for split, (images, labels) in SPLITS.items())
-    return Source(dataset, class_names.MNIST, tuple(file.info for file in plain.values()), splits)
+    infos = tuple(file.info for file in plain.values())
+    return Source(dataset, class_names.MNIST, infos, splits, raw=tuple(plain.values()))
 
 
 def _plain(file: RawFile, work: Path) -> RawFile:

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podline import digests
 from podline.data.sources import class_names
 from podline.data.sources.archives import unpack
 from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
@@ -141,12 +140,12 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
 
 
 def _open_place(dataset: DatasetName, place: AnyPath, work: Path) -> Source:
-    unpacked = _unpacked(place, work) if place.is_file() else {}
+    archive, unpacked = _unpacked(place, work) if place.is_file() else (None, {})
     finds = _finds({path.parent for path in unpacked} if unpacked else {place})
     fitting = [find for find in finds if dataset in find.layout.datasets]
-    archive = _archive_in(place, dataset)
-    if not fitting and archive is not None:
-        return _open_place(dataset, archive, work)
+    packed = _archive_in(place, dataset)
+    if not fitting and packed is not None:
+        return _open_place(dataset, packed, work)
     if not fitting:
         raise SourceError(_nothing_fits(dataset, place, finds))
     find = min(fitting, key=lambda find: len(find.missing))
@@ -164,6 +163,8 @@ def _open_place(dataset: DatasetName, place: AnyPath, work: Path) -> Source:
     with ThreadPoolExecutor(_HASHING_THREADS) as threads:  # a checksum is computed without Python's lock
         files = dict(zip(find.files, threads.map(raw, find.files, find.files.values()), strict=True))
     source = find.layout.open(dataset, files, work)
+    if archive is not None:
+        source = replace(source, archive=replace(archive, name=find.layout.archive))
     _refuse_other_names(source, place)
     return source
 
@@ -185,12 +186,12 @@ def _finds(places: Iterable[AnyPath]) -> list[Find]:
     return finds
 
 
-def _unpacked(archive: AnyPath, work: Path) -> dict[Path, RawFile]:
-    """The files of an archive that any layout wants, by where they were put."""
+def _unpacked(archive: AnyPath, work: Path) -> tuple[RawFile, dict[Path, RawFile]]:
+    """An archive, and those of its files that any layout wants, by where they were put."""
     local = archive.staged(work) if isinstance(archive, RemotePath) else archive
-    key = digests.of_file(local)
-    files = made_once(work, key, lambda folder: unpack(local, _WANTED, folder))
-    return {work / key / file.name: replace(file, shown=f"{archive}/{file.name}") for file in files}
+    packed = replace(raw_file(archive.name, local), shown=str(archive))
+    files = made_once(work, packed.sha256, lambda folder: unpack(local, _WANTED, folder))
+    return packed, {work / packed.sha256 / file.name: replace(file, shown=f"{archive}/{file.name}") for file in files}
 
 
 def _archive_in(place: AnyPath, dataset: DatasetName) -> AnyPath | None:

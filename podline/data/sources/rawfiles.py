@@ -10,6 +10,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from podline import digests
 from podline.data.manifest import SourceFile
 from podline.data.sources.ranges import RangedFile
 from podline.errors import SourceError
+from podline.in_use import hold
 from podline.storage import FolderStore, explained
 
 _LIST = "files.json"
@@ -93,14 +95,17 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         make: writes them into the folder it is given, and says which.
 
     Returns:
-        The files, in ``work/key``; names are relative to it.
+        The files, in ``work/key``; names are relative to it. They stay for as long as this process lives.
 
     Raises:
         StoreError: the cache folder cannot be written.
     """
     folder = work / key
+    hold(use_of(folder))
     found = _whole(folder)
     if found is not None:
+        with explained("write", folder):
+            os.utime(folder)  # used now
         return found
     store = FolderStore(work)
     store.sweep()
@@ -113,6 +118,16 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
             (making / _LIST).write_text(json.dumps(files))
             _publish(making, folder, workspace / "damaged")
     return _listed(folder, files)
+
+
+def use_of(folder: Path) -> Path:
+    """What is locked while the files of a folder in the cache are used; see :mod:`podline.in_use`."""
+    return folder.parent / ".uses" / folder.name
+
+
+def unpacked(work: Path) -> list[Path]:
+    """The folders in a cache folder that hold what was unpacked."""
+    return sorted(found.parent for found in work.glob(f"*/{_LIST}"))
 
 
 def _publish(making: Path, folder: Path, aside: Path) -> None:

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from podline.ahead import in_order
 from podline.data.manifest import Quarantined, SourceFile
 from podline.data.sources.ranges import RangedFile
+from podline.data.sources.rawfiles import RawFile
 from podline.errors import SourceError
 
 _SCANNED_BYTES = 4_000_000
@@ -239,6 +240,8 @@ class Source:
         splits: ``train`` first.
         quarantined: records that were read and cannot be converted, with the reason.
         extra_class_names: names of the classes of further label features (``coarse_label`` of CIFAR-100).
+        raw: the files themselves, by official name, unpacked.
+        archive: what they were unpacked from, by its official name.
     """
 
     dataset: str
@@ -247,6 +250,8 @@ class Source:
     splits: tuple[SourceSplit, ...]
     quarantined: tuple[Quarantined, ...] = ()
     extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    raw: tuple[RawFile, ...] = ()
+    archive: RawFile | None = None
 
     @property
     def features(self) -> tuple[Feature, ...]:

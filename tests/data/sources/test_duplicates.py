@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from podline.data.sources.duplicates import quarantine_shared
+from podline.data.sources.duplicates import (
+    contradiction_lines,
+    contradictions,
+    quarantine_shared,
+    repeated_images,
+)
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
 
@@ -101,3 +107,32 @@ def test_memory_is_flat(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 45_000_000  # of 123 MB
     finally:
         tracemalloc.stop()
+
+
+def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_it_is_not(tmp_path: Path) -> None:
+    train = split_of(tmp_path, "train", numbered(*range(400)), numbered(7, 7, 9))
+    test = split_of(tmp_path, "test", numbered(*range(1000, 1100)), numbered(1000))
+    names = tuple(f"class {number}" for number in range(256))
+    alike = dict(train.labels)
+    alike["label"] = np.zeros(403, np.uint8)
+    apart = replace(source_of(replace(train, labels=alike), test), class_names=names)
+    assert contradictions(apart, repeated_images(apart)) == {"test": 2}
+    source = replace(apart, splits=(train, test))
+    with pytest.raises(SourceError) as caught:
+        contradictions(source, repeated_images(source))
+    assert "tiny: 5 of the 403 records of the train split have the image of another one and another label" in str(
+        caught.value
+    )
+    assert "(train_0[7] is class 7 and train_1[0] is class 144, for one) vs 1% at most" in str(caught.value)
+    assert contradiction_lines({"test": 2, "train": 1})[1] == (
+        "labelled in two ways: 1 record of the train split with the image of another one in it"
+    )
+
+
+def test_what_is_quarantined_contradicts_nothing(tmp_path: Path) -> None:
+    train = split_of(tmp_path, "train", numbered(1000, 1000, 1000, *range(10)))
+    test = split_of(tmp_path, "test", numbered(*range(1000, 1200)))
+    source = source_of(train, test)
+    repeated = repeated_images(source)
+    assert contradictions(source, repeated) == {}
+    assert len(quarantine_shared(source, repeated).quarantined) == 3

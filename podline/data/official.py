@@ -1,0 +1,136 @@
+"""What the publishers of CIFAR and MNIST say of their data sets, and how a converted one differs from that.
+
+md5 sums: of the archives, see :mod:`podline.data.sources.download`; of the files in them, torchvision's
+``datasets/cifar.py`` and ``datasets/mnist.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from podline.data.manifest import Manifest
+from podline.frozen import Frozen
+
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Published:
+    """A data set as it is published.
+
+    Attributes:
+        title: what people call it.
+        records: of each split.
+        archives: name → md5.
+        files: name → md5 of the file as it is in the archive, or unpacked; empty where nobody tells.
+    """
+
+    title: str
+    records: Mapping[str, int]
+    archives: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+PUBLISHED: dict[str, Published] = {
+    "cifar10": Published(
+        "CIFAR-10",
+        {"train": 50_000, "test": 10_000},
+        {
+            "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+            "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+        },
+        {
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "test_batch": "40351d587109b95175f43aff81a1287e",
+            "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+        },
+    ),
+    "cifar100": Published(
+        "CIFAR-100",
+        {"train": 50_000, "test": 10_000},
+        {
+            "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+            "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+        },
+        {
+            "train": "16019d7e3df5f24257cddd939b257f8d",
+            "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+            "meta": "7973b15100ade9c7d40fb424638fde48",
+        },
+    ),
+    "mnist": Published(
+        "MNIST",
+        {"train": 60_000, "test": 10_000},
+        {},
+        {
+            "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+            "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+            "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+            "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+        },
+    ),
+}
+
+
+class OtherFile(Frozen):
+    """A raw file, or an archive, that is not the published one, with the md5 of both."""
+
+    file: str
+    found: str
+    published: str
+
+
+class OfficialCheck(Frozen):
+    """How the raw files of a conversion compare with the published ones.
+
+    Attributes:
+        official: whether they are the published ones; None where nobody tells their sums.
+        others: those that are not.
+    """
+
+    official: bool | None
+    others: tuple[OtherFile, ...] = ()
+
+
+def records_read(manifest: Manifest) -> dict[str, int]:
+    """How many records of each split the raw files held."""
+    left_out = Counter(record.split for record in manifest.quarantined)
+    return {split.name: split.records + left_out[split.name] for split in manifest.splits}
+
+
+def official_lines(dataset: str, read: Mapping[str, int], check: OfficialCheck | None) -> list[str]:
+    """Whether a data set is the one that is published under its name, in words; empty where none is.
+
+    Args:
+        dataset: its name.
+        read: the records of each split that its raw files hold.
+        check: what its conversion found; None if that did not look, as before there was such a check.
+    """
+    published = PUBLISHED.get(dataset)
+    return [] if published is None else list(_lines(published, read, check))
+
+
+def _lines(published: Published, read: Mapping[str, int], check: OfficialCheck | None) -> Iterator[str]:
+    counts = [(read.get(name, 0), records, name) for name, records in published.records.items()]
+    told = ", ".join(f"{found:,} of {records:,} {name}" for found, records, name in counts)
+    if any(found < records for found, records, _name in counts):
+        yield f"not the official {published.title} but a part of it: {told} records"
+    elif any(found > records for found, records, _name in counts):
+        yield f"not the official {published.title} but more: {told} records"
+    elif check is None or check.official is None:
+        yield f"as many records as the official {published.title}; its files were not compared with the official ones"
+    elif check.official:
+        yield f"the official {published.title}, by the md5 of its files"
+    else:
+        yield f"not the official {published.title}: as many records, but other files"
+    others = check.others if check else ()
+    for other in others[:_NAMED]:
+        yield f"{other.file} has md5 {other.found} vs {other.published} published"
+    if len(others) > _NAMED:
+        yield f"and {len(others) - _NAMED} more differ from those published"

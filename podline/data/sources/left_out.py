@@ -1,0 +1,76 @@
+"""A limit on what a conversion leaves out: beyond it, what is left is another data set than the one that was given.
+
+COCO as it is published loses nothing by it: what quarantine and ignored people are made of there (images without
+people, crowds, people without a joint) is converted. Links that have died and a download that broke off cost a few
+images in a hundred, which training can do without; more than a tenth is a folder that is not there, another file's
+annotations, or coordinates in another unit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from podline.data.sources.source import Source
+from podline.errors import SourceError
+
+_NAMED = 3
+
+
+@dataclass
+class LeftOut:
+    """What is left out of one part of a source.
+
+    Attributes:
+        what: the part, as a plural: ``images of person_keypoints_train2017.json``.
+        read: how many there are.
+        reasons: how many are left out, by reason.
+    """
+
+    what: str
+    read: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    _alike: dict[str, str] = field(default_factory=dict)
+
+    def add(self, reason: str, count: int = 1) -> None:
+        """Counts what is left out; reasons that differ in numbers alone count as the first of them."""
+        if count:
+            self.reasons[self._alike.setdefault(re.sub(r"\d+", "", reason), reason)] += count
+
+
+def left_out_of(source: Source) -> list[LeftOut]:
+    """What is left out of each split of raw pixels."""
+    parts = {split.name: LeftOut(f"records of the {split.name} split", len(split)) for split in source.splits}
+    for record in source.quarantined:
+        parts[record.split].read += 1
+        parts[record.split].add(record.reason)
+    return list(parts.values())
+
+
+def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> None:
+    """Checks that no part of a source loses more than a share.
+
+    Args:
+        dataset: its name.
+        parts: what is left out.
+        allowed: the share, 0 … 1, of each part.
+
+    Raises:
+        SourceError: one does; with the counts by reason.
+    """
+    for part in parts:
+        count = part.reasons.total()
+        if count <= allowed * part.read:
+            continue
+        most = part.reasons.most_common()
+        named = [f"{times:,} as {reason}" for reason, times in most[:_NAMED]]
+        if len(most) > _NAMED:
+            named.append(f"{sum(times for _, times in most[_NAMED:]):,} for other reasons")
+        share = count / part.read
+        raise SourceError(
+            f"{dataset}: {count:,} of {part.read:,} {part.what} are left out, {share:.1%} vs {allowed:.1%} at most: "
+            f"{', '.join(named)}; mend the source, or give --allow-left-out {math.ceil(100 * share) / 100:g}"
+        )

@@ -1,0 +1,51 @@
+"""Compares raw files with the published ones, by md5."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from podline.data.official import PUBLISHED, OfficialCheck, OtherFile
+from podline.data.sources.ranges import RangedFile
+from podline.data.sources.rawfiles import RawFile, reading
+from podline.data.sources.source import Source
+
+_PIECE_BYTES = 4 << 20
+
+
+def check_official(source: Source) -> OfficialCheck | None:
+    """Compares a source's files, and the archive that they came in; None for data that nobody publishes.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
+    published = PUBLISHED.get(source.dataset)
+    if published is None:
+        return None
+    compared = [_compared(file, published.files[file.name]) for file in source.raw if file.name in published.files]
+    official = all(other is None for other in compared) if compared else None
+    known = published.archives.get(source.archive.name) if source.archive else None
+    if source.archive and known:
+        archive = _compared(source.archive, known)
+        official = official or archive is None  # whose files are compared may have been packed anew
+        compared.append(archive)
+    return OfficialCheck(official=official, others=tuple(other for other in compared if other is not None))
+
+
+def _compared(file: RawFile, published: str) -> OtherFile | None:
+    found = _md5(file.path)
+    return None if found == published else OtherFile(file=file.name, found=found, published=published)
+
+
+def _md5(path: Path | RangedFile) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    for piece in _pieces(path):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _pieces(path: Path | RangedFile) -> Iterator[bytes]:
+    with reading(str(path)), path.open("rb") as stream:
+        while piece := stream.read(_PIECE_BYTES):
+            yield piece

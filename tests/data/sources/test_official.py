@@ -1,0 +1,75 @@
+"""Whether a data set is the one that is published under its name."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+from published import archive_of, write_cifar10_pickles
+
+from podline.data.official import PUBLISHED, OfficialCheck, OtherFile, official_lines
+from podline.data.sources.download import PUBLICATIONS
+from podline.data.sources.official_sums import check_official
+from podline.data.sources.opening import open_source
+
+WHOLE = {"train": 50_000, "test": 10_000}
+
+
+def test_the_sums_are_those_that_are_downloaded() -> None:
+    for dataset, publication in PUBLICATIONS.items():
+        archives = {file.name: file.md5 for file in publication.files if file.name.endswith(".tar.gz")}
+        assert archives.items() <= PUBLISHED[dataset].archives.items()
+
+
+def test_the_real_mnist_is_the_published_one_and_one_byte_makes_it_another(tmp_path: Path, real_data: Path) -> None:
+    source = open_source("mnist", str(real_data / "mnist"), tmp_path / "work")
+    assert check_official(source) == OfficialCheck(official=True)
+    shutil.copytree(real_data / "mnist", tmp_path / "other")
+    labels = tmp_path / "other" / "t10k-labels-idx1-ubyte.gz"
+    content = bytearray(gzip.decompress(labels.read_bytes()))
+    content[20] = (content[20] + 1) % 10
+    labels.write_bytes(gzip.compress(content))
+    check = check_official(open_source("mnist", str(tmp_path / "other"), tmp_path / "work"))
+    assert check is not None
+    assert (check.official, [other.file for other in check.others]) == (False, ["t10k-labels-idx1-ubyte"])
+
+
+def test_an_archive_is_compared_as_well(tmp_path: Path) -> None:
+    renamed = archive_of(write_cifar10_pickles(tmp_path / "cifar-10-batches-py"), tmp_path / "my.tar.gz")
+    check = check_official(open_source("cifar10", str(renamed), tmp_path / "work"))
+    assert check is not None
+    assert check.official is False
+    assert [other.file for other in check.others][-1] == "cifar-10-python.tar.gz"
+    assert check.others[-1].published == PUBLISHED["cifar10"].archives["cifar-10-python.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    ("read", "check", "line"),
+    [
+        (WHOLE, OfficialCheck(official=True), "the official CIFAR-10, by the md5 of its files"),
+        (WHOLE, OfficialCheck(official=False), "not the official CIFAR-10: as many records, but other files"),
+        (WHOLE, None, "as many records as the official CIFAR-10; its files were not compared with the official ones"),
+        (
+            {"train": 8_068, "test": 1_017},
+            None,
+            "not the official CIFAR-10 but a part of it: 8,068 of 50,000 train, 1,017 of 10,000 test records",
+        ),
+        (
+            {**WHOLE, "test": 10_001},
+            OfficialCheck(official=False),
+            "not the official CIFAR-10 but more: 50,000 of 50,000 train, 10,001 of 10,000 test records",
+        ),
+    ],
+)
+def test_what_is_said(read: dict[str, int], check: OfficialCheck | None, line: str) -> None:
+    assert official_lines("cifar10", read, check) == [line]
+    assert official_lines("sample", read, check) == []
+
+
+def test_both_sums_are_named_and_not_of_every_file() -> None:
+    others = tuple(OtherFile(file=f"data_batch_{n}", found="a" * 32, published="b" * 32) for n in range(1, 6))
+    lines = official_lines("cifar10", WHOLE, OfficialCheck(official=False, others=others))
+    assert lines[1] == f"data_batch_1 has md5 {'a' * 32} vs {'b' * 32} published"
+    assert lines[4:] == ["and 2 more differ from those published"]
