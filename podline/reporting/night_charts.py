@@ -38,7 +38,7 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
     name = figures.METRIC_NAMES[measure]
     about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
     alt = f"{about}, with 95 % intervals. {told}.{crown}"
-    with chart("nights", alt, height=1.9) as drawing:
+    with chart("nights", alt, height=2.05) as drawing:
         (axes,) = drawing.axes()
         if champion:
             axes.axhline(champion.value, color=SECOND, linewidth=0.9, linestyle=(0, (4, 3)))
@@ -56,7 +56,8 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
             colour = ACCENT if place == len(points) - 1 else MUTED
             axes.plot([place, place], [night.metric.low, night.metric.high], color=colour, linewidth=2.2, alpha=0.55)
             axes.plot([place], [night.metric.value], color=colour, marker="o", markersize=5.5)
-        axes.set_xticks(range(len(points)), [night.label for night in points])
+        # In two lines: dates beside each other leave no room.
+        axes.set_xticks(range(len(points)), [night.label.replace(" ", "\n", 1) for night in points])
         axes.tick_params(axis="x", length=0)
         axes.get_xticklabels()[-1].set_color(INK)
         axes.margins(x=0.08)
