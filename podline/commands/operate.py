@@ -39,8 +39,11 @@ def up(host: str, port: int, project: Path, **options: Any) -> None:
       podline up
       podline up --root /data/podline --port 4300
 
+    The browser asks for a secret, once: it is told when it is made, and kept in a file under the root, mode 600.
+    Podline's own commands on this machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
+
     Everything lies under the root. Variables for Prefect count: PREFECT_API_DATABASE_CONNECTION_URL for a database that
-    is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret that every call must bring.
+    is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not kept: give it each time.
     """
     place = importlib.import_module(_STANDING).Place(load_settings(options))
     standing = place.up(host, port, project, _say)
@@ -74,10 +77,13 @@ def deploy(project: Path, **options: Any) -> None:
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
 
+    A server with a secret is asked with PREFECT_API_AUTH_STRING. That of `podline up` is found, if it is up for the
+    same root (the setting root) on this machine.
+
     Next: a worker, `prefect worker start --pool cpu`.
     """
-    load_settings(options)
     standing = importlib.import_module(_STANDING)
+    standing.use_secret(load_settings(options))
     for change in standing.deployed(project):
         _say(standing.line_of(change))
 
