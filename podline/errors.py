@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from podline.plain import plain
+
 _LONGEST_LINE = 500
 
 
@@ -25,6 +27,10 @@ class PodlineError(Exception):
     """Any failure that Podline explains itself. ``exit_code`` is the command line's answer to it."""
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str = "") -> None:
+        """An error; names in its message may be anybody's, and it is shown on terminals, in logs and in reports."""
+        super().__init__(plain(message))
 
     def to_json(self) -> dict[str, Any]:
         """This error as JSON that :func:`from_json` turns back into the same class."""
@@ -126,6 +132,10 @@ class StageTimeoutError(TransientError):
 
 class HangError(TransientError):
     """A stage gave no sign of progress for too long and was ended with its whole process group."""
+
+
+class ServerAwayError(TransientError):
+    """A Prefect server that does not answer."""
 
 
 class StoreUnavailableError(TransientError):

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError
 from tasks import automations
+from tasks.asking import explained, require_named
 from tasks.tpu_lease import LIMIT, make_limit
 
 PROJECT = "prefect.yaml"
@@ -67,31 +67,19 @@ def deployed(folder: Path) -> Iterator[Change]:
         PodlineError: the server does not answer, or refuses.
     """
     names = _names(folder / PROJECT)
-    if not PREFECT_API_URL.value():
-        raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
-    try:
-        with get_client(sync_client=True) as client:
-            for pool, about in POOLS.items():
-                yield Change("work pool", pool, _pool(client, pool, about))
-            yield Change("concurrency limit", LIMIT, _limit(client))
-            blocks = automations.told(client, settings.load().nights.blocks)
-            for name, automation in automations.wanted(blocks).items():
-                did = automations.put(client, name, automation)
-                if automation or did == automations.REMOVED:
-                    yield Change("automation", name, did)
-            before = _deployments(client)
-            _deploy(folder)
-            after = _deployments(client)
-    except httpx.TransportError as error:
-        raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} does not answer ({error})") from error
-    except PrefectHTTPStatusError as error:
-        if error.response.status_code == httpx.codes.UNAUTHORIZED:
-            given = "is another one" if PREFECT_API_AUTH_STRING.value() else "is not set"
-            raise SettingsError(
-                f"the Prefect server {PREFECT_API_URL.value()} asks for a secret: PREFECT_API_AUTH_STRING {given}; "
-                "it has to be what the server was given as PREFECT_SERVER_API_AUTH_STRING"
-            ) from error
-        raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} refuses: {error}") from error
+    require_named()
+    with explained(), get_client(sync_client=True) as client:
+        for pool, about in POOLS.items():
+            yield Change("work pool", pool, _pool(client, pool, about))
+        yield Change("concurrency limit", LIMIT, _limit(client))
+        blocks = automations.told(client, settings.load().nights.blocks)
+        for name, automation in automations.wanted(blocks).items():
+            did = automations.put(client, name, automation)
+            if automation or did == automations.REMOVED:
+                yield Change("automation", name, did)
+        before = _deployments(client)
+        _deploy(folder)
+        after = _deployments(client)
     for name in names:
         yield Change("deployment", name, _did(before.get(name), after.get(name)))
 

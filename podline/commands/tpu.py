@@ -99,8 +99,8 @@ def recover(**options: Any) -> None:
     from podline.tpu.client import CloudTpu  # noqa: PLC0415 (as above)
 
     chosen, clock = _chosen(**options), SystemClock()
-    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, Story(log=click.echo)):
-        click.echo(f"node {chosen.node} may be used")
+    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, Story(log=lambda line: say([line]))):
+        say([f"node {chosen.node} may be used"])
 
 
 @tpu.command("patrol")
