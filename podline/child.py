@@ -118,9 +118,8 @@ def _alone(store: Store, name: str, reporter: Reporter) -> Iterator[bool]:
     Yields:
         Whether another process held it first: then the work may be done by now.
     """
-    path = store.scratch / "locks" / f"{name}.lock"
+    path = store.own_folder("locks") / f"{name}.lock"
     with explained("write to the store", store.uri):
-        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         yield _lock(descriptor, reporter)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from podline.commands import pages
+from podline.plain import plain
 
 
 class Entry(NamedTuple):
@@ -177,6 +178,7 @@ def _fail(
         traceback.print_exc()
     context = getattr(usage, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context else ""
+    message = plain(message)
     click.echo(f"podline: error: {message}{hint}", err=True)
     if "--json" in arguments:
         document: dict[str, Any] = {"error": {"type": kind, "message": message, "exit_code": code}}

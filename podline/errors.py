@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from podline.plain import plain
+
 _LONGEST_LINE = 500
 
 
@@ -31,6 +33,10 @@ class PodlineError(Exception):
 
     exit_code: ClassVar[int] = 1
     heading: ClassVar[str] = "Unexpected"
+
+    def __init__(self, message: str = "") -> None:
+        """An error; names in its message may be anybody's, and it is shown on terminals, in logs and in reports."""
+        super().__init__(plain(message))
 
     def to_json(self) -> dict[str, Any]:
         """This error as JSON that :func:`from_json` turns back into the same class."""
@@ -151,6 +157,10 @@ class HangError(TransientError):
     """A stage gave no sign of progress for too long and was ended with its whole process group."""
 
     heading = "No progress"
+
+
+class ServerAwayError(TransientError):
+    """A Prefect server that does not answer."""
 
 
 class StoreUnavailableError(TransientError):

@@ -22,6 +22,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from podline.plain import plain
+
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
 
@@ -52,11 +54,14 @@ class Reporter:
 
     def log(self, message: str) -> None:
         """Something a person reading the run's log wants to know."""
-        self._listener({"event": "log", "stage": self.stage, "level": "info", "message": message})
+        self._log("info", message)
 
     def warn(self, message: str) -> None:
         """Something a person should look at, that does not stop the stage."""
-        self._listener({"event": "log", "stage": self.stage, "level": "warning", "message": message})
+        self._log("warning", message)
+
+    def _log(self, level: str, message: str) -> None:
+        self._listener({"event": "log", "stage": self.stage, "level": level, "message": plain(message)})
 
 
 def silent(stage: str = "stage") -> Reporter:

@@ -8,7 +8,6 @@ This module alone reads and writes the environment, that of the processes that P
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import difflib
 import os
@@ -29,7 +28,9 @@ from podline.tpu.settings import TpuSettings
 _PREFIX = "PODLINE_"
 _SETTINGS_FILE = "PODLINE_SETTINGS"
 _GOOGLE_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
-_SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
+SERVER_SECRET = "PREFECT_SERVER_API_AUTH_STRING"  # noqa: S105 (the variable's name)
+CLIENT_SECRET = "PREFECT_API_AUTH_STRING"  # noqa: S105 (likewise)
+_UI_API_URL = "PREFECT_UI_API_URL"
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
 # Every process below a stage's child inherits this, so that those in a session of their own are found as well.
@@ -254,51 +255,60 @@ def of_prefect_worker() -> bool:
     return "PREFECT__FLOW_RUN_ID" in os.environ
 
 
-def has_prefect_server() -> bool:
-    """Whether this process's environment names a Prefect server."""
-    return bool(os.environ.get("PREFECT_API_URL"))
-
-
 def environment_in(folder: Path) -> dict[str, str]:
     """This process's environment for one that works in another folder, whose name stands in ``PWD``."""
     return {**os.environ, "PWD": str(folder)}
 
 
-def standing_prefect(home: Path, api_url: str, root: str, mark: Mapping[str, str]) -> dict[str, str]:
+def standing_prefect(home: Path, api_url: str, secret: str, root: str, mark: Mapping[str, str]) -> dict[str, str]:
     """The environment of a server, a worker and their runs that stay when this process ends.
 
-    What the user has set for Prefect counts (a database, a secret for the server), but for where it is and what it
-    keeps.
+    What the user has set for Prefect counts (a database, where the browser finds the API), but for where it is and what
+    it keeps.
 
     Args:
         home: Prefect's own folder under the root.
         api_url: where the server listens.
+        secret: without which it answers nobody.
         root: the store of the runs that name none.
         mark: variables by which all that was started is found again.
     """
     ours = {
-        **_own_prefect(home, api_url),
+        **_own_prefect(home, api_url, secret),
         # Whoever clicks on Run or Retry watches: the worker asks for work more often than every 10 s, its default.
         "PREFECT_WORKER_QUERY_SECONDS": "2",
         # A crash is noticed at once, and not a quarter of an hour later; see tasks/event_order.py.
         "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "tasks.event_order",
         "PYTHONUNBUFFERED": "1",
+        # By whichever name the page was opened, through a tunnel as well, it asks the server that it came from.
+        _UI_API_URL: os.environ.get(_UI_API_URL, "/api"),
         f"{_PREFIX}ROOT": root,
     }
-    secret = os.environ.get(_SERVER_SECRET)
-    if secret:
-        ours["PREFECT_API_AUTH_STRING"] = secret
     profile = {name: value for name, value in os.environ.items() if name != "PREFECT_PROFILE"}
     return {**profile, **ours, **mark}
 
 
-def prefect_secret() -> dict[str, str]:
-    """The header by which a server that asks for a secret knows its own machine; empty if it asks for none."""
-    secret = os.environ.get(_SERVER_SECRET)
-    return {"Authorization": f"Basic {base64.b64encode(secret.encode()).decode()}"} if secret else {}
+def server_secret() -> str:
+    """The secret that the user has set for a server; empty if none is."""
+    return os.environ.get(SERVER_SECRET, "")
 
 
-def use_embedded_prefect(home: Path, api_url: str) -> None:
+def asked_server() -> str:
+    """The API of the server that this process's environment names; empty if it names none."""
+    return os.environ.get("PREFECT_API_URL", "")
+
+
+def has_client_secret() -> bool:
+    """Whether the environment says by which secret a server is asked."""
+    return bool(os.environ.get(CLIENT_SECRET))
+
+
+def use_client_secret(secret: str) -> None:
+    """From now on servers are asked with this secret; to be called before Prefect is imported."""
+    export({CLIENT_SECRET: secret})
+
+
+def use_embedded_prefect(home: Path, api_url: str, secret: str) -> None:
     """Makes this process's environment that of an embedded Prefect run; to be called before Prefect is imported.
 
     All that Prefect keeps lies under ``home``, it tells nobody, and nothing that the user has set for another Prefect
@@ -307,12 +317,13 @@ def use_embedded_prefect(home: Path, api_url: str) -> None:
     Args:
         home: Prefect's own folder under the root.
         api_url: where the server that this run starts will listen.
+        secret: without which it answers nobody.
     """
     for variable in [name for name in os.environ if name.startswith("PREFECT_")]:
         del os.environ[variable]
     export(
         {
-            **_own_prefect(home, api_url),
+            **_own_prefect(home, api_url, secret),
             "PREFECT_SERVER_UI_ENABLED": "false",
             # Types of blocks are needed to save blocks, and an embedded run saves none; registering them costs 3 s.
             "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
@@ -323,11 +334,13 @@ def use_embedded_prefect(home: Path, api_url: str) -> None:
     )
 
 
-def _own_prefect(home: Path, api_url: str) -> dict[str, str]:
+def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
     """Variables of every Prefect that Podline starts: all that it keeps lies in one folder, and it tells nobody."""
     return {
         "PREFECT_HOME": str(home),
         "PREFECT_API_URL": api_url,
+        SERVER_SECRET: secret,
+        CLIENT_SECRET: secret,
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",

@@ -33,7 +33,9 @@ from podline.document_digest import with_digest, without_digest
 from podline.errors import ArtifactError, SettingsError, StoreError, TakenError
 
 BUCKET_SCHEME = "gs://"
-_SCRATCH = ".podline"
+_SCRATCH, _TEMPORARY = ".podline", "tmp"
+# Of the scratch folder: for its owner alone.
+_PRIVATE = 0o700
 # What file systems without hard links say; on them, two who write a name at once are not told apart.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -270,6 +272,24 @@ class Store(ABC):
         content = (json.dumps(told, indent=2, allow_nan=False) + "\n").encode()
         self.publish_bytes(name, content, replace=replace, flush=flush)
 
+    def own_folder(self, *parts: str) -> Path:
+        """A folder below :attr:`scratch`, which is made; nobody but this user can enter the scratch folder.
+
+        What is in there (logs, the database of a server and its secret, unpacked archives) may be readable by itself,
+        also in a folder that an earlier release made.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        folder = self.scratch.joinpath(*parts)
+        with explained("write to the store", self.uri):
+            _make(self.scratch)
+            found = self.scratch.stat()
+            if stat.S_IMODE(found.st_mode) != _PRIVATE and found.st_uid == os.geteuid():
+                self.scratch.chmod(_PRIVATE)
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     @contextlib.contextmanager
     def workspace(self, label: str) -> Iterator[Path]:
         """A temporary folder on this machine (in a folder, on the store's own file system), gone when its body ends.
@@ -277,9 +297,7 @@ class Store(ABC):
         Its name says host and process, so that :meth:`sweep` can tell a dead process's folder from a living one's.
         """
         name = f"{label}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
-        folder = self._temporary / name
-        with explained("write to the store", self.uri):
-            folder.mkdir(parents=True)
+        folder = self.own_folder(_TEMPORARY, name)
         try:
             yield folder
         finally:
@@ -303,11 +321,18 @@ class Store(ABC):
 
     @property
     def _temporary(self) -> Path:
-        return self.scratch / "tmp"
+        return self.scratch / _TEMPORARY
 
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):
             raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}")
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder and those that it lies in; of these, scratch folders are for their owner alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=_PRIVATE if folder.name == _SCRATCH else 0o777, exist_ok=True)
 
 
 class FolderStore(Store):

@@ -329,8 +329,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
 
 def _log_file(stage: Stage[Any, Any], spec: Spec) -> Path:
     store = open_store(spec.root)
-    path = store.scratch / "logs" / f"{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log"
+    path = store.own_folder("logs") / f"{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log"
     with explained("write to the store", store.uri):
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     return path

@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import VariableCreate, VariableUpdate, WorkPoolCreate
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
 from tasks import automations
+from tasks.asking import explained, require_named
 from tasks.deployment_merge import Difference, Values, deployment_of, in_words, merged, values_of
 from tasks.tpu_lease import LIMIT, make_limit
 
@@ -93,21 +93,9 @@ def deployed(request: Request) -> Iterator[Change]:
         PodlineError: the server does not answer, or refuses.
     """
     document = _read(request.folder / PROJECT)
-    if not PREFECT_API_URL.value():
-        raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
-    try:
-        with get_client(sync_client=True) as client:
-            yield from _deployed(client, request, document)
-    except httpx.TransportError as error:
-        raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} does not answer ({error})") from error
-    except PrefectHTTPStatusError as error:
-        if error.response.status_code == httpx.codes.UNAUTHORIZED:
-            given = "is another one" if PREFECT_API_AUTH_STRING.value() else "is not set"
-            raise SettingsError(
-                f"the Prefect server {PREFECT_API_URL.value()} asks for a secret: PREFECT_API_AUTH_STRING {given}; "
-                "it has to be what the server was given as PREFECT_SERVER_API_AUTH_STRING"
-            ) from error
-        raise PodlineError(f"the Prefect server {PREFECT_API_URL.value()} refuses: {error}") from error
+    require_named()
+    with explained(), get_client(sync_client=True) as client:
+        yield from _deployed(client, request, document)
 
 
 def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:

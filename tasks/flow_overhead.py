@@ -17,6 +17,7 @@ from podline.errors import PodlineError
 from podline.settings import Settings
 from podline.stages import EVALUATE, STAGES, completion_name
 from podline.storage import open_store
+from tasks.secret import header
 from tasks.standing import Place
 
 _RECIPE = "sample"
@@ -44,7 +45,7 @@ def overhead(work: str, steps: int, repetitions: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"flow": [], "commands": [], "retry": []}
     try:
         up = place.up("127.0.0.1", _free_port(), Path(__file__).parent.parent, lambda _line: None)
-        server = _Server(up.api_url)
+        server = _Server(up.api_url, place.secret)
         for repetition in range(repetitions):
             for side in ("flow", "commands") if repetition % 2 == 0 else ("commands", "flow"):
                 root, started = f"{work}/{side}-{repetition}", time.perf_counter()
@@ -65,8 +66,8 @@ def overhead(work: str, steps: int, repetitions: int) -> dict[str, list[float]]:
 class _Server:
     """A Prefect server, by what a browser asks it."""
 
-    def __init__(self, url: str) -> None:
-        self._client = httpx.Client(base_url=url, timeout=60)
+    def __init__(self, url: str, secret: str) -> None:
+        self._client = httpx.Client(base_url=url, headers=header(secret), timeout=60)
 
     def start(self, source: str, root: str, steps: int) -> str:
         """Starts a run of the deployment; its id."""

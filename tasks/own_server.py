@@ -8,11 +8,11 @@ import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 from podline import processes, settings
 from podline.errors import PodlineError
 from podline.storage import Store, explained
+from tasks.secret import new
 
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 5.0
@@ -36,14 +36,15 @@ class OwnServer:
             StoreError: the store cannot be written.
         """
         self._home, self._log = store.scratch / "prefect", store.scratch / "logs" / "prefect.log"
+        store.own_folder("prefect")
+        store.own_folder("logs")
         with explained("write to the store", store.uri):
-            self._home.mkdir(parents=True, exist_ok=True)
-            self._log.parent.mkdir(parents=True, exist_ok=True)
             # Also the first to notice a full disk.
             self._log.write_text("what Prefect's server says:\n")
         self._socket = socket.create_server((_HOST, 0))
         self._port = self._socket.getsockname()[1]
-        settings.use_embedded_prefect(self._home, f"http://{_HOST}:{self._port}/api")
+        # Known to this process and those that it starts; nobody else has to ask this server.
+        settings.use_embedded_prefect(self._home, f"http://{_HOST}:{self._port}/api", new())
         self._stopping = threading.Event()
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep_up, name="prefect-server", daemon=True)
@@ -82,17 +83,13 @@ class OwnServer:
         listen_fd = str(self._socket.fileno())
         with self._log.open("ab") as output:
             return subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-                [sys.executable, "-P", "-m", "tasks.serving", "--listen-fd", listen_fd, "--lock", str(self._lock)],
+                [sys.executable, "-P", "-m", "tasks.serving", "--listen-fd", listen_fd],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(self._socket.fileno(),),
                 start_new_session=True,
             )
-
-    @property
-    def _lock(self) -> Path:
-        return self._home / "lock"
 
     def _keep_up(self) -> None:
         for _ in range(_STARTS - 1):

@@ -28,7 +28,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_API_URL, get_current_settings
+from prefect.settings import get_current_settings
 from prefect.states import Crashed
 from prefect.variables import Variable
 
@@ -42,6 +42,7 @@ from podline.tpu.recovery import Recovery
 from podline.tpu.settings import TpuSettings
 from podline.tpu.story import Story
 from tasks import tpu_lease, tpu_use
+from tasks.asking import explained, require_named
 from tasks.node_run import end_run, living_runs
 from tasks.tpu_holder import holders
 
@@ -84,14 +85,14 @@ def patrolled_by_hand() -> list[Finding]:
     """One round from the command line.
 
     Raises:
-        SettingsError: the settings name no TPU, or nothing names a Prefect server, so that Prefect would start one and
-            find nothing on it.
+        SettingsError: the settings name no TPU, nothing names a Prefect server, or it asks for another secret.
+        PodlineError: the server does not answer, or refuses.
     """
     if settings.load().tpu is None:
         raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
-    if not PREFECT_API_URL.value():
-        raise SettingsError("which Prefect server? set PREFECT_API_URL, like http://127.0.0.1:4200/api")
-    return getattr(importlib.import_module(_FLOW[0]), _FLOW[1])()
+    require_named()
+    with explained():
+        return getattr(importlib.import_module(_FLOW[0]), _FLOW[1])()
 
 
 class _Round:

@@ -6,6 +6,7 @@ import base64
 from urllib.parse import quote
 
 from podline.reporting.page_charts import Chart, charts_in
+from podline.reporting.templates import markdown
 from podline.stages import ReportResult, TrainResult
 from podline.storage import Store
 
@@ -42,6 +43,6 @@ def _place(where: str) -> str:
 
 
 def _image(chart: Chart) -> str:
-    alt = chart.alt.replace("[", "(").replace("]", ")")
+    alt = markdown(chart.alt.replace("[", "(").replace("]", ")"))
     title = alt.partition(". ")[0].rstrip(".")
     return f"**{title}**\n\n![{alt}](data:image/svg+xml;base64,{base64.b64encode(chart.svg.encode()).decode()})"

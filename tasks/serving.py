@@ -1,12 +1,14 @@
-"""What :mod:`tasks.own_server` starts: ``python -m tasks.serving --listen-fd N --lock FILE`` is a Prefect server.
+"""A Prefect server of Podline's: Prefect's own application behind :mod:`tasks.guard`; ``python -m tasks.serving``.
 
-The parent holds the other end of standard input: when that end closes, for whatever reason, this process ends.
+With ``--host`` and ``--port`` it serves until it is asked to end. With ``--listen-fd N``, a socket of the parent's, it
+also ends when the parent does: the parent holds the other end of standard input, which then closes.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import logging
 import os
 import signal
 import socket
@@ -14,10 +16,24 @@ import sys
 from pathlib import Path
 
 import uvicorn
+from prefect.server.api.server import create_app
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_HOME,
+    PREFECT_SERVER_API_AUTH_STRING,
+    PREFECT_SERVER_API_KEEPALIVE_TIMEOUT,
+    PREFECT_SERVER_CORS_ALLOWED_ORIGINS,
+    PREFECT_UI_API_URL,
+    PREFECT_UI_URL,
+    temporary_settings,
+)
+from starlette.types import ASGIApp
 
 from podline import processes
+from podline.errors import SettingsError
+from tasks.guard import Guard, allowed, require_secret, url_of
 
-_FACTORY = "prefect.server.api.server:create_app"
+_ANY_PAGE = "*"
 
 
 class _Server(uvicorn.Server):
@@ -29,21 +45,56 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts the application while no other server of the same home does."""
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
         with self._lock.open("w") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             await super().startup(sockets)
 
 
+def application(host: str, port: int) -> ASGIApp:
+    """Prefect's application, for pages of its own and those that PREFECT_SERVER_CORS_ALLOWED_ORIGINS names.
+
+    Args:
+        host: the address that it is served at.
+        port: likewise.
+    """
+    listed = [origin.strip() for origin in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value().split(",")]
+    named = (PREFECT_API_URL.value(), PREFECT_UI_URL.value(), PREFECT_UI_API_URL.value())
+    ours = allowed([url_of(host, port), *listed, *(url for url in named if url)])
+    # Prefect's default is any page.
+    origins = ",".join(sorted(ours.origins)) if _ANY_PAGE in listed else PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value()
+    with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: origins}):
+        return Guard(create_app(), ours)
+
+
 def main() -> None:
     """Serves until SIGTERM, or until the parent is gone."""
     parser = argparse.ArgumentParser(prog="python -m tasks.serving", description=__doc__)
-    parser.add_argument("--listen-fd", type=int, required=True)
-    parser.add_argument("--lock", type=Path, required=True)
+    parser.add_argument("--listen-fd", type=int)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=4200)
     arguments = parser.parse_args()
-    processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
-    listening = socket.socket(fileno=arguments.listen_fd)
-    config = uvicorn.Config(_FACTORY, factory=True, lifespan="on", log_level="error")
-    _Server(config, arguments.lock).run(sockets=[listening])
+    # What it makes, its database above all, is for this user alone.
+    os.umask(0o077)
+    sockets = None
+    if arguments.listen_fd is not None:
+        processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+        listening = socket.socket(fileno=arguments.listen_fd)
+        arguments.host, arguments.port = listening.getsockname()[:2]
+        sockets = [listening]
+    try:
+        require_secret(arguments.host, PREFECT_SERVER_API_AUTH_STRING.value())
+    except SettingsError as error:
+        parser.error(str(error))
+    config = uvicorn.Config(
+        application(arguments.host, arguments.port),
+        host=arguments.host,
+        port=arguments.port,
+        lifespan="on",
+        log_level=logging.ERROR,
+        timeout_keep_alive=PREFECT_SERVER_API_KEEPALIVE_TIMEOUT.value(),
+    )
+    _Server(config, PREFECT_HOME.value() / "lock").run(sockets=sockets)
 
 
 if __name__ == "__main__":

@@ -18,15 +18,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from podline import processes, settings
 from podline.errors import PodlineError, SettingsError, from_json
 from podline.frozen import Frozen
 from podline.settings import Settings
 from podline.storage import explained, open_store
+from tasks.guard import LOOPBACK, url_of
+from tasks.secret import header, kept, kept_or_made
 
 MARK = "_PODLINE_STANDING"
 POOL = "cpu"
+_FOLDER, _HOME, _LOGS = "standing", "prefect", "logs"
+# What nobody may ask without the secret.
+_ANY_QUESTION = ("GET", "/api/admin/version")
 _POLL = 0.2
 # A worker that is told to end waits for its runs, and these for a checkpoint.
 _LEAVE_SECONDS = 60.0
@@ -51,12 +57,12 @@ class Standing(Frozen):
     @property
     def api_url(self) -> str:
         """Where Prefect's clients find it."""
-        return f"http://{self.host}:{self.port}/api"
+        return f"{self.ui_url}/api"
 
     @property
     def ui_url(self) -> str:
-        """Where a person finds it."""
-        return f"http://{self.host}:{self.port}"
+        """Where a person at this machine finds it."""
+        return url_of(self.host, self.port)
 
 
 class Place:
@@ -65,16 +71,36 @@ class Place:
     Attributes:
         home: Prefect's.
         logs: of both.
+        secret_file: holds the secret that every call to the server brings, unless the user has set one.
     """
 
     def __init__(self, machine: Settings) -> None:
-        store = open_store(machine.root)
-        self.root, self._timeout = store.uri, machine.server_timeout
-        self._folder = store.scratch / "standing"
-        self.home, self.logs = self._folder / "prefect", self._folder / "logs"
-        self._note = self._folder / "standing.json"
+        self._store = open_store(machine.root)
+        self.root, self._timeout = self._store.uri, machine.server_timeout
+        self._folder = self._store.scratch / _FOLDER
+        self.home, self.logs = self._folder / _HOME, self._folder / _LOGS
+        self._note, self.secret_file = self._folder / "standing.json", self._folder / "secret"
 
-    def up(self, host: str, port: int, project: Path, tell: Callable[[str], None]) -> Standing:
+    @property
+    def secret(self) -> str:
+        """What every call to the server brings; empty before there is one.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        with explained("read the secret in", self.secret_file):
+            return settings.server_secret() or kept(self.secret_file)
+
+    def up(
+        self,
+        host: str,
+        port: int,
+        project: Path,
+        tell: Callable[[str], None],
+        *,
+        overwrite: bool = False,
+        forget: Sequence[str] = (),
+    ) -> Standing:
         """Starts what does not run yet, and deploys.
 
         Args:
@@ -82,25 +108,71 @@ class Place:
             port: likewise.
             project: the folder with ``prefect.yaml``.
             tell: gets a line for each thing that was done.
+            overwrite: see :func:`deployed` …
+            forget: … likewise.
 
         Raises:
-            SettingsError: the port is taken, or ``prefect.yaml`` is not there.
+            SettingsError: the port is taken, ``prefect.yaml`` is not there, or the server that runs wants another
+                secret, or none.
             PodlineError: a process ends at once, or does not answer in time.
         """
-        with explained("write to the store", self.root):
-            self.logs.mkdir(parents=True, exist_ok=True)
-            self.home.mkdir(parents=True, exist_ok=True)
+        for part in (_HOME, _LOGS):
+            self._store.own_folder(_FOLDER, part)
         standing = self._standing()
+        with explained("write the secret to", self.secret_file):
+            is_new = not settings.server_secret() and kept_or_made(self.secret_file)[1]
         if standing is None:
             standing = self._serve(host, port, tell)
         else:
+            self._require_same_secret(standing)
             tell(f"server             runs already, at {standing.ui_url}")
-        for change in deployed(project, self._environment(standing)):
+        if standing.host not in LOOPBACK:
+            tell(
+                f"warning            --host {standing.host} without TLS: whoever listens on the way reads the secret; "
+                "put a proxy with TLS before it, or leave out --host and come through `ssh -L`"
+            )
+        for change in deployed(project, self._environment(standing), overwrite=overwrite, forget=forget):
             tell(line_of(change))
+        standing = self._with_worker(standing, tell)
+        where = f"in {self.secret_file}" if not settings.server_secret() else f"that of {settings.SERVER_SECRET}"
+        tell(f"secret             {f'{self.secret}, kept ' if is_new else ''}{where}")
+        return standing
+
+    def use_secret_for(self, url: str) -> None:
+        """Has Prefect's clients in this process bring the secret, if the server that they ask is the one that is up.
+
+        Args:
+            url: the API that is asked.
+        """
+        standing = self._standing()
+        if standing and same_server(url, standing.api_url):
+            settings.use_client_secret(self.secret)
+
+    def _require_same_secret(self, standing: Standing) -> None:
+        """Finds out whether the server that runs answers to the secret, and to nobody without.
+
+        Raises:
+            SettingsError: it does not.
+        """
+        if self._asked(standing, *_ANY_QUESTION, secret="")[0] == http.HTTPStatus.OK:
+            raise SettingsError(
+                f"the server at {standing.ui_url} was started without a secret, by an earlier release; "
+                "`podline down` and `podline up` start it with one"
+            )
+        if self._asked(standing, *_ANY_QUESTION, secret=self.secret)[0] == http.HTTPStatus.UNAUTHORIZED:
+            given = (
+                "is another one" if settings.server_secret() else f"is not set, nor is it that in {self.secret_file}"
+            )
+            raise SettingsError(
+                f"the server at {standing.ui_url} was started with a secret: {settings.SERVER_SECRET} {given}; set it "
+                "to the same, or stop the server with `podline down`"
+            )
+
+    def _with_worker(self, standing: Standing, tell: Callable[[str], None]) -> Standing:
         if standing.worker is not None:
             tell(f"worker             of the pool {POOL} runs already")
             return standing
-        command = ["worker", "start", "--pool", POOL, "--name", f"podline on {socket.gethostname()}"]
+        command = ["prefect", "worker", "start", "--pool", POOL, "--name", f"podline on {socket.gethostname()}"]
         worker = self._start(standing, "worker", command)
         standing = standing.model_copy(update={"worker": worker.pid})
         self._write(standing)
@@ -145,24 +217,24 @@ class Place:
 
     def _serve(self, host: str, port: int, tell: Callable[[str], None]) -> Standing:
         try:
-            with socket.create_server((host, port)):
+            with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
                 pass
         except OSError as error:
             raise SettingsError(
                 f"--host {host} --port {port}: nobody can listen there ({error.strerror}); give another --port"
             ) from error
         standing = Standing(host=host, port=port, server=0)
-        server = self._start(standing, "server", ["server", "start", "--host", host, "--port", str(port)])
+        server = self._start(standing, "server", ["tasks.serving", "--host", host, "--port", str(port)])
         standing = standing.model_copy(update={"server": server.pid})
         self._write(standing)
-        self._until(server, "server", lambda: _answers(standing))
+        self._until(server, "server", lambda: self._asked(standing, "GET", "/api/health")[1] is True)
         tell(f"server             is there, at {standing.ui_url}")
         return standing
 
     def _start(self, standing: Standing, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.logs / f"{name}.log").open("ab") as output:
-            return subprocess.Popen(  # noqa: S603 (Prefect's command, in our own interpreter)
-                [sys.executable, "-P", "-m", "prefect", *command],
+            return subprocess.Popen(  # noqa: S603 (ours or Prefect's, in our own interpreter)
+                [sys.executable, "-P", "-m", *command],
                 cwd=self._folder,
                 env=self._environment(standing),
                 stdin=subprocess.DEVNULL,
@@ -172,7 +244,8 @@ class Place:
             )
 
     def _environment(self, standing: Standing) -> dict[str, str]:
-        return settings.standing_prefect(self.home, standing.api_url, self.root, {MARK: str(self._folder)})
+        mark = {MARK: str(self._folder)}
+        return settings.standing_prefect(self.home, standing.api_url, self.secret, self.root, mark)
 
     def _until(self, process: subprocess.Popen[bytes], name: str, ready: Callable[[], bool]) -> None:
         """Waits for a process to be of use; one that is not, in time, is ended with all the others."""
@@ -188,8 +261,24 @@ class Place:
         process.returncode = 0
 
     def _online(self, standing: Standing) -> bool:
-        workers = _asked(standing, "POST", f"/api/work_pools/{POOL}/workers/filter", b"{}")
-        return any(worker["status"] == "ONLINE" for worker in workers or [])
+        path = f"/api/work_pools/{POOL}/workers/filter"
+        status, workers = self._asked(standing, "POST", path, b"{}", secret=self.secret)
+        return status == http.HTTPStatus.OK and any(worker["status"] == "ONLINE" for worker in workers)
+
+    @staticmethod
+    def _asked(
+        standing: Standing, method: str, path: str, body: bytes | None = None, *, secret: str = ""
+    ) -> tuple[int, Any]:
+        """The status and the document that the server answers with; 0 and None if it does not answer."""
+        connection = http.client.HTTPConnection(urlsplit(standing.ui_url).hostname or "", standing.port, timeout=5)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json", **header(secret)})
+            answer = connection.getresponse()
+            return answer.status, json.load(answer)
+        except (OSError, http.client.HTTPException, ValueError):
+            return 0, None
+        finally:
+            connection.close()
 
     def _write(self, standing: Standing) -> None:
         with explained("write to the store", self.root):
@@ -250,18 +339,23 @@ def line_of(change: Mapping[str, str]) -> str:
     return f"{change['kind']:<18} {change['name']}: {change['did']}"
 
 
-def _answers(standing: Standing) -> bool:
-    return _asked(standing, "GET", "/api/health") is True
+def use_secret(machine: Settings) -> None:
+    """Has Prefect's clients in this process bring the secret of the server that they ask, if ``podline up`` started it.
+
+    To be called before Prefect is imported. A secret that is set counts.
+    """
+    url = settings.asked_server()
+    # A root that cannot be opened is no server's.
+    with contextlib.suppress(PodlineError):
+        if url and not settings.has_client_secret():
+            Place(machine).use_secret_for(url)
 
 
-def _asked(standing: Standing, method: str, path: str, body: bytes | None = None) -> Any:
-    """What the server answers, or None if it does not, or not well."""
-    connection = http.client.HTTPConnection(standing.host, standing.port, timeout=5)
-    try:
-        connection.request(method, path, body, {"Content-Type": "application/json", **settings.prefect_secret()})
-        answer = connection.getresponse()
-        return json.load(answer) if answer.status == http.HTTPStatus.OK else None
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
+def same_server(one: str, other: str) -> bool:
+    """Whether two addresses are of one server; the names of the loopback are one."""
+    return _reached(one) == _reached(other)
+
+
+def _reached(url: str) -> tuple[str | None, int | None]:
+    parts = urlsplit(url)
+    return "loopback" if parts.hostname in LOOPBACK else parts.hostname, parts.port

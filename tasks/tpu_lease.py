@@ -27,6 +27,7 @@ from podline.settings import of_prefect_worker
 from podline.supervisor import Ending
 from podline.tpu.clock import Clock, in_words
 from podline.tpu.story import TURN, Event, Story
+from tasks.asking import explained
 from tasks.slot import Slot, holder, is_away
 from tasks.tpu_holder import holders, known_as_holder
 
@@ -91,13 +92,13 @@ def whose_turn() -> str:
     """Who has the lease, in words; for people."""
     running = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
     try:
-        with get_client(sync_client=True) as client:
+        with explained(), get_client(sync_client=True) as client:
             limit = client.read_global_concurrency_limit_by_name(LIMIT)
             having = holders(client.read_flow_runs(flow_run_filter=FlowRunFilter(state=running)))
     except ObjectNotFound:
         return f"the Prefect server has no concurrency limit {LIMIT!r}"
-    except (httpx.HTTPError, RuntimeError) as error:
-        return f"not known: the Prefect server does not answer ({error})"
+    except PodlineError as error:
+        return f"not known: {error}"
     if not limit.active_slots:
         return "free"
     return f"flow run {having[0].name}" if having else "taken, and no flow run that lives has it"

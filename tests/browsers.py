@@ -14,15 +14,18 @@ _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", 
 
 
 @contextlib.contextmanager
-def opened_browser() -> Iterator[Browser]:
+def opened_browser(*more: str) -> Iterator[Browser]:
     """A browser, closed when the body ends; a test that needs one skips where there is none.
 
     Not for a whole session: Playwright keeps an event loop running in its thread, and other tests start their own.
+
+    Args:
+        more: options for its command line.
     """
     executable = shutil.which("chromium")
     if executable is None:
         pytest.skip("no chromium on PATH; install it to have the pages looked at in a real browser")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=list(_OPTIONS))
+        browser = playwright.chromium.launch(executable_path=executable, args=[*_OPTIONS, *more])
         yield browser
         browser.close()

@@ -57,7 +57,7 @@ class PrefectServer:
         with socket.create_server(("127.0.0.1", self._port)) as listening, self.log.open("ab") as output:
             command = [sys.executable, "-m", "tasks.serving", "--listen-fd", str(listening.fileno())]
             self._process = subprocess.Popen(
-                [*command, "--lock", str(self.home / "lock")],
+                command,
                 env=self.environment,
                 stdin=subprocess.PIPE,
                 stdout=output,

@@ -26,22 +26,33 @@ class Standing:
         root: the store; server and worker keep what is theirs in it.
         url: the server's, without a path.
         environment: of whoever types a command.
+        said: what the command that started it said.
     """
 
     root: Path
     url: str
     environment: dict[str, str] = field(repr=False)
+    said: str = field(repr=False)
 
     @property
     def logs(self) -> Path:
         """What server and worker say."""
         return self.root / ".podline" / "standing" / "logs"
 
+    @property
+    def secret(self) -> str:
+        """The one that was given, or else the one that was made."""
+        given = self.environment.get("PREFECT_SERVER_API_AUTH_STRING")
+        return given or (self.logs.parent / "secret").read_text().strip()
+
+    @property
+    def header(self) -> dict[str, str]:
+        """By which a request brings the secret."""
+        return {"Authorization": f"Basic {base64.b64encode(self.secret.encode()).decode()}"}
+
     def ask(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The server's answer to a question to its API, asked with the secret if there is one."""
-        secret = self.environment.get("PREFECT_SERVER_API_AUTH_STRING")
-        headers = {"Authorization": f"Basic {base64.b64encode(secret.encode()).decode()}"} if secret else None
-        answer = httpx.post(f"{self.url}/api/{path}", json=body, headers=headers, timeout=60)
+        """The server's answer to a question to its API, asked with the secret."""
+        answer = httpx.post(f"{self.url}/api/{path}", json=body, headers=self.header, timeout=60)
         return answer.raise_for_status().json()
 
     def command(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +78,7 @@ def podline_up(folder: Path, variables: Mapping[str, str] | None = None) -> Iter
         place = ("--root", str(root))
         up = _podline("up", *place, "--port", str(port), "--project", str(PROJECT), environment=environment)
         assert up.returncode == 0, up.stdout + up.stderr
-        yield Standing(root, f"http://127.0.0.1:{port}", environment)
+        yield Standing(root, f"http://127.0.0.1:{port}", environment, up.stdout)
     finally:
         down = _podline("down", *place, environment=environment)
         assert down.returncode == 0, down.stdout + down.stderr

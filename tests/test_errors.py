@@ -22,6 +22,7 @@ from podline import errors
         (errors.ChildKilledError("x"), True, 75),
         (errors.StageTimeoutError("x"), True, 75),
         (errors.HangError("x"), True, 75),
+        (errors.ServerAwayError("x"), True, 75),
         (errors.StoreUnavailableError("x"), True, 75),
         (errors.PreemptedError("x"), True, 143),
         (errors.TpuApiError("x"), True, 75),

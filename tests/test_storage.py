@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -180,3 +181,19 @@ def test_sweep_removes_what_a_killed_process_left_and_nothing_else(store: Store)
 def test_a_place_that_is_no_folder_is_refused_by_name(root: str) -> None:
     with pytest.raises(SettingsError, match=root):
         open_store(root)
+
+
+def test_nobody_else_can_enter_the_scratch_folder(tmp_path: Path) -> None:
+    """Not of a new store, not of an older one whose folder was open, not of one inside another's."""
+    for root in ("new", "older"):
+        store = FolderStore(tmp_path / root)
+        if root == "older":
+            (store.scratch / "logs").mkdir(parents=True)
+            store.scratch.chmod(0o755)
+        store.publish_bytes("runs/it/spec.json", b"{}")
+        assert stat.S_IMODE(store.scratch.stat().st_mode) == 0o700
+        # What is published stays as readable as it was.
+        assert stat.S_IMODE((tmp_path / root / "runs").stat().st_mode) & 0o055
+    inner = FolderStore(tmp_path / "outer" / ".podline" / "sources")
+    with inner.workspace("unpack"):
+        assert stat.S_IMODE((tmp_path / "outer" / ".podline").stat().st_mode) == 0o700

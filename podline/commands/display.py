@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from podline.plain import plain
 from podline.progress import Event, Listener
 from podline.progress_words import Pace, amount, metrics
 from podline.reporting.figures import duration
@@ -84,7 +85,7 @@ class Lines:
         return True
 
     def _say(self, stage: str, text: str) -> None:
-        self._write(f"{stage:{_NAME_WIDTH}} {text}")
+        self._write(plain(f"{stage:{_NAME_WIDTH}} {text}"))
 
 
 class _Bars:
@@ -140,4 +141,4 @@ class _Bars:
 
     def _line(self, mark: str, stage: str, text: str, style: str) -> None:
         line = Text.assemble((f"{mark} ", style), (f"{stage:{_NAME_WIDTH}} ", "bold" if mark != " " else "dim"))
-        self._console.print(line.append(text, style if mark == " " else ""), soft_wrap=True)
+        self._console.print(line.append(plain(text), style if mark == " " else ""), soft_wrap=True)

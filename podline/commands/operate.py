@@ -20,6 +20,19 @@ _project_option = click.option(
     default=Path(),
     help="The folder with prefect.yaml and the flows: Podline's checkout.  [default: this folder]",
 )
+_deploy_options = in_order(
+    click.option(
+        "--overwrite/--keep",
+        default=False,
+        help="What a person set on the server is replaced by what prefect.yaml says, or stays.  [default: keep]",
+    ),
+    click.option(
+        "--forget",
+        metavar="TYPE/NAME",
+        multiple=True,
+        help="A block that is no longer told of failures; may be given several times.",
+    ),
+)
 _address_options = in_order(
     click.option("--host", default="127.0.0.1", show_default=True, help="The address that the server listens at."),
     click.option("--port", type=click.IntRange(1, 65535), default=4200, show_default=True, help="Likewise."),
@@ -30,20 +43,25 @@ _address_options = in_order(
 @store_options
 @_address_options
 @_project_option
-def up(host: str, port: int, project: Path, **options: Any) -> None:
+@_deploy_options
+def up(host: str, port: int, project: Path, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
     """A Prefect server, a worker and all deployments on this machine; they stay until `podline down`.
 
     Open the address in a browser: Deployments, cifar-manual, Run. Its form is filled in for the drawn sample, which
-    needs no data. What runs already is left alone, what is missing is started, what changed is deployed again.
+    needs no data. What runs already is left alone, what is missing is started, what changed is deployed again. What a
+    person set in the browser stays, and is told, unless --overwrite is given.
 
       podline up
       podline up --root /data/podline --port 4300
 
+    The browser asks for a secret, once: it is told when it is made, and kept in a file under the root, mode 600.
+    Podline's own commands on this machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
+
     Everything lies under the root. Variables for Prefect count: PREFECT_API_DATABASE_CONNECTION_URL for a database that
-    is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret that every call must bring.
+    is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not kept: give it each time.
     """
     place = importlib.import_module(_STANDING).Place(load_settings(options))
-    standing = place.up(host, port, project, _say)
+    standing = place.up(host, port, project, _say, overwrite=overwrite, forget=forget)
     say(
         [f"open               {standing.ui_url}", f"logs               {place.logs}", "to stop            podline down"]
     )
@@ -64,21 +82,26 @@ def down(**options: Any) -> None:
 
 @click.command("deploy", cls=pages.Command)
 @_project_option
+@_deploy_options
 @settings_option
-def deploy(project: Path, **options: Any) -> None:
+def deploy(project: Path, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
     """Work pools, the TPU's limit, automations and deployments, on the server that PREFECT_API_URL names.
 
-    Says of each whether it was made, changed, removed, or is as it was; the same again changes nothing. Who is told of
-    failures is the setting nights.notify.
+    Says of each whether it was made, changed, removed, or is as it was; the same again changes nothing. What a person
+    set on the server stays, and is told value by value, unless --overwrite is given. Who is told of failures is the
+    setting nights.notify, and stays until it is taken away with --forget.
 
       PREFECT_API_URL=http://127.0.0.1:4200/api podline deploy
       PREFECT_API_URL=http://127.0.0.1:4200/api PODLINE_NIGHTS_NOTIFY=slack-webhook/team podline deploy
 
+    A server with a secret is asked with PREFECT_API_AUTH_STRING. That of `podline up` is found, if it is up for the
+    same root (the setting root) on this machine.
+
     Next: a worker, `prefect worker start --pool cpu`.
     """
-    load_settings(options)
     standing = importlib.import_module(_STANDING)
-    for change in standing.deployed(project):
+    standing.use_secret(load_settings(options))
+    for change in standing.deployed(project, overwrite=overwrite, forget=forget):
         _say(standing.line_of(change))
 
 

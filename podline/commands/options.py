@@ -12,6 +12,7 @@ import click
 from podline import settings as settings_module
 from podline import strategies
 from podline.errors import SettingsError
+from podline.plain import plain
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
@@ -131,7 +132,7 @@ def absolute(source: str) -> str:
 
 def say(lines: Sequence[str]) -> None:
     """Lines for a person, on standard output."""
-    click.echo("\n".join(lines))
+    click.echo(plain("\n".join(lines)))
 
 
 def say_json(document: Any) -> None:

@@ -155,10 +155,10 @@ def _say_list(store: Store, wanted: list[Named], shown: Iterable[Entry], folders
     width = max((len(named.recipe) for named in wanted), default=0)
     said = False
     for entry in shown:
-        click.echo(_line(entry, width))
+        say([_line(entry, width)])
         said = True
     for folder in folders:
-        click.echo(f"{'':16}  {'':{width}}  unrecorded  {', '.join(folder['stages']):42}  {folder['run']}")
+        say([f"{'':16}  {'':{width}}  unrecorded  {', '.join(folder['stages']):42}  {folder['run']}"])
     if not said and not folders:
         say([f"{store.uri}: no such run has ended; `podline run` makes one, and --unrecorded shows what is not judged"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from podline.tpu.story import Story
 # By name, since the library does not import what is above it.
 _PATROL = ("tasks.patrol", "patrolled_by_hand")
 _WHOSE_TURN = ("tasks.tpu_lease", "whose_turn")
+_USE_SECRET = ("tasks.standing", "use_secret")
 
 _options = in_order(
     click.option("--node", help="The node's name.  [default: the setting tpu.node]"),
@@ -73,9 +75,9 @@ def status(as_json: bool, **options: Any) -> None:
     chosen, clock = _chosen(**options), SystemClock()
     with CloudTpu(chosen.api, clock) as api:
         shown = look(chosen, api, clock)
-    if settings_module.has_prefect_server():
-        module, name = _WHOSE_TURN
-        shown = shown.model_copy(update={"lease": getattr(importlib.import_module(module), name)()})
+    if settings_module.asked_server():
+        _of(_USE_SECRET)(settings_module.load(options["settings_file"]))
+        shown = shown.model_copy(update={"lease": _of(_WHOSE_TURN)()})
     if shown.problem:
         raise from_json({"type": shown.problem_type, "message": shown.problem})
     if as_json:
@@ -97,8 +99,8 @@ def recover(**options: Any) -> None:
     from podline.tpu.client import CloudTpu  # noqa: PLC0415 (as above)
 
     chosen, clock = _chosen(**options), SystemClock()
-    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, Story(log=click.echo)):
-        click.echo(f"node {chosen.node} may be used")
+    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, Story(log=lambda line: say([line]))):
+        say([f"node {chosen.node} may be used"])
 
 
 @tpu.command("patrol")
@@ -116,12 +118,17 @@ def patrol(settings_file: Any, as_json: bool) -> None:
     """
     if settings_file is not None:
         settings_module.use_file(settings_file)
-    module, name = _PATROL
-    findings = getattr(importlib.import_module(module), name)()
+    _of(_USE_SECRET)(settings_module.load())
+    findings = _of(_PATROL)()
     if as_json:
         say_json([finding.model_dump(mode="json") for finding in findings])
     else:
         say([str(finding) for finding in findings] or ["nothing to see"])
+
+
+def _of(place: tuple[str, str]) -> Callable[..., Any]:
+    module, name = place
+    return getattr(importlib.import_module(module), name)
 
 
 def _chosen(settings_file: Any, node: str | None, endpoint: str | None) -> TpuSettings:

@@ -11,7 +11,7 @@ from podline.evaluation.document import Evaluation
 from podline.reporting import charts, figures, pictures, quoted, tables, verdict
 from podline.reporting.facts import Facts, RunFacts
 from podline.reporting.origin_table import origin_table
-from podline.reporting.templates import TEMPLATES, unbroken
+from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
 
 
 def html(facts: Facts) -> str:
@@ -22,7 +22,7 @@ def html(facts: Facts) -> str:
 
 def markdown(facts: Facts) -> str:
     """The same in Markdown, with the same figures; without charts and pictures."""
-    return TEMPLATES.get_template("page.md").render(_content(facts))
+    return MARKDOWN_TEMPLATES.get_template("page.md").render(_content(facts))
 
 
 def run_content(facts: RunFacts) -> dict[str, Any]:

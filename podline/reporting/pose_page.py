@@ -12,7 +12,7 @@ from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
 from podline.reporting.page import marked, run_charts, run_content
 from podline.reporting.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.reporting.skeletons import CENTER, LEFT, RIGHT, with_skeletons
-from podline.reporting.templates import TEMPLATES, unbroken
+from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
 
 # Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.
 _LONGER_SIDE = 560
@@ -36,7 +36,7 @@ def html(facts: PoseFacts) -> str:
 
 def markdown(facts: PoseFacts) -> str:
     """The same in Markdown, with the same figures; without charts and pictures."""
-    return TEMPLATES.get_template("pose_page.md").render(_content(facts))
+    return MARKDOWN_TEMPLATES.get_template("pose_page.md").render(_content(facts))
 
 
 def _content(facts: PoseFacts) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from podline.evaluation.document import ClassFigures, Evaluation, Figures
 from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import figures, quoted
-from podline.reporting.templates import TEMPLATES
+from podline.reporting.templates import TEMPLATES, Markdown, markdown
 from podline.tpu.story import Entry, Story
 from podline.training.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
 
@@ -51,12 +51,12 @@ class Table:
         )
         return Markup(filled)  # noqa: S704 (the template has escaped the texts)
 
-    def markdown(self) -> str:
+    def markdown(self) -> Markdown:
         """The table in GitHub's Markdown."""
         columns = [str(column) for column in self.frame.columns]
         rules = [":--" if place < self.words else "--:" for place in range(len(columns))]
         rows: list[Sequence[str]] = [columns, rules, *self.frame.astype(str).to_numpy().tolist()]
-        return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
+        return Markdown("\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in rows))
 
     def __len__(self) -> int:
         """Rows."""

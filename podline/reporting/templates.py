@@ -6,6 +6,27 @@ import re
 
 import jinja2
 
+from podline.plain import plain
+
+
+class Markdown(str):
+    """Text that is Markdown already."""
+
+    __slots__ = ()
+
+
+def markdown(text: object) -> Markdown:
+    """A text as Markdown that shows it, whatever it holds: names of classes and files may be anybody's.
+
+    Only what would be read as Markdown or HTML is changed, so that most texts stay what they are.
+    """
+    if isinstance(text, Markdown):
+        return text
+    line = re.sub(r"\s*\n\s*", " ", plain(str(text)))
+    line = re.sub(r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])", r"\\\g<0>", line)
+    return Markdown(re.sub(r"&(?=#?\w+;)", "&amp;", line).replace("<", "&lt;"))
+
+
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("podline", "reporting"),
     autoescape=jinja2.select_autoescape(("html",)),
@@ -13,6 +34,10 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+# Of what is filled in, all that is no Markdown yet is escaped.
+MARKDOWN_TEMPLATES = TEMPLATES.overlay(finalize=markdown)
+# For a block of code, which ends at three backticks.
+MARKDOWN_TEMPLATES.filters["code"] = lambda text: Markdown(plain(text).replace("```", "` ` `"))
 
 
 def unbroken(page: str) -> str:

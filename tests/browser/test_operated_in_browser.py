@@ -43,7 +43,7 @@ def screenshots(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-@pytest.fixture(params=["sqlite", "postgresql-with-a-secret"])
+@pytest.fixture(params=["sqlite", "postgresql-with-a-secret-of-ones-own"])
 def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """The variables of the server."""
     if request.param == "sqlite":
@@ -57,8 +57,7 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
     with opened_browser() as browser, podline_up(tmp_path, database) as up:
         ui = PrefectUi(browser.new_page(viewport={"width": 1400, "height": 1000}), up.url, screenshots)
         ui.open("deployments")
-        if database:
-            ui.log_in(SECRET)
+        ui.log_in(up.secret)
         expect(ui.page.get_by_text("cifar-manual")).to_be_visible()
         ui.screenshot("deployments")
 
@@ -96,8 +95,8 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
         ui.screenshot("artifacts", whole=True)
         ui.page.get_by_text(re.compile("^Report of sample-")).first.click()
         _look_at_report(ui)
+        _look_for_secret(up)
         if database:
-            _look_for_secret(up)
             _try_without_secret(up)
 
 
@@ -198,4 +197,4 @@ def _try_without_secret(up: Standing) -> None:
 def _look_for_secret(up: Standing) -> None:
     """What server, worker, runs and stages say does not tell it."""
     for path in [*up.logs.iterdir(), *(up.root / ".podline" / "logs").iterdir()]:
-        assert SECRET not in path.read_text(errors="replace"), path
+        assert up.secret not in path.read_text(errors="replace"), path

@@ -294,6 +294,8 @@ def test_many_classes_with_hostile_names(tmp_path: Path) -> None:
     names = ("<script>alert(1)</script>", "$a$|b", *(f"class {number}" for number in range(2, 30)))
     reported = _reported(finished_run(tmp_path, class_names=names, records=90, accuracy=0.7))
     assert "<script" not in reported.html
+    assert "<script" not in reported.markdown
+    assert "| &lt;script>alert(1)&lt;/script> |" in reported.markdown
     assert [row[0] for row in reported.page.rows("class|train")] == list(names)
     assert r"$a$\|b" in reported.markdown
     assert "matrix as a table" not in reported.html

@@ -36,6 +36,12 @@ def test_charts_come_after_what_counts_most_and_before_the_figures(tmp_path: Pat
     assert f"`tensorboard --logdir {tmp_path}/runs/it/tensorboard`" in text
 
 
+def test_what_a_chart_says_of_a_class_is_text(tmp_path: Path) -> None:
+    text = text_of(tmp_path, CHART.format("Most is &lt;img src=x onerror=alert(1)&gt; as a|b. **So**."))
+    assert "<img" not in text
+    assert r"![Most is &lt;img src=x onerror=alert(1)> as a\|b. \*\*So\*\*.](data:" in text
+
+
 def test_without_charts_there_is_no_heading_for_them(tmp_path: Path) -> None:
     assert "## Charts" not in text_of(tmp_path, "<p>fine</p>")
 

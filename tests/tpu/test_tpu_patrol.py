@@ -18,7 +18,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectAlreadyExists
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Running, Scheduled
 from prefect.variables import Variable
 from prefect_servers import users_of_tpu
@@ -262,6 +262,16 @@ def test_a_round_by_hand_asks_which_server(ground: Any, capsys: pytest.CaptureFi
         cli.main(["tpu", "patrol"])
     assert ended.value.code == 2
     assert "set PREFECT_API_URL" in capsys.readouterr().err
+
+
+def test_a_round_by_hand_says_that_the_server_is_away(ground: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    away = {PREFECT_API_URL: "http://night:hush@127.0.0.1:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
+    with ground(), temporary_settings(away), pytest.raises(SystemExit) as ended:
+        cli.main(["tpu", "patrol"])
+    assert ended.value.code == 75
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("podline: error: the Prefect server http://***@127.0.0.1:1/api does not answer (")
 
 
 def test_without_a_tpu_the_schedule_finds_nothing_and_a_hand_is_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,25 @@
+"""Text from elsewhere (file names, class names, addresses) made safe to show: on a terminal, in a log, in an error."""
+
+from __future__ import annotations
+
+import re
+
+# Controls (but line breaks and tabs), what a terminal would obey; surrogates, which cannot be written; and what turns
+# the direction of reading, or is a line break to some.
+_UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+# User and password of an address; a password may hold an @ or a / that should have been written as %40 or %2F, and what
+# follows a colon may be a port.
+_LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)(?:[^\s/?#]+|[^\s/:@]*:(?!\d+[/?#])[^\s@]*)@")
+
+
+def plain(text: str) -> str:
+    r"""A text without what does more than show: ``\x1b[31m`` stays readable as such, and colours nothing.
+
+    Who logs in by an address, and with which password, is left out as well: ``https://***@host/path``.
+    """
+    return _LOGIN.sub(r"\1***@", _UNSHOWN.sub(_escaped, text))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,146 @@
+"""Who may speak to a Prefect server: checks the names and origins of requests before Prefect sees them.
+
+A secret keeps out whoever lacks it. This keeps out pages of other servers in the user's own browser: the browser says
+in ``Origin`` which page asks, and in ``Host`` under which name it reached the server. A page whose name an attacker
+has moved to this machine (DNS rebinding) has the same origin as the server, but a host name that is none of ours.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from podline.errors import SettingsError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+# A server that listens at all addresses listens at these as well.
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (to be told from others)
+_POLICY_VIOLATION = 1008
+_FORBIDDEN = 403
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Names and origins that a server answers to.
+
+    Attributes:
+        hosts: names in ``Host``, without a port; an address in figures needs no entry, since no name server can move
+            it.
+        origins: pages that may ask, ``scheme://host:port``, besides those that the server itself delivers.
+    """
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+
+
+def allowed(urls: Iterable[str]) -> Allowed:
+    """What a server answers to.
+
+    Args:
+        urls: under which it is reached, and of pages that may ask it; what is no full address (``*``, ``/api``) tells
+            nothing.
+    """
+    hosts, origins = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()}, set[str]()
+    for url in map(_split, urls):
+        if url is None or not url.hostname:
+            continue
+        hosts.add(url.hostname)
+        # A page may be opened by one name of the loopback, and ask by another.
+        names = LOOPBACK if url.hostname in LOOPBACK else (url.hostname,)
+        origins |= {_origin(url.scheme, name, url.port) for name in names}
+    return Allowed(frozenset(hosts), frozenset(origins))
+
+
+class Guard:
+    """Hands a request on, or refuses it with 403 and the reason; likewise the beginning of a web socket."""
+
+    def __init__(self, app: ASGIApp, allowed: Allowed) -> None:
+        self._app, self._allowed = app, allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, web socket or event of the server's life."""
+        problem = self._problem(scope) if scope["type"] in ("http", "websocket") else ""
+        if not problem:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await PlainTextResponse(f"{problem}\n", _FORBIDDEN)(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": problem})
+
+    def _problem(self, scope: MutableMapping[str, Any]) -> str:
+        """Why a request is refused; empty if it is not."""
+        hosts, origins = (_headers(scope, name) for name in (b"host", b"origin"))
+        host = _split(f"//{hosts[0]}") if len(hosts) == 1 else None
+        if host is None or not self._known(host.hostname):
+            return "Host: not a name of this server; PREFECT_API_URL, PREFECT_UI_URL or PREFECT_UI_API_URL names it"
+        # A browser tells it with all that may change something, and with every web socket; other programs do not.
+        if origins and not self._ours(origins, host):
+            return "Origin: a page of another server; PREFECT_SERVER_CORS_ALLOWED_ORIGINS names those that may ask"
+        return ""
+
+    def _known(self, name: str | None) -> bool:
+        return bool(name) and (name in self._allowed.hosts or _in_figures(str(name)))
+
+    def _ours(self, origins: list[str], host: SplitResult) -> bool:
+        """Whether the page is one that this server delivered, or is listed."""
+        asking = _split(origins[0]) if len(origins) == 1 else None
+        if asking is None or not asking.hostname:
+            return False
+        # Behind a proxy with TLS the page's scheme is another one, and the names are the same.
+        same = asking.scheme in ("http", "https") and asking.netloc.lower() == host.netloc.lower()
+        return same or _origin(asking.scheme, asking.hostname, asking.port) in self._allowed.origins
+
+
+def require_secret(host: str, secret: str | None) -> None:
+    """Checks that a server which other machines reach has a secret.
+
+    Raises:
+        SettingsError: it has none.
+    """
+    if host not in LOOPBACK and not secret:
+        raise SettingsError(
+            f"--host {host} vs no secret: whoever reaches this machine could run any command on it; set "
+            "PREFECT_SERVER_API_AUTH_STRING, like podline:SECRET, or leave out --host"
+        )
+
+
+def url_of(host: str, port: int) -> str:
+    """Where a server is reached from its own machine, without a path."""
+    reached = _EVERYWHERE.get(host, host)
+    return _origin("http", reached, port)
+
+
+def _headers(scope: MutableMapping[str, Any], name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of an address; None if it is none."""
+    try:
+        parts = urlsplit(url.strip())
+        _ = parts.port  # raises if it is no number
+    except ValueError:
+        return None
+    return parts
+
+
+def _origin(scheme: str, name: str, port: int | None) -> str:
+    host = f"[{name}]" if ":" in name else name
+    return (
+        f"{scheme}://{host}" if port in (None, {"http": 80, "https": 443}.get(scheme)) else f"{scheme}://{host}:{port}"
+    )
+
+
+def _in_figures(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
