@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check lock clean
+.PHONY: help setup run test test-slow test-long check lock clean
 
 help: ## this list
 	@echo "Podline: raw vision archives become a trained, evaluated, reported model."
@@ -29,13 +29,17 @@ run: $(READY) ## the whole flow on the built-in sample, here, on the CPU: conver
 	@echo "Podline: the whole flow on the drawn sample; everything it makes goes to $(ROOT)/"
 	@$(BIN)/podline run sample --root $(ROOT)
 
-test: $(READY) ## run the tests (the slow ones are in test-slow)
+test: $(READY) ## run the tests (the slow ones are in test-slow and test-long)
 	@echo "Podline: running the tests"
 	@$(PYTEST)
 
 test-slow: $(READY) ## run the tests that take minutes
 	@echo "Podline: running the slow tests"
 	@$(PYTEST) -m slow --timeout 1800
+
+test-long: $(READY) ## run the tests that take an hour: 200 kills, and what else is tried very often
+	@echo "Podline: running the long tests"
+	@$(PYTEST) -m long --timeout 7200 -rAP
 
 check: $(READY) ## lint, format, types, layers
 	$(BIN)/ruff check .

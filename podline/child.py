@@ -101,7 +101,10 @@ def _result(order: Order, reporter: Reporter) -> Result:
         order.stage, _load(order.spec_type), _load(order.result_type), order.run_at, order.find_at
     )
     spec = stage.spec.model_validate(order.spec)
-    with _alone(open_store(spec.root), f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}", reporter) as waited:
+    store = open_store(spec.root)
+    with _alone(store, f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}", reporter) as waited:
+        # Whoever was killed at the same work is gone by now.
+        store.sweep()
         found = stage.find(spec, reporter) if waited else None
         if found is not None:
             return found

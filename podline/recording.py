@@ -136,6 +136,7 @@ class Notes:
     def __init__(self, store: Store, entry: Entry, reporter: Reporter) -> None:
         self.store, self.entry, self._reporter = store, entry, reporter
         self.dropped = False
+        self._started = time.monotonic()
         self._recipe: Recipe | None = None
         self._trained: TrainResult | None = None
 
@@ -193,6 +194,8 @@ class Notes:
         self._update(
             name=ledger.name_of(ended, self.entry.recipe, state),
             state=state,
+            # The clock may have been set since; what the run took is what it took.
+            began=ended - (time.monotonic() - self._started),
             ended=ended,
             waiting=self._waiting(),
             outcome=self._outcome(),

@@ -406,7 +406,7 @@ class FolderStore(Store):
         with explained("write", target):
             if not replace and _has_same(target, source):
                 return
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(target.parent)
             if flush:
                 with source.open("rb") as stream:
                     os.fsync(stream.fileno())
@@ -468,6 +468,14 @@ def _alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it, so that a power cut takes none of them away again."""
+    made = list(itertools.takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in made:
+        _sync_folder(each.parent)
 
 
 def _sync_folder(folder: Path) -> None:

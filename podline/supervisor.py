@@ -117,6 +117,7 @@ def run_stage(
     """
     stage = stage_of(spec)
     listener({"event": "start", "stage": stage.name})
+    open_store(spec.root).sweep()
     try:
         result = stage.find(spec, Reporter(stage.name, listener))
         if result is None:
@@ -296,17 +297,22 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
         mark=mark,
         spec=spec.model_dump(mode="json"),
     )
-    log = _log_file(stage, spec)
+    log, store = _log_file(stage, spec), open_store(spec.root)
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
-    with os.fdopen(reading, "rb", buffering=0) as pipe, log.open("ab") as output:
+    with (
+        os.fdopen(reading, "rb", buffering=0) as pipe,
+        log.open("ab") as output,
+        # Libraries leave temporary files behind when their process is killed.
+        store.workspace(stage.name) as temporary,
+    ):
         try:
             process = subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
                 [sys.executable, "-P", "-m", "podline.child", stage.name, "--progress-fd", str(writing)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=child_environment(open_store(spec.root).scratch, mark),
+                env=child_environment(store.scratch, mark) | {"TMPDIR": str(temporary)},
                 pass_fds=(writing,),
                 start_new_session=True,
             )

@@ -73,9 +73,9 @@ def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where slow tests alone are asked for, files without any are not read: what they import takes a minute."""
-    if config.option.markexpr == "slow" and collection_path.suffix == ".py":
-        return "slow" not in collection_path.read_text() or None
+    """Where slow or long tests alone are asked for, files without any are not read: what they import takes a minute."""
+    if config.option.markexpr in ("slow", "long") and collection_path.suffix == ".py":
+        return f"mark.{config.option.markexpr}" not in collection_path.read_text() or None
     return None
 
 

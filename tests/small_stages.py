@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -101,6 +102,11 @@ def _exit(spec: ActSpec, reporter: Reporter) -> None:
 
 
 def _killed(spec: ActSpec, reporter: Reporter) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _killed_with_a_temporary_file(spec: ActSpec, reporter: Reporter) -> None:
+    note(spec, "temporary", int(Path(tempfile.mkdtemp(prefix=f"of-{os.getpid()}-")).is_dir()))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -199,6 +205,7 @@ ACTS = {
     "bug": _bug,
     "exit": _exit,
     "killed": _killed,
+    "killed with a temporary file": _killed_with_a_temporary_file,
     "killed once": _killed_once,
     "crash": _crash,
     "sleep": _sleep,

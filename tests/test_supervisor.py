@@ -132,6 +132,17 @@ def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
     assert errors.is_transient(caught.value)
 
 
+def test_a_child_that_is_killed_leaves_no_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setenv("TMPDIR", str(shared))
+    with pytest.raises(errors.ChildKilledError):
+        act(tmp_path, "killed with a temporary file")
+    assert wait_for(tmp_path / "temporary") == 1
+    assert list(shared.iterdir()) == []
+    assert list((tmp_path / ".podline" / "tmp").iterdir()) == []
+
+
 # A child takes a second to start, several on a busy machine: limits below that would be met before it did anything.
 LIMIT = 6.0
 
@@ -264,6 +275,18 @@ def test_kill_9_of_the_parent_ends_the_child_and_its_family(tmp_path: Path) -> N
     parent.wait()
     for process in (child, wait_for(tmp_path / "near"), wait_for(tmp_path / "far")):
         assert_gone(process, 10.0)
+
+
+def test_the_start_after_a_kill_9_of_parent_and_child_removes_their_temporary_files(tmp_path: Path) -> None:
+    parent = _parent(tmp_path, "sleep")
+    child = wait_for(tmp_path / "sleeping")
+    os.kill(parent.pid, signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
+    parent.wait()
+    temporary = tmp_path / ".podline" / "tmp"
+    assert len(list(temporary.iterdir())) == 1
+    act(tmp_path, "work")
+    assert list(temporary.iterdir()) == []
 
 
 def test_kill_9_of_the_parent_leaves_the_child_time_to_save(tmp_path: Path) -> None:

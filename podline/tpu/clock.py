@@ -20,11 +20,17 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The machine's own clock as it was when this began, and the seconds since.
+
+    Waits and limits are differences of its times: a clock that is set meanwhile neither ends nor prolongs them.
+    """
+
+    def __init__(self) -> None:
+        self._zero = time.time() - time.monotonic()
 
     def now(self) -> float:
         """Seconds since 1970, UTC."""
-        return time.time()
+        return self._zero + time.monotonic()
 
     def sleep(self, seconds: float) -> None:
         """Returns after so many seconds."""

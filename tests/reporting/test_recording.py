@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from finished_run import finished_run
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from set_clock import SetClock
 
 from podline import ledger
 from podline.catalogue import run_of, training_of
@@ -73,6 +75,18 @@ def test_every_figure_is_the_evaluations(tmp_path):
     assert entry.training is not None
     assert entry.training.examples_per_second == trained["examples_per_second"]
     assert entry.training.waiting_for_input == trained["waiting_for_input"]
+
+
+@pytest.mark.parametrize("moved", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_meanwhile_does_not_change_what_a_run_took(tmp_path, monkeypatch, moved):
+    clock = SetClock(monkeypatch)
+
+    def set_clock(_notes: Notes) -> None:
+        clock.moved = moved
+
+    entry = night(tmp_path, set_clock)
+    assert 0 <= entry.seconds < 60
+    assert abs(entry.ended - time.time()) < 60
 
 
 def test_what_produced_it_is_all_there(tmp_path):

@@ -1,0 +1,301 @@
+"""Podline's commands as a user gives them, killed at moments that a seed draws, and given again until they end well."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compared_files import comparable, differences, ended_runs
+
+from podline.holdings import verify
+from podline.processes import marked, parent
+from podline.progress import silent
+from podline.storage import FolderStore, Store, open_store
+
+_MARK = "KILLED_COMMAND"
+# Of a command that nobody kills, and of what a killed one leaves running: Prefect's server, a stage's process.
+_PATIENCE, _ORPHANS = 300.0, 60.0
+# Most kills of one store; then it has to come to its end.
+_KILLS_IN_A_ROW = 3
+# A child that was killed makes its parent end with this, or be tried again.
+_TRY_AGAIN = 75
+_POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command that is to be killed.
+
+    Attributes:
+        name: of the case.
+        command: what follows ``podline``; ``{root}`` stands for the root.
+        spec: what it is given as ``--spec -``, without the root.
+        before: cases whose commands are to be done before it, undisturbed; they work in a folder.
+        bucket: whether the root is in a bucket.
+        finished: how many entries the ledger has of runs that ended well.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    spec: dict[str, Any] | None = None
+    before: tuple[Case, ...] = ()
+    bucket: bool = False
+    finished: int = 0
+
+
+@dataclass
+class Kill:
+    """One kill.
+
+    Attributes:
+        target: what was killed: the command's own process, or one that it had started.
+        after: seconds from the command's start.
+        code: how the command ended.
+    """
+
+    target: str
+    after: float
+    code: int
+
+
+@dataclass
+class Episode:
+    """One store: kills in a row, the command once more, and what is wrong then."""
+
+    kills: list[Kill] = field(default_factory=list)
+    tries: int = 0
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+class World:
+    """A folder with raw data, a home and a temporary folder, in which a case's command is killed again and again."""
+
+    def __init__(self, folder: Path, case: Case, bucket_root: str, emulator: str) -> None:
+        """A world; the command has run undisturbed once when this returns.
+
+        Args:
+            folder: with the raw data.
+            case: what is killed.
+            bucket_root: a prefix in the emulator's bucket, for a case in a bucket.
+            emulator: its address.
+        """
+        self.folder, self.case, self._bucket_root, self._emulator = folder, case, bucket_root, emulator
+        for name in ("home", "tmp", "logs"):
+            (folder / name).mkdir()
+        self._prepared = str(folder / "prepared")
+        for before in case.before:
+            self._run(before, self._prepared)
+        self._undisturbed = self._fresh("undisturbed")
+        started = time.monotonic()
+        self._run(case, self._undisturbed)
+        self.seconds = time.monotonic() - started
+        self._expected = comparable(open_store(self._undisturbed))
+        assert self._problems(self._undisturbed) == []
+
+    def episode(self, chance: random.Random, most: int) -> Episode:
+        """Kills the command some times in a row and lets it come to its end.
+
+        Args:
+            chance: draws moments and targets.
+            most: kills.
+        """
+        root, began, episode = self._fresh(f"killed-{uuid.uuid4().hex[:8]}"), time.monotonic(), Episode()
+        for _ in range(min(most, chance.randint(1, _KILLS_IN_A_ROW))):
+            kill = self._kill(root, chance)
+            if kill is None:
+                break  # it was done before
+            episode.kills.append(kill)
+            if kill.code not in (-signal.SIGKILL, _TRY_AGAIN, 0):
+                episode.problems.append(f"{kill} is not {_TRY_AGAIN}; see {self._log}")
+        code = None
+        while code != 0 and episode.tries < 2:
+            with self._started(self.case, root) as process:
+                code = process.wait(_PATIENCE)
+            episode.tries += 1
+            if code:
+                episode.problems.append(f"ended with {code} though nobody killed it; see {self._log}")
+        episode.problems += self._problems(root)
+        episode.seconds = time.monotonic() - began
+        if not episode.problems:
+            self._remove(root)
+        return episode
+
+    def _kill(self, root: str, chance: random.Random) -> Kill | None:
+        """Gives the command and kills it, or a process that it started; None if it ended before that.
+
+        Every second kill comes while the command writes to the store.
+        """
+        writing, at = chance.random() < 0.5, chance.random()
+        children, at_once = chance.random() < 1 / 3, chance.random() < 0.5
+        with self._started(self.case, root) as process:
+            started = time.monotonic()
+            moment = at * self.seconds
+            if writing:
+                store = open_store(root)
+                before = store.listing()
+                while process.poll() is None and store.listing() == before:
+                    time.sleep(_POLL)
+                moment = time.monotonic() - started + at * self.seconds / 2
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, started + moment - time.monotonic()))
+            below = [each for each in self._living() if each != process.pid] if children else []
+            target = chance.choice(sorted(below)) if below else process.pid
+            what = "the command" if target == process.pid else _named(target)
+            if process.poll() is not None:
+                return None
+            after = time.monotonic() - started
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(target, signal.SIGKILL)
+            code = process.wait(_PATIENCE)
+        if not at_once:
+            self._wait_for_orphans()
+        return Kill(what, after, code)
+
+    def _problems(self, root: str) -> list[str]:
+        """What is not as it should be, once all is done."""
+        store, found = open_store(root), []
+        left = self._wait_for_orphans()
+        found += [f"process {each} still runs: {_named(each)}" for each in left]
+        different = differences(comparable(store), self._expected)
+        found += [f"{name} is not what it is undisturbed" for name in different]
+        _, wrong = verify(store, silent())
+        found += wrong
+        for folder in (store.scratch / "tmp", self.folder / "tmp"):
+            found += [f"{each} is left over" for each in (folder.iterdir() if folder.is_dir() else ())]
+        found += [f"{each} is left over" for each in self.folder.glob("cache/objects/*.half")]
+        locks = [*store.scratch.glob("locks/*.lock"), *self.folder.glob("cache/locks/*")]
+        found += [f"{each} is locked" for each in locks if _is_locked(each)]
+        found += [f"{each} is in the user's home" for each in (self.folder / "home").iterdir()]
+        if (finished := ended_runs(store).count("finished")) != self.case.finished:
+            found.append(f"the ledger has {finished} finished runs vs {self.case.finished}")
+        return found
+
+    def _fresh(self, name: str) -> str:
+        """A root with what the case needs before it begins."""
+        folder = self.folder / name
+        prepared = FolderStore(Path(self._prepared))
+        if not self.case.bucket:
+            if Path(self._prepared).is_dir():
+                shutil.copytree(self._prepared, folder, ignore=shutil.ignore_patterns(".podline"))
+            return str(folder)
+        store = open_store(f"{self._bucket_root}{name}")
+        for each in prepared.list():
+            store.publish_file(prepared.local(each), each)
+        return store.uri
+
+    def _remove(self, root: str) -> None:
+        store: Store = open_store(root)
+        if isinstance(store, FolderStore):
+            shutil.rmtree(root)
+        else:
+            shutil.rmtree(store.scratch, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _started(self, case: Case, root: str) -> Iterator[subprocess.Popen[bytes]]:
+        words = [word.format(root=root) for word in case.command]
+        given = self.folder / "spec.json"
+        given.write_text("" if case.spec is None else json.dumps({"root": root, **case.spec}))
+        with self._log.open("ab") as log, given.open("rb") as stdin:
+            log.write(f"\n$ podline {' '.join(words)}\n".encode())
+            log.flush()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "podline.cli", *words],
+                stdin=stdin,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def _run(self, case: Case, root: str) -> None:
+        with self._started(case, root) as process:
+            assert process.wait(_PATIENCE) == 0, self._log.read_text()[-3000:]
+
+    def _environment(self) -> dict[str, str]:
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PODLINE_", "XDG_"))
+        }
+        return {
+            **kept,
+            "HOME": str(self.folder / "home"),
+            "TMPDIR": str(self.folder / "tmp"),
+            "STORAGE_EMULATOR_HOST": self._emulator,
+            "PODLINE_STORE_CACHE": str(self.folder / "cache"),
+            _MARK: str(self.folder),
+        }
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "logs" / f"{self.case.name.replace(' ', '-')}.log"
+
+    def _living(self) -> list[int]:
+        return [each for each in marked(_MARK, str(self.folder)) if parent(each) is not None]
+
+    def _wait_for_orphans(self) -> list[int]:
+        """The processes that are left in the end; there should be none."""
+        deadline = time.monotonic() + _ORPHANS
+        while (left := self._living()) and time.monotonic() < deadline:
+            time.sleep(_POLL)
+        return left
+
+
+def _named(process: int) -> str:
+    """A process by its command line, without the interpreter."""
+    try:
+        words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return "a process that is gone"
+    return " ".join(words[1:6])[:60]
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def killed(world: World, kills: int, seed: int) -> list[str]:
+    """Kills a world's command so many times; prints a line for each kill, and returns what is wrong."""
+    chance, done, same, wrong, began = random.Random(seed), 0, 0, list[str](), time.monotonic()
+    while done < kills:
+        episode = world.episode(chance, kills - done)
+        verdict = "; ".join(episode.problems) or "the same bytes"
+        for number, kill in enumerate(episode.kills, start=1):
+            where = f"kill {done + number} of {kills}"
+            how = f"{kill.target} after {kill.after:.1f} s, exit code {kill.code}"
+            say(f"{world.case.name}: {where}: {how}; in the end {verdict}")
+        done += len(episode.kills)
+        same += 0 if episode.problems else len(episode.kills)
+        wrong += episode.problems
+    took = time.monotonic() - began
+    say(f"{world.case.name}: {done} kills, {same} with the same bytes in the end, {took:.0f} s")
+    return wrong
+
+
+def say(line: str) -> None:
+    """For the report."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

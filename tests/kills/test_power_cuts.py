@@ -1,0 +1,70 @@
+"""A power cut loses what no disk was waited for, and nothing else; the same command again gives the same bytes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from compared_files import comparable, differences
+from power_cuts import STATES, Cut, PowerCuts
+from raw_cifar import convert_spec, write_raw_cifar
+
+from beam_jobs.conversion import convert
+from podline.holdings import verify
+from podline.progress import silent
+from podline.stages import ConvertSpec
+from podline.storage import open_store
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_raw_cifar(tmp_path_factory.mktemp("power") / "raw")
+
+
+def cut_while_converting(spec: ConvertSpec, copies: Path, numbers: set[int]) -> PowerCuts:
+    """A conversion, and what the disk may hold after cuts before its operations of these numbers."""
+    with pytest.MonkeyPatch.context() as patch:
+        cuts = PowerCuts(Path(spec.root), copies, numbers.__contains__, patch)
+        convert(spec, silent())
+    return cuts
+
+
+@pytest.fixture(scope="module")
+def operations(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
+    folder = tmp_path_factory.mktemp("counted")
+    return cut_while_converting(convert_spec(folder / "root", raw), folder / "copies", set()).operations
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_conversion_after_power_cuts_gives_the_same_bytes(
+    tmp_path: Path, raw: Path, operations: int, state: str
+) -> None:
+    spec = convert_spec(tmp_path / "root", raw)
+    # In the midst of the shards, beside the manifest, and when all but the word that it is done is there.
+    numbers = {operations // 2, operations - 8, operations - 2}
+    cuts = cut_while_converting(spec, tmp_path / "copies", numbers).cuts[state]
+    assert len(cuts) == len(numbers)
+    for cut in cuts:
+        assert_recovers(spec, cut)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("state", STATES)
+def test_a_conversion_after_a_power_cut_at_any_operation_gives_the_same_bytes(
+    tmp_path: Path, raw: Path, operations: int, state: str
+) -> None:
+    spec = convert_spec(tmp_path / "root", raw)
+    numbers = set(random.Random(0).sample(range(1, operations), min(40, operations - 1)))
+    for cut in cut_while_converting(spec, tmp_path / "copies", numbers).cuts[state]:
+        assert_recovers(spec, cut)
+
+
+def assert_recovers(spec: ConvertSpec, cut: Cut) -> None:
+    assert cut.broken == []
+    again = spec.model_copy(update={"root": str(cut.folder)})
+    convert(again, silent())
+    store = open_store(cut.folder)
+    assert differences(comparable(store), comparable(open_store(spec.root))) == []
+    assert verify(store, silent())[1] == []
