@@ -68,9 +68,7 @@ class _Forward(io.RawIOBase):
 
     def seek(self, place: int, whence: int = 0, /) -> int:
         if whence or not self.tell() <= place:
-            raise SourceError(
-                f"{self._archive}: a header leads from byte {self.tell():,} back to {place:,}; {_REMEDY}"
-            )
+            raise SourceError(f"{self._archive}: a header leads from byte {self.tell():,} back to {place:,}; {_REMEDY}")
         if place > self._limit:
             raise _too_large(self._archive, self._limit)
         return self._stream.seek(place)
@@ -108,7 +106,6 @@ def decompress(path: Path, name: str, target: Path) -> RawFile:
         SourceError: it is truncated, damaged (its checksum is looked at), or grows out of proportion.
         StoreError: the target cannot be written.
     """
-
     limit = _limit_of(path)
 
     def bounded(stream: gzip.GzipFile) -> Iterator[bytes]:

@@ -57,7 +57,7 @@ PICKLE_WORD_BYTES = 256
 ANNOTATION_BYTES = 4 << 30
 """Of a file of annotations, unpacked; COCO's largest has 0.5 GB."""
 
-ENTRY_LETTERS = 4_000_000
+ENTRY_LETTERS = 2_000_000
 """Of one entry in it, which is parsed whole; COCO's largest, a crowd, has less than 100,000."""
 
 FREE_ENTRIES = 10_000
@@ -66,7 +66,7 @@ FREE_ENTRIES = 10_000
 BYTES_OF_AN_ENTRY = 48
 """Bytes for which it may have one more; an entry that says what an image's must has as many."""
 
-OUTLINE_PIXELS = 1_000_000
+OUTLINE_PIXELS = 2_000_000
 """Length of all outlines of an image's unlabelled people together: drawing takes time in proportion to it."""
 
 OUTLINE_RUNS = 4_000_000

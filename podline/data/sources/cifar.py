@@ -22,8 +22,8 @@ import numpy.typing as npt
 from podline.data.sources import bounds, class_names
 from podline.data.sources.pickled_arrays import PickledArray, Span
 from podline.data.sources.pickles import read_pickle
-from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading, write_raw_file
+from podline.data.sources.shown import shortened
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
 from podline.recipes.settings import DatasetName
@@ -313,7 +313,7 @@ def _class_names(values: Any, kind: LabelKind, file: RawFile) -> tuple[str, ...]
     for name in names:
         problem = _problem_of_name(name)
         if problem:
-            raise SourceError(f"{file.shown}: the class name {name[:80]!r} {problem}; {_REMEDY}")
+            raise SourceError(f"{file.shown}: the class name {shortened(name)} {problem}; {_REMEDY}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"{file.shown}: two classes are called {twice!r}; {_REMEDY}")

@@ -16,6 +16,7 @@ import numpy as np
 
 from podline.data.sources import bounds
 from podline.data.sources.ranges import RangedFile
+from podline.data.sources.shown import printable
 
 _PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 
@@ -74,11 +75,6 @@ class DtypeNote:
     def dtype(self) -> np.dtype[Any]:
         """What has been noted, as NumPy's own."""
         return np.dtype(self.order.replace("|", "=") + self.code)
-
-
-def printable(text: object) -> str:
-    """Text out of a file that is not trusted, fit for one line of an error message."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:120])
 
 
 def text_of(value: Any) -> str:

@@ -31,11 +31,11 @@ from podline.data.sources.pickled_arrays import (
     PickledArray,
     Span,
     array_of,
-    printable,
     text_of,
 )
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import reading
+from podline.data.sources.shown import printable
 from podline.errors import SourceError
 
 _REMEDY = "unpack the official archive again, or fetch it with `podline data download`"

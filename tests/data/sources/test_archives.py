@@ -253,7 +253,9 @@ def test_each_file_has_its_own_bound(tmp_path: Path) -> None:
     assert files_below(tmp_path / "out") == {}
 
 
-@pytest.mark.parametrize("names", [["x/test_batch/data_batch_1", "x/test_batch"], ["test_batch", "test_batch/test_batch"]])
+@pytest.mark.parametrize(
+    "names", [["x/test_batch/data_batch_1", "x/test_batch"], ["test_batch", "test_batch/test_batch"]]
+)
 def test_one_name_is_a_file_and_a_folder(tmp_path: Path, names: list[str]) -> None:
     archive = write_archive(tmp_path / "a.tar.gz", dict.fromkeys(names, b"one"))
     assert f"member {names[1]!r}: a file there is a folder as well" in refused(archive, tmp_path / "out")

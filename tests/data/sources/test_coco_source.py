@@ -94,7 +94,7 @@ BROKEN = {
     ),
     "id twice": ({"id": 400}, "annotation 400 is there twice"),
     "outline": ({"iscrowd": 1, "segmentation": {"size": [5, 5], "counts": [25]}}, "annotation 300: run lengths"),
-    "no outline": ({"iscrowd": 1, "segmentation": [7]}, "an outline"),
+    "no outline": ({"iscrowd": 1, "segmentation": [7]}, "annotation 300: its outline is neither"),
 }
 
 
