@@ -94,21 +94,22 @@ def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) 
     count = length = runs = 0
     for annotation in annotations:
         number, segmentation = annotation["id"], annotation.get("segmentation")
-        if isinstance(segmentation, Mapping):
-            found = [_from_run_lengths(segmentation, number, shape)]
-            runs += len(found[0])
-        else:
-            found = [_drawn_in(polygon, number, shape) for polygon in _polygons(annotation)]
-            length += sum(map(_length, found))
-        count += len(found)
-        for what, has, most in (
-            ("outlines", count, bounds.OUTLINES),
-            ("runs", runs, bounds.OUTLINE_RUNS),
-            ("pixels of outlines", length, bounds.OUTLINE_PIXELS),
-        ):
-            if has > most:
-                raise SourceError(f"its unlabelled people have {has:,} {what} or more vs {most:,} at most")
-        yield from found
+        for outline in [segmentation] if isinstance(segmentation, Mapping) else _polygons(annotation):
+            if isinstance(outline, Mapping):
+                found = _from_run_lengths(outline, number, shape)
+                runs += len(found)
+            else:
+                found = _drawn_in(outline, number, shape)
+                length += _length(found)
+            count += 1
+            for what, has, most in (
+                ("outlines", count, bounds.OUTLINES),
+                ("runs", runs, bounds.OUTLINE_RUNS),
+                ("pixels of outlines", length, bounds.OUTLINE_PIXELS),
+            ):
+                if has > most:
+                    raise SourceError(f"its unlabelled people have {has:,} {what} or more vs {most:,} at most")
+            yield found
 
 
 def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:

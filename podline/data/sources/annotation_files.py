@@ -16,7 +16,7 @@ from podline.data.sources.shown import printable
 from podline.errors import PodlineError, SourceError
 
 
-class HashedStream(io.RawIOBase):
+class HashedStream:
     """A stream that is read once, from its beginning to its end, and hashed on the way.
 
     Attributes:
@@ -36,14 +36,14 @@ class HashedStream(io.RawIOBase):
         self.shown, self.size, self.digest = shown, 0, hashlib.sha256()
         self._stream, self._most = stream, most
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Some bytes.
+    def read(self, size: int) -> bytes:
+        """So many bytes, or fewer at the end.
 
         Raises:
             SourceError: they are more than they may be, or cannot be read.
         """
         with _explained(self.shown):
-            block = self._stream.read(size or -1)
+            block = self._stream.read(size)
         self.size += len(block)
         if self.size > self._most:
             raise SourceError(f"{self.shown} has more than {self._most:,} bytes, far more than annotations have")

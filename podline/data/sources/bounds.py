@@ -63,8 +63,14 @@ ENTRY_LETTERS = 2_000_000
 FREE_ENTRIES = 10_000
 """Of images and annotations in a file."""
 
-BYTES_OF_AN_ENTRY = 48
+BYTES_OF_AN_ENTRY = 64
 """Bytes for which it may have one more; an entry that says what an image's must has as many."""
+
+FREE_CONTAINERS = 10_000
+"""Lists and objects in a JSON file that is read whole: results, and the truth to score them by."""
+
+BYTES_OF_A_CONTAINER = 16
+"""Bytes for which it may have one more; COCO's have one for about 60."""
 
 OUTLINE_PIXELS = 2_000_000
 """Length of all outlines of an image's unlabelled people together: drawing takes time in proportion to it."""
@@ -84,6 +90,11 @@ def unpacked(packed: int) -> int:
 def entries(size: int) -> int:
     """Entries that a file of annotations of so many bytes may have."""
     return FREE_ENTRIES + size // BYTES_OF_AN_ENTRY
+
+
+def containers(size: int) -> int:
+    """Lists and objects that a JSON file of so many bytes may have."""
+    return FREE_CONTAINERS + size // BYTES_OF_A_CONTAINER
 
 
 def opcodes(size: int) -> int:

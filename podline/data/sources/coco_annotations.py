@@ -10,11 +10,11 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any
 
 from podline.data.keypoints import COCO_JOINTS
 from podline.data.sources import bounds
-from podline.data.sources.json_entries import Entries
+from podline.data.sources.json_entries import Entries, Stream
 from podline.data.sources.shown import printable, shortened
 from podline.errors import SourceError
 
@@ -75,7 +75,7 @@ class Listing:
     other_categories: int
 
 
-def read_listing(stream: BinaryIO, shown: str) -> Listing:
+def read_listing(stream: Stream, shown: str) -> Listing:
     """Reads a JSON file.
 
     Args:
@@ -85,10 +85,10 @@ def read_listing(stream: BinaryIO, shown: str) -> Listing:
     Raises:
         SourceError: it is not JSON, not COCO's annotations, or out of :mod:`podline.data.sources.bounds`.
     """
-    document = Entries(stream, ("images", "annotations"))
     entries: list[ImageEntry] = []
     annotations: list[dict[str, Any] | str] = []
     try:
+        document = Entries(stream, ("images", "annotations"))
         for key, place, found in document:
             if key == "images":
                 entries.append(_image_entry(place, found))
@@ -241,6 +241,8 @@ def _outline_problem(outline: Any) -> str:
             return ""
     elif not outline:
         return ""
+    elif isinstance(outline, list) and len(outline) > bounds.OUTLINES:
+        return f"its outline has {len(outline):,} polygons vs {bounds.OUTLINES:,} at most"
     elif isinstance(outline, list) and all(_are_all(polygon, _NUMBERS) for polygon in outline):
         return "" if all(map(_are_finite, outline)) else "its outline has a corner that is not a finite number"
     return "its outline is neither polygons nor run lengths"

@@ -10,7 +10,7 @@ import codecs
 import json
 import re
 from collections.abc import Collection, Iterator
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from podline.data.sources import bounds
 from podline.data.sources.shown import shortened
@@ -24,6 +24,12 @@ _PLAIN = json.JSONDecoder()
 _LENIENT = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else float(digits))
 
 
+class Stream(Protocol):
+    """What is read from its beginning to its end."""
+
+    def read(self, size: int, /) -> bytes: ...  # noqa: D102
+
+
 class Entries:
     """The entries of some of an object's lists, in the file's order.
 
@@ -31,7 +37,7 @@ class Entries:
         lists: the keys among those that are wanted whose values are lists.
     """
 
-    def __init__(self, stream: BinaryIO, wanted: Collection[str]) -> None:
+    def __init__(self, stream: Stream, wanted: Collection[str]) -> None:
         """Begins to read.
 
         Args:
@@ -141,9 +147,7 @@ class Entries:
         decoder = _PLAIN
         while True:
             try:
-                return *decoder.scan_once(self._text, self._at), ""
-            except StopIteration as error:
-                return None, error.value, "a value is needed"
+                return *decoder.raw_decode(self._text, self._at), ""
             except json.JSONDecodeError as error:
                 # One of a string is where it begins, not where it ends.
                 return None, len(self._text) if error.msg.startswith("Unterminated") else error.pos, error.msg

@@ -14,6 +14,7 @@ standard library's ``pickletools``.
 
 from __future__ import annotations
 
+import codecs
 import io
 import mmap
 import pickletools
@@ -231,14 +232,12 @@ def _python2_string(data: mmap.mmap | _Stream) -> bytes:
     line = _line(data)
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
         raise ValueError("a string without its quotes")
-    return re.sub(rb"\\(x[0-9a-f]{2}|.)", lambda found: _ESCAPED.get(found[1]) or _byte(found[1]), line[1:-1])
+    if not _PYTHON2_STRING.fullmatch(line, 1, len(line) - 1):
+        raise ValueError("a string with an escape that Python 2 does not write")
+    return codecs.escape_decode(line[1:-1])[0]
 
 
-_ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\", b"'": b"'", b'"': b'"'}
-
-
-def _byte(escape: bytes) -> bytes:
-    return bytes((int(escape[1:], 16),))
+_PYTHON2_STRING = re.compile(rb"""(?:[^\\]++|\\[nrt\\'"]|\\x[0-9a-f]{2})*+""")
 
 
 def _two_lines(data: mmap.mmap | _Stream) -> tuple[str, str]:
