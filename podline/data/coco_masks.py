@@ -6,19 +6,28 @@ https://cocodataset.org/#format-data; run lengths count pixels down the columns,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as rle
 
 from podline.data.coco_letterbox import LetterBox
+from podline.data.sources import bounds
+from podline.data.sources.shown import shortened
 from podline.errors import SourceError
 
 Mask = npt.NDArray[np.uint8]
+Lengths = npt.NDArray[np.int64]
+Runs = npt.NDArray[np.int64]
 
 _LEAST_POLYGON = 6  # three points
+# A digit of a run length in text: five bits, and whether another one follows; the last one's fifth bit is the sign.
+_BITS, _GOES_ON, _NEGATIVE = 0x1F, 0x20, 0x10
+_FAR = 1 << 40  # lengths below it add up in 64 bits
+_MOST_DIGITS = 7  # five bits each: more than an image's pixels need
 
 
 def is_unlabelled(annotation: Mapping[str, Any]) -> bool:
@@ -44,71 +53,137 @@ def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox,
     unlabelled = [annotation for annotation in annotations if is_unlabelled(annotation)]
     if not unlabelled:
         return np.zeros((cells, cells), np.uint8)
-    covered = np.zeros((letterbox.height, letterbox.width), np.uint8)
-    for annotation in unlabelled:
-        _cover(covered, annotation)
+    covered = _covered(unlabelled, (letterbox.height, letterbox.width))
     parts = letterbox.place(covered).reshape(cells, stride, cells, stride)
     return np.rint(parts.mean(axis=(1, 3))).astype(np.uint8)
 
 
-def _cover(covered: Mask, annotation: Mapping[str, Any]) -> None:
-    """Sets the pixels of one annotation to 255."""
-    segmentation = annotation.get("segmentation")
-    if isinstance(segmentation, Mapping):
-        covered[_from_run_lengths(segmentation, annotation["id"], covered.shape)] = 255
-        return
-    polygons = [polygon for polygon in segmentation or [] if len(polygon) >= _LEAST_POLYGON]
-    if not polygons:
-        left, top, width, height = annotation["bbox"]
-        polygons = [[left, top, left + width, top, left + width, top + height, left, top + height]]
-    for polygon in polygons:
-        _fill(covered, polygon, annotation["id"])
+def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height: int) -> None:
+    """Looks whether :func:`ignored_mask` can draw some annotations; no pixel is.
+
+    Raises:
+        SourceError: an outline that cannot be one of this image, or more than are drawn of any image.
+    """
+    for _runs in _outlines(annotations, (height, width)):
+        pass
 
 
-def _fill(covered: Mask, polygon: list[float], annotation: int) -> None:
+def _covered(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Mask:
+    """The pixels of some annotations, 255 each, (height, width): as much work as they have outlines, plus one drawing.
+
+    Run lengths are united before a pixel is drawn, so an image with a thousand crowds is drawn once, not a thousand
+    times.
+    """
+    found = _outlines(annotations, shape)
+    runs = np.concatenate([_drawn(outline, shape) if isinstance(outline, list) else outline for outline in found])
+    starts, ends = runs[np.argsort(runs[:, 0], kind="stable")].T
+    ends = np.maximum.accumulate(ends)
+    first = np.ones(len(runs), np.bool_)  # what begins after all that came before has ended
+    first[1:] = starts[1:] > ends[:-1]
+    last = np.roll(first, -1)
+    edges = np.stack([starts[first], ends[last]], axis=1).ravel()
+    lengths = np.diff(edges, prepend=0, append=shape[0] * shape[1])
+    values = np.zeros(len(lengths), np.uint8)
+    values[1::2] = 255
+    covered: Any = cv2.transpose(np.repeat(values, lengths).reshape(shape[::-1]))
+    return covered
+
+
+def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Iterator[Runs | list[float]]:
+    """What is to be drawn of some annotations: runs, or a polygon's x and y one after another."""
+    count = length = runs = 0
+    for annotation in annotations:
+        number, segmentation = annotation["id"], annotation.get("segmentation")
+        for outline in [segmentation] if isinstance(segmentation, Mapping) else _polygons(annotation):
+            if isinstance(outline, Mapping):
+                found = _from_run_lengths(outline, number, shape)
+                runs += len(found)
+            else:
+                found = _drawn_in(outline, number, shape)
+                length += _length(found)
+            count += 1
+            for what, has, most in (
+                ("outlines", count, bounds.OUTLINES),
+                ("runs", runs, bounds.OUTLINE_RUNS),
+                ("pixels of outlines", length, bounds.OUTLINE_PIXELS),
+            ):
+                if has > most:
+                    raise SourceError(f"its unlabelled people have {has:,} {what} or more vs {most:,} at most")
+            yield found
+
+
+def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
+    """An annotation's polygons; its box where it has none that is one."""
+    polygons = [polygon for polygon in annotation.get("segmentation") or [] if len(polygon) >= _LEAST_POLYGON]
+    if polygons:
+        return polygons
+    left, top, width, height = annotation["bbox"]
+    return [[left, top, left + width, top, left + width, top + height, left, top + height]]
+
+
+def _drawn_in(polygon: list[float], annotation: int, shape: tuple[int, int]) -> list[float]:
+    """A polygon, corners far outside drawn in to the border: COCO's integers cannot hold just any number."""
     corners = np.array(polygon[: len(polygon) // 2 * 2], np.float64).reshape(-1, 2)
     if not np.isfinite(corners).all():
         raise SourceError(f"annotation {annotation}: its outline has a corner that is not a finite number")
-    # Corners far outside are drawn in to the border: its integers cannot hold just any number.
-    inside = np.clip(corners, -1, np.array(covered.shape[::-1]) + 1)
-    # COCO's own filling, so a pixel is a crowd's here if it is there.
-    polygons: Any = [inside.ravel().tolist()]
-    [drawn] = rle.frPyObjects(polygons, *covered.shape)
-    covered[_from_run_lengths({**drawn, "counts": drawn["counts"].decode()}, annotation, covered.shape)] = 255
+    return np.clip(corners, -1, np.array(shape[::-1]) + 1).ravel().tolist()
 
 
-def _from_run_lengths(
-    segmentation: Mapping[str, Any], annotation: int, shape: tuple[int, ...]
-) -> npt.NDArray[np.bool_]:
-    """The pixels, (height, width)."""
+def _length(polygon: list[float]) -> int:
+    """Steps from pixel to pixel around a polygon, one at least for each corner."""
+    corners = np.array(polygon).reshape(-1, 2)
+    return len(corners) + int(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
+
+
+def _drawn(polygon: list[float], shape: tuple[int, int]) -> Runs:
+    """The pixels in a polygon as COCO itself fills it, so that a pixel is a crowd's here if it is there."""
+    polygons: Any = [polygon]
+    [drawn] = rle.frPyObjects(polygons, *shape)
+    return _inside(_uncompressed(drawn["counts"]))
+
+
+def _from_run_lengths(segmentation: Mapping[str, Any], annotation: int, shape: tuple[int, int]) -> Runs:
     size, counts = segmentation.get("size"), segmentation.get("counts")
     if list(size or []) != list(shape):
         raise SourceError(
-            f"annotation {annotation}: run lengths of size {size} vs an image of {list(shape)}; "
+            f"annotation {annotation}: run lengths of size {shortened(size)} vs an image of {list(shape)}; "
             "the annotations are not this image's"
         )
-    lengths = _uncompressed(counts) if isinstance(counts, str) else counts
-    if not isinstance(lengths, list) or min(lengths, default=0) < 0 or sum(lengths) != shape[0] * shape[1]:
-        found = f"lengths add up to {sum(lengths)}" if isinstance(lengths, list) else f"counts are {counts!r}"
-        raise SourceError(f"annotation {annotation}: run {found} vs {shape[0] * shape[1]} pixels of the image")
-    inside = np.arange(len(lengths)) % 2 == 1
-    return np.repeat(inside, lengths).reshape(shape[::-1]).T
+    pixels = shape[0] * shape[1]
+    if isinstance(counts, str):
+        lengths = _uncompressed(counts.encode("ascii", "replace"))
+    elif isinstance(counts, list) and all(type(count) is int and abs(count) < _FAR for count in counts):
+        lengths = np.array(counts, np.int64)
+    else:
+        raise SourceError(
+            f"annotation {annotation}: run counts are {shortened(counts)} vs {pixels} pixels of the image"
+        )
+    if (lengths < 0).any() or lengths.sum() != pixels:
+        found = f"lengths add up to {lengths.sum()}"
+        raise SourceError(f"annotation {annotation}: run {found} vs {pixels} pixels of the image")
+    return _inside(lengths)
 
 
-def _uncompressed(text: str) -> list[int]:
+def _inside(lengths: Lengths) -> Runs:
+    """The runs that are inside, (n, 2), each from its first pixel to the one after its last."""
+    ends = np.cumsum(lengths)
+    return np.stack([ends - lengths, ends], axis=1)[1::2]
+
+
+def _uncompressed(text: bytes) -> Lengths:
     """Run lengths from COCO's text form: five bits to a character, from the third length on less the one two before.
 
     ``rleFrString`` of pycocotools' maskApi.c; here a damaged text gives damaged lengths, never a read out of bounds.
     """
-    lengths: list[int] = []
-    value = shift = 0
-    for character in text:
-        digit = ord(character) - 48
-        value |= (digit & 0x1F) << shift
-        shift += 5
-        if not digit & 0x20:
-            if digit & 0x10:
-                value -= 1 << shift
-            lengths.append(value + (lengths[-2] if len(lengths) > 2 else 0))
-            value = shift = 0
-    return lengths
+    digits = np.frombuffer(text, np.uint8).astype(np.int64) - ord("0")
+    last = np.flatnonzero((digits & _GOES_ON) == 0)
+    digits = digits[: last[-1] + 1 if len(last) else 0]
+    sizes = np.diff(last, prepend=-1)
+    if not len(last) or sizes.max() > _MOST_DIGITS or digits.min() < 0:
+        return np.array([-1])  # which no length is
+    places = np.arange(len(digits)) - np.repeat(last + 1 - sizes, sizes)
+    values = np.add.reduceat((digits & _BITS) << (5 * places), last + 1 - sizes)
+    values -= np.where(digits[last] & _NEGATIVE, 1 << (5 * sizes), 0)
+    for start in (1, 2):  # each is the difference to the one two before
+        values[start::2] = np.cumsum(values[start::2])
+    return values

@@ -30,10 +30,19 @@ def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixe
     Returns:
         uint8 (height, width, 3), RGB; another size, or None, where the file is not what its markers say.
     """
-    pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), _AS_STORED)
+    pixels = imdecoded(data, _AS_STORED)
     if pixels is None or pixels.shape[:2] == (height, width):
         return pixels
     return turned(pixels, inspect(bytes(data)).orientation)
+
+
+def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:
+    """What OpenCV makes of an image's file; None where it makes nothing of it, or fails."""
+    try:
+        pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), how)
+    except cv2.error:
+        return None
+    return pixels
 
 
 def ready_for_many() -> None:

@@ -58,7 +58,7 @@ def publish_truths(store: Store, folder: str, source: CocoSource) -> dict[str, F
             name, digest, size = truth_name(split), hashlib.sha256(), 0
             path = workspace / name
             with explained("write", path), path.open("wb") as stream:
-                for line in _lines(images, f"{source.dataset}, split {split}, as converted by Podline"):
+                for line in truth_lines(images, f"{source.dataset}, split {split}, as converted by Podline"):
                     data = line.encode()
                     stream.write(data)
                     digest.update(data)
@@ -96,7 +96,7 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
     return json.loads(data)
 
 
-def _lines(images: Iterable[CocoImage], description: str) -> Iterator[str]:
+def truth_lines(images: Iterable[CocoImage], description: str) -> Iterator[str]:
     """The document, a line for each image and each annotation."""
     yield f'{{"info": {json.dumps({"description": description})},\n'
     yield f'"categories": [{json.dumps(_CATEGORY)}],\n'

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.sources.coco_images import MAX_BYTES
-from podline.data.sources.jpeg import MAX_PIXELS, JpegError, inspect
+from podline.data.coco_pixels import imdecoded
+from podline.data.sources import bounds
+from podline.data.sources.jpeg import JpegError, inspect
 from podline.errors import SourceError
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -24,15 +24,15 @@ def check_picture(path: Path) -> bytes:
         SourceError: it cannot be read, is no JPEG or PNG, is truncated, or is larger than anybody's picture.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise SourceError(f"{path} has {path.stat().st_size:,} bytes vs {MAX_BYTES:,} at most")
+        if path.stat().st_size > bounds.IMAGE_BYTES:
+            raise SourceError(f"{path} has {path.stat().st_size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
         data = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     if data.startswith(_PNG):
         width, height = (int.from_bytes(data[place : place + 4], "big") for place in (16, 20))
-        if width * height > MAX_PIXELS:
-            raise SourceError(f"{path} has {width}×{height} pixels vs {MAX_PIXELS:,} at most")
+        if width * height > bounds.PIXELS:
+            raise SourceError(f"{path} has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
         if _PNG_END not in data[-64:]:
             raise SourceError(f"{path} is truncated: a PNG of {len(data):,} bytes without its end")
         return data
@@ -52,7 +52,7 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     Raises:
         SourceError: see :func:`check_picture`, or it cannot be decoded.
     """
-    pixels: Any = cv2.imdecode(np.frombuffer(check_picture(path), np.uint8), cv2.IMREAD_COLOR_RGB)
+    pixels = imdecoded(check_picture(path), cv2.IMREAD_COLOR_RGB)
     if pixels is None:
         raise SourceError(f"{path} is damaged: it cannot be decoded")
     return pixels

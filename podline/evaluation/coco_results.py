@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import COCO_JOINTS, to_coco
+from podline.data.sources import bounds
+from podline.data.sources.shown import shortened
 from podline.errors import SourceError
 from podline.evaluation.pose_decoding import People
 
@@ -23,6 +25,8 @@ PERSON = 1
 _VALUES = 3 * len(COCO_JOINTS)
 # A result's coordinates are given to a thousandth of a pixel of the image.
 _DECIMALS = 3
+_LARGEST = sys.float_info.max
+_LARGEST_ID = 1 << 63
 
 
 def people_to_results(people: People, image_id: int, letterbox: LetterBox) -> Results:
@@ -118,10 +122,14 @@ def check_results(results: Any, name: str) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        data = path.read_bytes()
+        most, found = bounds.containers(len(data)), data.count(b"[") + data.count(b"{")
+        if found > most:
+            raise SourceError(f"{path}: {found:,} lists and objects in {len(data):,} bytes vs {most:,} at most")
+        return json.loads(data)
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SourceError(f"{path}: not JSON: {error}") from error
 
 
@@ -129,8 +137,8 @@ def _check_entry(entry: Any, name: str, keys: tuple[str, ...]) -> None:
     if not isinstance(entry, dict):
         raise SourceError(f"{name}: an object is needed, found {type(entry).__name__}")
     for key in keys:
-        if not isinstance(entry.get(key), int):
-            raise SourceError(f"{name}: {key} is {entry.get(key)!r}, an integer is needed")
+        if not isinstance(entry.get(key), int) or not -_LARGEST_ID <= entry[key] < _LARGEST_ID:
+            raise SourceError(f"{name}: {key} is {shortened(entry.get(key))}, an integer is needed")
 
 
 def _check_keypoints(entry: dict[str, Any], name: str) -> None:
@@ -142,5 +150,5 @@ def _check_numbers(values: Any, count: int, name: str) -> None:
         found = f"{len(values)} values" if isinstance(values, list) else type(values).__name__
         raise SourceError(f"{name}: {found}, {count} numbers are needed")
     for value in values:
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise SourceError(f"{name}: {value!r} is not a finite number")
+        if type(value) not in (int, float) or not -_LARGEST <= value <= _LARGEST:
+            raise SourceError(f"{name}: {shortened(value)} is not a finite number")

@@ -141,7 +141,7 @@ def test_an_outline_that_is_no_json_leaves_its_image_out(tmp_path: Path) -> None
     files.annotations[0] |= {"num_keypoints": 0, "segmentation": [[float("nan")]]}
     [left_out] = open_coco("coco", str(files.write(tmp_path)), 64, 2).quarantined
     assert left_out.record == "000000000001.jpg (image 1)"
-    assert "an outline" in left_out.reason
+    assert "annotation 100: its outline has a corner" in left_out.reason
 
 
 def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:

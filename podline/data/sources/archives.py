@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 import tarfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from podline.data.sources.rawfiles import RawFile, write_raw_file
+from podline.data.sources import bounds
+from podline.data.sources.rawfiles import RawFile, reading, write_raw_file
 from podline.errors import PodlineError, SourceError
 
-# The official archives unpack to less than 190 MB in fewer than 20 members.
-_MAX_BYTES = 4 << 30
-_MAX_MEMBERS = 10_000
 # What tarfile reads at once: headers of a few hundred bytes, and the blocks that are asked for below.
 _BLOCK = 1 << 20
 
@@ -48,8 +47,8 @@ def _explained(archive: Path) -> Iterator[None]:
 class _Forward(io.RawIOBase):
     """The decompressed archive, read forward in small pieces: what a hostile header asks for beyond that is refused."""
 
-    def __init__(self, archive: Path, stream: gzip.GzipFile) -> None:
-        self._archive, self._stream = archive, stream
+    def __init__(self, archive: Path, stream: gzip.GzipFile, limit: int) -> None:
+        self._archive, self._stream, self._limit = archive, stream, limit
 
     def readable(self) -> bool:
         return True
@@ -63,13 +62,15 @@ class _Forward(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= _BLOCK:
             raise SourceError(f"{self._archive}: a header claims {size:,} bytes vs {_BLOCK:,} at most; {_REMEDY}")
+        if self.tell() > self._limit:
+            raise _too_large(self._archive, self._limit)
         return self._stream.read(size)
 
     def seek(self, place: int, whence: int = 0, /) -> int:
-        if whence or not self.tell() <= place <= _MAX_BYTES:
-            raise SourceError(
-                f"{self._archive}: a header leads from byte {self.tell():,} to {place:,}, back or too far; {_REMEDY}"
-            )
+        if whence or not self.tell() <= place:
+            raise SourceError(f"{self._archive}: a header leads from byte {self.tell():,} back to {place:,}; {_REMEDY}")
+        if place > self._limit:
+            raise _too_large(self._archive, self._limit)
         return self._stream.seek(place)
 
 
@@ -83,36 +84,47 @@ def _blocks(stream: IO[bytes] | gzip.GzipFile, archive: Path) -> Iterator[bytes]
         yield block
 
 
-def decompress(path: Path, name: str, target: Path, limit: int = 1 << 30) -> RawFile:
+def _limit_of(archive: Path) -> int:
+    """Bytes that an archive may unpack to."""
+    with reading(archive):
+        return min(bounds.UNPACKED_BYTES, bounds.unpacked(archive.stat().st_size))
+
+
+def _too_large(archive: Path, limit: int) -> SourceError:
+    return SourceError(f"{archive} unpacks to more than {limit:,} bytes, far more than images would; {_REMEDY}")
+
+
+def decompress(path: Path, name: str, target: Path) -> RawFile:
     """Unpacks a single gzip file.
 
     Args:
         path: the .gz file.
         name: what the unpacked file is called.
         target: where it goes.
-        limit: bytes that it may have.
 
     Raises:
         SourceError: it is truncated, damaged (its checksum is looked at), or grows out of proportion.
         StoreError: the target cannot be written.
     """
+    limit = _limit_of(path)
 
     def bounded(stream: gzip.GzipFile) -> Iterator[bytes]:
         for block in _blocks(stream, path):
             if stream.tell() > limit:
-                raise SourceError(f"{path} unpacks to more than {limit:,} bytes, which {name} never has")
+                raise _too_large(path, limit)
             yield block
 
     with _explained(path), gzip.open(path) as stream:
         return write_raw_file(name, target, bounded(stream))
 
 
-def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[RawFile]:
+def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFile]:
     """Unpacks the wanted files of a .tar.gz, in the folders that they have there.
 
     Args:
         archive: the file.
-        wanted: base names of the files to unpack; all other members are checked and passed over.
+        wanted: base names of the files to unpack, and the bytes that each may have; all other members are checked and
+            passed over.
         folder: where they go.
 
     Returns:
@@ -120,51 +132,61 @@ def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[RawFile
 
     Raises:
         SourceError: the archive is truncated or damaged, or a member leaves the folder, is a link or a device, comes
-            twice, or has an absurd size.
+            twice, lies below a file, or is out of :mod:`podline.data.sources.bounds`.
         StoreError: the folder cannot be written.
     """
     written: dict[str, RawFile] = {}
+    limit, folders = _limit_of(archive), set[str]()
     with _explained(archive), gzip.open(archive) as stream:
-        with tarfile.open(fileobj=_Forward(archive, stream), mode="r:") as members:
+        with tarfile.open(fileobj=_Forward(archive, stream, limit), mode="r:") as members:
             for count, member in enumerate(members, start=1):
-                name = _safe_name(archive, member, count)
+                name = _safe_name(archive, member, count, limit)
                 if not member.isreg() or PurePosixPath(name).name not in wanted:
                     continue
+                most = wanted[PurePosixPath(name).name]
+                if member.size > most:
+                    raise SourceError(
+                        f"{archive}: member {name!r} has {member.size:,} bytes vs {most:,} at most; {_REMEDY}"
+                    )
+                above = {parent.as_posix() for parent in PurePosixPath(name).parents}
+                folders |= above
                 if name in written:
                     raise SourceError(f"{archive}: member {name!r} comes twice; {_REMEDY}")
+                if name in folders or above & written.keys():
+                    raise SourceError(f"{archive}: member {name!r}: a file there is a folder as well; {_REMEDY}")
                 content = cast("IO[bytes]", members.extractfile(member))  # a regular file has content
                 written[name] = write_raw_file(name, folder / name, _blocks(content, archive))
                 if written[name].bytes != member.size:
                     found = f"{written[name].bytes:,} bytes vs {member.size:,} in its header"
                     raise SourceError(f"{archive}: member {name!r} has {found}; {_REMEDY}")
-        _read_to_end(archive, stream)
+        _read_to_end(archive, stream, limit)
     return list(written.values())
 
 
-def _safe_name(archive: Path, member: tarfile.TarInfo, count: int) -> str:
+def _safe_name(archive: Path, member: tarfile.TarInfo, count: int, limit: int) -> str:
     """A member's name, normalised, if nothing about the member is out of order."""
     path = PurePosixPath(member.name)
     if path.is_absolute():
         problem = "has an absolute name"
     elif ".." in path.parts:
         problem = "leads out of the folder"
-    elif len(member.name) > 255:
-        problem = f"has a name of {len(member.name):,} letters"
+    elif len(os.fsencode(member.name)) > bounds.NAME_BYTES:
+        problem = f"has a name of {len(os.fsencode(member.name)):,} bytes vs {bounds.NAME_BYTES} at most"
     elif member.issym() or member.islnk():
         problem = f"is a link to {member.linkname[:120]!r}"
     elif not (member.isreg() or member.isdir()) or member.issparse():
         problem = "is neither a plain file nor a folder"
-    elif not 0 <= member.size <= _MAX_BYTES:
-        problem = f"has an absurd size: {member.size:,} bytes vs {_MAX_BYTES:,} at most"
-    elif count > _MAX_MEMBERS:
-        problem = f"is one of more than {_MAX_MEMBERS:,}"
+    elif not 0 <= member.size <= limit:
+        problem = f"has an absurd size: {member.size:,} bytes vs {limit:,} at most"
+    elif count > bounds.TAR_MEMBERS:
+        problem = f"is one of more than {bounds.TAR_MEMBERS:,}"
     else:
         return path.as_posix()
     raise SourceError(f"{archive}: member {member.name[:120]!r} {problem}; nothing was unpacked; {_REMEDY}")
 
 
-def _read_to_end(archive: Path, stream: gzip.GzipFile) -> None:
+def _read_to_end(archive: Path, stream: gzip.GzipFile, limit: int) -> None:
     """Reads what follows the last member, because gzip's checksum comes at the very end."""
     for _ in _blocks(stream, archive):
-        if stream.tell() > _MAX_BYTES:
-            raise SourceError(f"{archive} goes on for more than {_MAX_BYTES:,} bytes; {_REMEDY}")
+        if stream.tell() > limit:
+            raise _too_large(archive, limit)

@@ -9,6 +9,8 @@ its bytes as text, say), they are written out once, as plain bytes.
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,17 +19,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.sources import class_names
+from podline.data.sources import bounds, class_names
 from podline.data.sources.pickled_arrays import PickledArray, Span
 from podline.data.sources.pickles import read_pickle
-from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading, write_raw_file
+from podline.data.sources.shown import shortened
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
 from podline.recipes.settings import DatasetName
 
 IMAGE_SHAPE = (32, 32, 3)
 _PIXELS = 3072
+_OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
+# Categories of Unicode: control characters, ends of lines and paragraphs, halves of surrogate pairs.
+_NO_LETTERS = frozenset({"Cc", "Zl", "Zp", "Cs"})
 _REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 
 Labels = npt.NDArray[np.uint8]
@@ -133,12 +138,30 @@ def open_binary(dataset: DatasetName, files: Mapping[str, RawFile]) -> Source:
     """
     family = _FAMILIES[dataset]
     names = {
-        kind.feature: _class_names(_lines(files[kind.names_file].path), kind, files[kind.names_file])
+        kind.feature: _class_names(_lines(files[kind.names_file]), kind, files[kind.names_file])
         if kind.names_file in files
         else kind.names
         for kind in family.labels
     }
+    _refuse_cut(family, files)
     return _source(dataset, family, files, names, lambda name: _binary_batch(family, files[f"{name}.bin"]))
+
+
+def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
+    """Refuses a file that is shorter than most others of its split: rows have no end mark that a cut would lose.
+
+    The last one may be, as what is left over; not where the others are the official ones, which are all alike.
+    """
+    for batches in family.splits.values():
+        sizes = [files[f"{name}.bin"].bytes for name in batches]
+        ((usual, count),) = Counter(sizes).most_common(1)
+        official = usual == _OFFICIAL_ROWS * (len(family.labels) + _PIXELS)
+        for name, size in zip(batches, sizes, strict=True):
+            if 2 * count > len(batches) and size < usual and (name != batches[-1] or official):
+                raise SourceError(
+                    f"{files[f'{name}.bin'].shown} is cut short: {size:,} bytes vs {usual:,} of the other batches; "
+                    f"{_REMEDY}; rows of your own may be spread over the files evenly, with the rest in the last"
+                )
 
 
 def _source(
@@ -209,7 +232,8 @@ def _write_rows(array: PickledArray, file: RawFile, target: Path) -> RawFile:
 
 def _pickled_labels(values: Any, kind: LabelKind, rows: int, file: RawFile) -> Labels:
     """A batch's labels out of its pickle: a list of numbers, or an array."""
-    if isinstance(values, PickledArray):
+    if isinstance(values, PickledArray) and values.dtype.kind in "iu" and len(values.shape) == 1:
+        _check_count(values.shape[0], rows, file, kind.key)
         values = values.load(file.path).tolist()
     if type(values) is not list or not all(type(value) is int for value in values):
         raise SourceError(f"{file.shown}: {kind.key!r} is not a list of whole numbers; {_REMEDY}")
@@ -222,17 +246,23 @@ def checked_labels(values: list[int] | Labels, rows: int, classes: int, file: Ra
     Raises:
         SourceError: they are more or fewer than the images, or one is out of range.
     """
-    if len(values) != rows:
-        raise SourceError(f"{file.shown}: {len(values):,} {key} vs {rows:,} images; {_REMEDY}")
+    _check_count(len(values), rows, file, key)
     if rows and not 0 <= min(values) <= max(values) < classes:
         row = next(row for row, value in enumerate(values) if not 0 <= value < classes)
         raise SourceError(f"{file.shown}: {key}[{row}] is {values[row]} vs 0 to {classes - 1}; {_REMEDY}")
     return np.array(values, np.uint8)
 
 
+def _check_count(labels: int, rows: int, file: RawFile, key: str) -> None:
+    if labels != rows:
+        raise SourceError(f"{file.shown}: {labels:,} {key} vs {rows:,} images; {_REMEDY}")
+
+
 def _binary_batch(family: Family, file: RawFile) -> tuple[RowBlock, dict[str, Labels]]:
     """One ``.bin`` file: rows of the label bytes, then the image."""
     stride = len(family.labels) + _PIXELS
+    if not file.bytes:
+        raise SourceError(f"{file.shown} is empty: 0 bytes; {_REMEDY}")
     rows, rest = divmod(file.bytes, stride)
     if rest:
         raise SourceError(
@@ -252,16 +282,25 @@ def _binary_labels(column: Labels, kind: LabelKind, file: RawFile) -> Labels:
 
 
 def _meta(file: RawFile) -> dict[str | int, Any]:
+    _check_class_file(file)
     meta = read_pickle(file.path, file.shown)
     if not isinstance(meta, dict):
         raise SourceError(f"{file.shown}: a {type(meta).__name__} vs a dictionary of class names; {_REMEDY}")
     return meta
 
 
-def _lines(path: Path | RangedFile) -> list[str]:
+def _check_class_file(file: RawFile) -> None:
+    if file.bytes > bounds.CLASS_FILE_BYTES:
+        raise SourceError(
+            f"{file.shown} has {file.bytes:,} bytes vs {bounds.CLASS_FILE_BYTES:,} at most for class names; {_REMEDY}"
+        )
+
+
+def _lines(file: RawFile) -> list[str]:
     """A text file's lines, without empty ones: the official files end in some."""
-    with reading(str(path)):
-        text = path.read_bytes().decode("utf-8", "replace")
+    _check_class_file(file)
+    with reading(file.shown):
+        text = file.path.read_bytes().decode("utf-8", "replace")
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
@@ -272,10 +311,24 @@ def _class_names(values: Any, kind: LabelKind, file: RawFile) -> tuple[str, ...]
     names = tuple(value.decode("utf-8", "replace") if type(value) is bytes else str(value) for value in values)
     if len(names) != len(kind.names):
         raise SourceError(f"{file.shown}: {len(names)} class names vs {len(kind.names)} classes; {_REMEDY}")
+    for name in names:
+        problem = _problem_of_name(name)
+        if problem:
+            raise SourceError(f"{file.shown}: the class name {shortened(name)} {problem}; {_REMEDY}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"{file.shown}: two classes are called {twice!r}; {_REMEDY}")
     return names
+
+
+def _problem_of_name(name: str) -> str:
+    """Why a class cannot be called so; empty if it can: names are written one a line, and read so by others."""
+    if not name.strip():
+        return "is empty"
+    if len(name) > bounds.CLASS_NAME_LETTERS:
+        return f"has {len(name):,} letters vs {bounds.CLASS_NAME_LETTERS} at most"
+    odd = next((letter for letter in name if unicodedata.category(letter) in _NO_LETTERS), "")
+    return f"has the character U+{ord(odd):04X}, which ends a line or is none" if odd else ""
 
 
 def _listed(batch: dict[str | int, Any]) -> list[str]:

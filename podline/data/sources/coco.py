@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from podline.data.coco_masks import check_outlines
 from podline.data.coco_pixels import ready_for_many
 from podline.data.keypoints import JOINTS
 from podline.data.manifest import Quarantined, SourceFile
 from podline.data.order import random_uniform
+from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_annotations import (
-    NO_OUTLINE,
     ImageEntry,
     Listing,
     annotation_texts,
     has_joints,
-    outline_problem,
     read_listing,
 )
 from podline.data.sources.coco_images import ImagePlace, open_images, open_zip
@@ -36,10 +36,9 @@ from podline.data.sources.coco_people import BEYOND, limbs_of_no_length, packed,
 from podline.data.sources.jpeg import Jpeg
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.lookers import Lookers
-from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, is_remote, open_remote
 from podline.data.sources.source import Feature
-from podline.errors import PodlineError, SourceError
+from podline.errors import SourceError
 
 YEARS = ("2017", "2014")
 SPLITS = {"train": "train", "val": "test"}
@@ -219,12 +218,11 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | N
     parts, files = [], []
     with Lookers() as lookers:
         for place in found:
-            content = _annotations(place)
-            listing = read_listing(content, f"{place.annotations}{'/' * bool(place.member)}{place.member}")
-            files.append(
-                SourceFile(name=f"{place.title}.json", bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-            )
-            del content
+            with open_annotations(place.annotations, place.member) as stream:
+                listing = read_listing(stream, stream.shown)
+                files.append(
+                    SourceFile(name=f"{place.title}.json", bytes=stream.size, sha256=stream.digest.hexdigest())
+                )
             part, images = _look_through(place, listing, max_people, lookers, work)
             parts.append(part)
             files.append(images)
@@ -290,19 +288,6 @@ def _find_split(place: AnyPath, split: str, year: str) -> _Found | None:
     raise SourceError(f"{place} has {annotations.name} without its images; put {images}/ or {images}.zip beside it")
 
 
-def _annotations(found: _Found) -> bytes:
-    with reading(str(found.annotations)):
-        if not found.member:
-            return found.annotations.read_bytes()
-        with open_zip(found.annotations) as archive:
-            try:
-                return archive.read(found.member)
-            except PodlineError:
-                raise
-            except Exception as error:  # zipfile and zlib let many kinds of errors out of a damaged archive
-                raise SourceError(f"{found.annotations} is damaged ({error}); fetch it again") from error
-
-
 def _look_through(
     found: _Found, listing: Listing, max_people: int, lookers: Lookers, work: Path | None
 ) -> tuple[_Part, SourceFile]:
@@ -331,13 +316,10 @@ def _look_through(
             continue
         counted: Counter[str] = Counter()
         people, ignored = people_of(entry.annotations, entry.width, entry.height, max_people, counted)
-        problem = outline_problem(ignored, entry.width, entry.height)
         try:
-            texts = annotation_texts(entry.annotations)
-        except (TypeError, ValueError):
-            problem, texts = problem or NO_OUTLINE, ()
-        if problem:
-            leave_out(entry.record, problem, with_joints)
+            check_outlines(ignored, entry.width, entry.height)
+        except SourceError as error:
+            leave_out(entry.record, str(error), with_joints)
             continue
         placed = len(people) + counted[BEYOND]
         part.people.add("none of the joints is labelled and in the image", with_joints - placed)
@@ -352,7 +334,7 @@ def _look_through(
                 place=look.place,
                 people=packed(people),
                 ignored=json.dumps(ignored),
-                annotations=texts,
+                annotations=annotation_texts(entry.annotations),
             )
         )
     if not part.images:

@@ -13,27 +13,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_masks import ignored_mask
 from podline.data.keypoints import COCO_JOINTS
+from podline.data.sources import bounds
+from podline.data.sources.json_entries import Entries, Stream
+from podline.data.sources.shown import printable, shortened
 from podline.errors import SourceError
 
 PERSON = 1
 """COCO's ``category_id`` of people."""
 
 _VALUES = 3 * len(COCO_JOINTS)
-_NUMBERS = frozenset((int, float))
+_NUMBERS: frozenset[type] = frozenset((int, float))
+_WHOLE: frozenset[type] = frozenset((int,))
 _LARGEST = 1e9
 _IDS = range(-(2**63), 2**63)
 _PERSON_KEYS = ("id", "image_id", "category_id", "iscrowd", "num_keypoints", "keypoints", "bbox", "area")
 _OUTLINE = "segmentation"
-_IMAGE_KEYS = ("id", "file_name", "width", "height")
+_PROBLEM = "problem"
+# Of an annotation whose joints are let go: whether there are any.
+_JOINTS = "joints"
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-NO_OUTLINE = "an outline of a crowd or of an unlabelled person is neither polygons nor run lengths"
-"""What is said of an outline that cannot be drawn."""
 
 
-@dataclass
+@dataclass(slots=True)
 class ImageEntry:
     """An image as its JSON lists it.
 
@@ -58,7 +60,7 @@ class ImageEntry:
     @property
     def record(self) -> str:
         """How quarantine and errors call it."""
-        return f"{self.name} (image {self.id})" if self.name else f"images[{self.place}]"
+        return f"{printable(self.name, bounds.NAME_BYTES)} (image {self.id})" if self.name else f"images[{self.place}]"
 
 
 @dataclass
@@ -78,43 +80,64 @@ class Listing:
     strays: Counter[str]
 
 
-def read_listing(content: bytes, shown: str) -> Listing:
+def read_listing(stream: Stream, shown: str) -> Listing:
     """Reads a JSON file.
 
     Args:
-        content: of the file.
+        stream: the file.
         shown: what errors call it.
 
     Raises:
-        SourceError: it is not JSON, or not COCO's annotations.
+        SourceError: it is not JSON, not COCO's annotations, or out of :mod:`podline.data.sources.bounds`.
     """
+    entries: list[ImageEntry] = []
+    annotations: list[dict[str, Any] | str] = []
     try:
-        # Outlines of labelled people are most of the file; they are let go while it is parsed.
-        document = json.loads(content, object_hook=_needed)
+        document = Entries(stream, ("images", "annotations"))
+        for key, place, found in document:
+            if key == "images":
+                entries.append(_image_entry(place, found))
+            else:
+                annotations.append(_annotation(found))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{shown} is not valid JSON ({error}); fetch the official annotations again") from error
-    if not isinstance(document, dict) or not all(
-        isinstance(document.get(key), list) for key in ("images", "annotations")
-    ):
+    if len(document.lists) < 2:
         raise SourceError(f"{shown} is no COCO annotation file: an object with lists images and annotations is needed")
-    entries = [_image_entry(place, image) for place, image in enumerate(document["images"])]
     by_id = _by_id(entries)
-    orphans, others, strays = _hand_out(document["annotations"], by_id)
+    orphans, others, strays = _hand_out(annotations, by_id)
     for entry in entries:
         entry.problem = entry.problem or _first_problem(entry.annotations)
     return Listing(entries, orphans, others, strays)
 
 
-def _needed(found: dict[str, Any]) -> dict[str, Any]:
-    """A JSON object without what no record needs."""
-    if "image_id" in found:
-        kept = {key: found[key] for key in _PERSON_KEYS if key in found}
-        if found.get("iscrowd") or not found.get("num_keypoints"):
-            kept[_OUTLINE] = found.get(_OUTLINE)
-        return kept
-    if "file_name" in found:
-        return {key: found[key] for key in _IMAGE_KEYS if key in found}
-    return found
+def _annotation(found: Any) -> dict[str, Any] | str:
+    """An annotation without what no record needs: outlines of labelled people are most of the file.
+
+    Of other things than people, and of what cannot be converted, only what it says it is; of what is no annotation, its
+    kind.
+    """
+    if not isinstance(found, dict):
+        return type(found).__name__
+    kept = {key: found[key] for key in _PERSON_KEYS if key in found}
+    for key in ("id", "image_id", "category_id"):
+        if type(kept.get(key)) is not int:
+            kept[key] = _scalar(kept.get(key))
+    if type(kept.get("num_keypoints", 0)) is not int:
+        kept["num_keypoints"] = None
+    if found.get("iscrowd") or not found.get("num_keypoints"):
+        kept[_OUTLINE] = found.get(_OUTLINE)
+    problem = _problem(kept) if kept["category_id"] == PERSON else ""
+    if problem or kept["category_id"] != PERSON:
+        named = {key: kept[key] for key in ("id", "image_id", "category_id")}
+        return {**named, _JOINTS: has_joints(found), **({_PROBLEM: problem} if problem else {})}
+    return kept
+
+
+def _scalar(value: Any) -> Any:
+    """A value that is no list and no object as it is, text cut short."""
+    if value is None or type(value) in (bool, float):
+        return value
+    return value[:80] if type(value) is str else type(value).__name__
 
 
 def _image_entry(place: int, image: Any) -> ImageEntry:
@@ -122,11 +145,12 @@ def _image_entry(place: int, image: Any) -> ImageEntry:
         return ImageEntry(place, problem=f"an object is needed, found {type(image).__name__}")
     name = image.get("file_name")
     if not isinstance(name, str) or not name:
-        return ImageEntry(place, problem=f"its file_name is {name!r}")
+        return ImageEntry(place, problem=f"its file_name is {shortened(name)}")
     for key in ("id", "width", "height"):
         least = 0 if key == "id" else 1
         if type(image.get(key)) is not int or not least <= image[key] < 2**62:
-            return ImageEntry(place, name=name, problem=f"its {key} is {image.get(key)!r}, a whole number is needed")
+            problem = f"its {key} is {shortened(image.get(key))}, a whole number is needed"
+            return ImageEntry(place, name=name, problem=problem)
     return ImageEntry(place, image["id"], name, image["width"], image["height"])
 
 
@@ -142,13 +166,13 @@ def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
         if (first.name, first.width, first.height) == (entry.name, entry.width, entry.height):
             entry.problem = f"it is listed twice, as images[{first.place}] and as images[{entry.place}]"
         else:
-            first.problem = f"its id is also that of {entry.name}: whose the annotations are cannot be told"
-            entry.problem = f"its id is also that of {first.name}: whose the annotations are cannot be told"
+            first.problem = f"its id is also that of {printable(entry.name)}: whose the annotations are cannot be told"
+            entry.problem = f"its id is also that of {printable(first.name)}: whose the annotations are cannot be told"
     return by_id
 
 
 def _hand_out(
-    annotations: list[Any], by_id: Mapping[int, ImageEntry]
+    annotations: list[dict[str, Any] | str], by_id: Mapping[int, ImageEntry]
 ) -> tuple[list[tuple[str, str]], int, Counter[str]]:
     """Gives each annotation to its image; returns those that have none, how many are not of people, and strays."""
     orphans: list[tuple[str, str]] = []
@@ -157,21 +181,24 @@ def _hand_out(
     others = 0
     for place, annotation in enumerate(annotations):
         record = f"annotations[{place}]"
-        if not isinstance(annotation, dict):
-            orphans.append((record, f"an object is needed, found {type(annotation).__name__}"))
+        if isinstance(annotation, str):
+            orphans.append((record, f"an object is needed, found {annotation}"))
             continue
-        number, image = annotation.get("id"), annotation.get("image_id")
+        number, image = annotation["id"], annotation["image_id"]
         entry = by_id.get(image) if type(image) is int else None
         if entry is None:
-            orphans.append((f"annotation {number}" if type(number) is int else record, f"there is no image {image!r}"))
+            where = f"annotation {shortened(number)}" if type(number) is int else record
+            orphans.append((where, f"there is no image {shortened(image)}"))
             strays["there is no such image"] += has_joints(annotation)
-        elif annotation.get("category_id") != PERSON:
+        elif annotation["category_id"] != PERSON:
             others += 1
             strays[f"category_id is not {PERSON}"] += has_joints(annotation)
         else:
             entry.annotations.append(annotation)
             if type(number) is not int or number not in _IDS:
-                entry.problem = entry.problem or f"{record} has the id {number!r}, a whole number of 64 bits is needed"
+                entry.problem = entry.problem or (
+                    f"{record} has the id {shortened(number)}, a whole number of 64 bits is needed"
+                )
             elif number in owners:
                 entry.problem = entry.problem or f"annotation {number} is there twice"
                 owners[number].problem = owners[number].problem or f"annotation {number} is there twice"
@@ -182,37 +209,71 @@ def _hand_out(
 
 def has_joints(annotation: Mapping[str, Any]) -> bool:
     """Whether an annotation is of a single person with a joint that is somewhere."""
+    if _JOINTS in annotation:
+        return annotation[_JOINTS]
     keypoints = annotation.get("keypoints")
     return isinstance(keypoints, list) and any(keypoints) and not annotation.get("iscrowd")
 
 
 def _first_problem(annotations: list[dict[str, Any]]) -> str:
     for annotation in annotations:
-        problem = _problem(annotation)
-        if problem:
-            return f"annotation {annotation['id']}: {problem}"
+        if _PROBLEM in annotation:
+            return f"annotation {annotation['id']}: {annotation[_PROBLEM]}"
     return ""
 
 
 def _problem(annotation: dict[str, Any]) -> str:
-    """What is wrong with an annotation; empty if nothing is."""
+    """What is wrong with a person's annotation; empty if nothing is."""
     if type(annotation.get("iscrowd")) is not int or annotation["iscrowd"] not in (0, 1):
-        return f"iscrowd is {annotation.get('iscrowd')!r} vs 0 or 1"
+        return f"iscrowd is {shortened(annotation.get('iscrowd'))} vs 0 or 1"
     box: Any = annotation.get("bbox")
     if not _are_numbers(box, 4):
-        return f"its box is {_shortened(box)}, four finite numbers are needed"
+        return f"its box is {shortened(box)}, four finite numbers are needed"
     if box[2] < 0 or box[3] < 0:
         return f"its box has the size {box[2]}×{box[3]}"
     if not _are_numbers([annotation.get("area")], 1) or annotation["area"] < 0:
-        return f"its area is {annotation.get('area')!r}"
+        return f"its area is {shortened(annotation.get('area'))}"
     keypoints = annotation.get("keypoints", [0] * _VALUES if annotation["iscrowd"] else None)
     if not isinstance(keypoints, list) or len(keypoints) != _VALUES:
-        found = f"{len(keypoints)} numbers" if isinstance(keypoints, list) else _shortened(keypoints)
+        found = f"{len(keypoints)} numbers" if isinstance(keypoints, list) else shortened(keypoints)
         return f"its keypoints are {found} vs {_VALUES} numbers"
     if not _are_numbers(keypoints, _VALUES):
         return "its keypoints are not all finite numbers"
     wrong = [value for value in keypoints[2::3] if value not in (0, 1, 2)]
-    return f"a keypoint has the visibility {wrong[0]} vs 0, 1 or 2" if wrong else ""
+    if wrong:
+        return f"a keypoint has the visibility {wrong[0]} vs 0, 1 or 2"
+    return _outline_problem(annotation.get(_OUTLINE))
+
+
+def _outline_problem(outline: Any) -> str:
+    """What is wrong with an outline by itself, whatever its image."""
+    if isinstance(outline, dict):
+        rest = (value for key, value in outline.items() if key not in ("size", "counts"))
+        counts = outline.get("counts")
+        if (
+            _are_numbers(outline.get("size"), 2)
+            and (isinstance(counts, str) or _are_all(counts, _WHOLE))
+            and all(value is None or type(value) in (str, bool, int) for value in rest)
+        ):
+            return ""
+    elif not outline:
+        return ""
+    elif isinstance(outline, list) and len(outline) > bounds.OUTLINES:
+        return f"its outline has {len(outline):,} polygons vs {bounds.OUTLINES:,} at most"
+    elif isinstance(outline, list) and all(_are_all(polygon, _NUMBERS) for polygon in outline):
+        return "" if all(map(_are_finite, outline)) else "its outline has a corner that is not a finite number"
+    return "its outline is neither polygons nor run lengths"
+
+
+def _are_all(values: Any, types: frozenset[type]) -> bool:
+    return isinstance(values, list) and types.issuperset(map(type, values))
+
+
+def _are_finite(values: list[int | float]) -> bool:
+    try:
+        return all(map(math.isfinite, values))
+    except OverflowError:  # a whole number beyond all reals
+        return False
 
 
 def _are_numbers(values: Any, count: int) -> bool:
@@ -226,18 +287,10 @@ def _are_numbers(values: Any, count: int) -> bool:
     )
 
 
-def _shortened(value: Any) -> str:
-    return repr(value)[:80]
-
-
 def annotation_texts(annotations: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     """The annotations of an image without a problem as JSON, each a text; every number as it was read.
 
     What a source left out and pycocotools cannot do without is put in: the keypoints of a crowd, their number.
-
-    Raises:
-        ValueError: an outline with a number that is not finite.
-        TypeError: an outline that JSON does not know.
     """
     return tuple([_ENCODER.encode(_completed(one)) for one in annotations])
 
@@ -247,14 +300,3 @@ def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
     if type(annotation.get("num_keypoints")) is not int:
         completed["num_keypoints"] = sum(value > 0 for value in completed["keypoints"][2::3])
     return completed
-
-
-def outline_problem(ignored: list[dict[str, Any]], width: int, height: int) -> str:
-    """What is wrong with the outlines of ignored people, by drawing them; empty if nothing is."""
-    try:
-        ignored_mask(ignored, LetterBox(width, height, 8), 8)
-    except SourceError as error:
-        return str(error)
-    except (TypeError, ValueError, KeyError, OverflowError):
-        return NO_OUTLINE
-    return ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple
 
+from podline.data.sources import bounds
 from podline.data.sources.image_files import (
     HEADER_BYTES,
     NAME_BYTES,
@@ -28,11 +28,9 @@ from podline.data.sources.jpeg import JpegError
 from podline.data.sources.ranges import generation, settled
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, RemotePath, is_remote
-from podline.errors import SourceError
+from podline.data.sources.shown import printable
+from podline.errors import PodlineError, SourceError
 from podline.storage import Store
-
-MAX_BYTES = 64_000_000
-"""Of an image's file; COCO's largest has less than a million."""
 
 _ENCRYPTED = 1
 _REMEDY = "restore it and convert again"
@@ -64,7 +62,10 @@ class ImagePlace(NamedTuple):
         Raises:
             SourceError: it cannot be read, or is not what it was.
         """
-        data = self.read_any()
+        try:
+            data = self.read_any()
+        except MemberError as error:
+            raise SourceError(f"{self.path} is damaged at byte {self.offset:,}: {error}; {_REMEDY}") from error
         if len(data) != self.size or zlib.crc32(data) != self.crc:
             raise SourceError(f"{self.path} changed while it was converted; {_REMEDY}")
         return data
@@ -81,13 +82,11 @@ class ImagePlace(NamedTuple):
 
         Raises:
             SourceError: it cannot be read.
+            MemberError: no such member is there.
         """
         file = self.file
-        try:
-            with reading(self.path):
-                return self._read_remote() if file is None else file.read()
-        except MemberError as error:
-            raise SourceError(f"{self.path} is damaged at byte {self.offset:,}: {error}; {_REMEDY}") from error
+        with reading(self.path):
+            return self._read_remote() if file is None else file.read()
 
     def _read_remote(self) -> bytes:
         store, name, version = generation(self.path)
@@ -141,6 +140,8 @@ class FolderImages:
             found = os.stat(path)  # noqa: PTH116 (a Path for each of so many images is a tenth of the time)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
         return ImagePlace(path, _bounded(found.st_size)) if stat.S_ISREG(found.st_mode) else None
 
     def count(self) -> int:
@@ -190,6 +191,7 @@ class ZipImages:
 
     path: Path | RemotePath
     members: Mapping[str, zipfile.ZipInfo]
+    bytes: int
 
     @property
     def shown(self) -> str:
@@ -218,6 +220,8 @@ class ZipImages:
             return None
         if member.flag_bits & _ENCRYPTED or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise JpegError("is encrypted, or compressed in a way that is not read")
+        if not 0 <= member.header_offset <= self.bytes - HEADER_BYTES - member.compress_size:
+            raise JpegError(f"lies beyond the {self.bytes:,} bytes of {self.path}")
         return ImagePlace(
             path=self.path.uri if isinstance(self.path, RemotePath) else str(self.path),
             size=_bounded(member.file_size),
@@ -248,7 +252,14 @@ def open_images(place: AnyPath) -> Images:
     named = {PurePosixPath(member.filename).name: member for member in members}
     if len(named) != len(members):
         raise SourceError(f"{place}: {len(members):,} images have {len(named):,} names; each must be there once")
-    return ZipImages(place, named)
+    size = place.bytes if isinstance(place, RemotePath) else place.stat().st_size
+    packed, unpacked = (sum(getattr(member, kind) for member in members) for kind in ("compress_size", "file_size"))
+    if packed > size or unpacked > bounds.unpacked(size):
+        raise SourceError(
+            f"{place}: images of {unpacked:,} bytes, {packed:,} of them packed, in a file of {size:,} bytes vs "
+            f"{bounds.unpacked(size):,} at most; fetch it again"
+        )
+    return ZipImages(place, named, size)
 
 
 def open_zip(place: AnyPath) -> zipfile.ZipFile:
@@ -260,16 +271,24 @@ def open_zip(place: AnyPath) -> zipfile.ZipFile:
     try:
         with reading(str(place)):
             return zipfile.ZipFile(place.open("rb") if isinstance(place, RemotePath) else place)
-    except (zipfile.BadZipFile, ValueError, EOFError, struct.error, NotImplementedError) as error:
-        raise SourceError(f"{place} is truncated, or no zip file ({error}); fetch it again") from error
+    except PodlineError:
+        raise
+    except Exception as error:  # zipfile lets many kinds of errors out of a damaged directory
+        raise SourceError(f"{place} is truncated, or no zip file ({printable(error)}); fetch it again") from error
 
 
 def _bounded(size: int) -> int:
-    if size > MAX_BYTES:
-        raise JpegError(f"has {size:,} bytes vs {MAX_BYTES:,} at most")
+    if size > bounds.IMAGE_BYTES:
+        raise JpegError(f"has {size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
     return size
 
 
 def _check_name(name: Any) -> None:
     if "/" in name or "\\" in name or "\0" in name or name in ("", ".", ".."):
         raise JpegError("has a name that leads out of its folder")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise JpegError("has a name that is no text") from error
+    if size > bounds.NAME_BYTES:
+        raise JpegError(f"has a name of {size:,} bytes vs {bounds.NAME_BYTES} at most")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from podline import digests
 from podline.ahead import in_order
 from podline.data.sources.coco_images import ImagePlace, Images
-from podline.data.sources.image_files import Seen, seen
+from podline.data.sources.image_files import MemberError, Seen, seen
 from podline.data.sources.jpeg import Jpeg, JpegError
 from podline.data.sources.lookers import Lookers
 from podline.errors import PodlineError
@@ -95,7 +95,10 @@ def _found(images: Images, name: str) -> Look:
 
 
 def _look(images: Images, place: ImagePlace, known: Seen | None) -> Look:
-    what = known or seen(place.read_any())
+    try:
+        what = known or seen(place.read_any())
+    except MemberError as error:
+        return Look(None, None, f"{images.shown} is damaged there, at byte {place.offset:,}: {error}")
     found = place._replace(size=what.size, crc=what.crc)
     if place.offset is not None and found != place:
         return Look(found, None, f"{images.shown} is damaged there: size or checksum is not the directory's")

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_PIXELS = 64_000_000
-"""More are refused before they are decoded; COCO's largest images have 0.4 million."""
+from podline.data.sources import bounds
 
 _SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
 # Baseline, extended sequential and progressive, Huffman-coded: what every decoder reads.
@@ -23,8 +22,7 @@ _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 _ANY = 0xFF
 _MANY = 4096  # bytes, for which NumPy is the faster way
-# A progressive file has about ten scans; each costs the decoder a pass over all pixels.
-_MAX_SCANS = 100
+_AT_ONCE = 1 << 16  # bytes that it looks at: what it finds in them decides whether it looks at more
 _ORIENTATION = 0x0112
 
 
@@ -52,12 +50,12 @@ def inspect(data: bytes) -> Jpeg:
     """Reads a file's markers from the first to the last.
 
     Raises:
-        JpegError: it is no JPEG, is truncated, is larger than :data:`MAX_PIXELS`, or of a rare kind.
+        JpegError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.sources.bounds`.
     """
     if data[:2] != bytes((0xFF, _SOI)):
         raise JpegError(f"is no JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
     frame, orientation, scans, place = None, 1, 0, 2
-    while True:
+    for _ in range(bounds.JPEG_SEGMENTS):
         marker, place = _marker(data, place)
         if marker == _EOI:
             break
@@ -71,11 +69,18 @@ def inspect(data: bytes) -> Jpeg:
             orientation = _exif_orientation(segment[6:])
         elif marker == _SOS:
             scans += 1
+            if scans > bounds.JPEG_SCANS:
+                raise JpegError(f"has more than {bounds.JPEG_SCANS} scans")
             place = _passed_over(data, place)
+    else:
+        raise JpegError(f"has more than {bounds.JPEG_SEGMENTS:,} segments")
     if frame is None or not scans:
         raise JpegError("is a JPEG without an image")
-    if scans > _MAX_SCANS:
-        raise JpegError(f"has {scans} scans vs {_MAX_SCANS} at most")
+    pixels = frame[0] * frame[1]
+    if pixels * scans > bounds.SCANNED_PIXELS:
+        raise JpegError(f"has {scans} scans of {pixels:,} pixels vs {bounds.SCANNED_PIXELS:,} together at most")
+    if pixels > bounds.PIXELS_OF_A_BYTE * len(data):
+        raise JpegError(f"is damaged: {frame[0]}×{frame[1]} pixels in {len(data):,} bytes")
     return Jpeg(*frame, orientation)
 
 
@@ -92,12 +97,15 @@ def _passed_over(data: bytes, place: int) -> int:
 
     NumPy looks at them three times as fast as a regular expression, and other threads may go on meanwhile.
     """
-    if len(data) - place < _MANY:
-        return place
-    values = np.frombuffer(data, np.uint8, offset=place)
-    found = values[:-1] == _ANY
-    found &= values[1:] != 0
-    return place + int(found.argmax())
+    while len(data) - place >= _MANY:
+        values = np.frombuffer(data, np.uint8, min(_AT_ONCE, len(data) - place), place)
+        found = values[:-1] == _ANY
+        found &= values[1:] != 0
+        first = int(found.argmax())
+        if found[first]:
+            return place + first
+        place += len(found)
+    return place
 
 
 def _segment(data: bytes, place: int) -> bytes:
@@ -117,8 +125,8 @@ def _frame(segment: bytes) -> tuple[int, int, int]:
         raise JpegError(f"has {precision} bits a sample vs 8")
     if not width * height:
         raise JpegError(f"has {width}×{height} pixels")
-    if width * height > MAX_PIXELS:
-        raise JpegError(f"has {width}×{height} pixels vs {MAX_PIXELS:,} at most")
+    if width * height > bounds.PIXELS:
+        raise JpegError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
     if components not in (1, 3, 4):
         raise JpegError(f"has {components} components vs 1, 3 or 4")
     return width, height, components

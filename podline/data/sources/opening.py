@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podline.data.sources import class_names
+from podline.data.sources import bounds, class_names
 from podline.data.sources.archives import unpack
 from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
 from podline.data.sources.mnist import SPLITS, open_mnist, spellings
@@ -106,12 +106,14 @@ LAYOUTS = (
         spellings=spellings,
     ),
 )
-_WANTED = frozenset(
-    spelling
+_CLASS_FILES = frozenset(name for layout in LAYOUTS for name in layout.optional)
+# Base names of files of any layout → bytes that each may have in an archive.
+_WANTED = {
+    spelling: bounds.CLASS_FILE_BYTES if name in _CLASS_FILES else bounds.UNPACKED_BYTES
     for layout in LAYOUTS
     for name in (*layout.required, *layout.optional)
     for spelling in layout.spellings(name)
-)
+}
 
 
 def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
@@ -140,6 +142,8 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
 
 
 def _open_place(dataset: DatasetName, place: AnyPath, work: Path) -> Source:
+    if place.is_file() and place.name in _WANTED:
+        raise SourceError(_one_of_several(dataset, place))
     archive, unpacked = _unpacked(place, work) if place.is_file() else (None, {})
     finds = _finds({path.parent for path in unpacked} if unpacked else {place})
     fitting = [find for find in finds if dataset in find.layout.datasets]
@@ -208,6 +212,21 @@ def _refuse_other_names(source: Source, place: AnyPath) -> None:
                 f"{place} has the classes of {other} ({names[0]}, {names[1]}, …) vs {source.dataset} asked for; "
                 f"use `podline run {other} --source {place}`"
             )
+
+
+def _one_of_several(dataset: DatasetName, place: AnyPath) -> str:
+    """What to give in place of one file of a data set."""
+    layout = next(
+        layout
+        for layout in LAYOUTS
+        if any(place.name in layout.spellings(name) for name in (*layout.required, *layout.optional))
+    )
+    used = dataset if dataset in layout.datasets else layout.datasets[0]
+    folder = str(place).removesuffix(place.name).rstrip("/") or "/"
+    return (
+        f"{place} is one of the files of {layout.title} vs the folder that has them all; "
+        f"use `podline run {used} --source {folder}`"
+    )
 
 
 def _nothing_fits(dataset: DatasetName, place: AnyPath, finds: list[Find]) -> str:

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from podline.data.sources import bounds
 from podline.data.sources.ranges import RangedFile
+from podline.data.sources.shown import printable
 
 _PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 
@@ -75,18 +77,13 @@ class DtypeNote:
         return np.dtype(self.order.replace("|", "=") + self.code)
 
 
-def printable(text: object) -> str:
-    """Text out of a file that is not trusted, fit for one line of an error message."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:120])
-
-
 def text_of(value: Any) -> str:
-    """A str, or Python 2's byte string as one."""
-    if type(value) is bytes:
-        return value.decode("latin-1")
-    if type(value) is str:
-        return value
-    raise TypeError(f"a {type(value).__name__} vs text")
+    """A name, as str, or Python 2's byte string."""
+    if type(value) not in (str, bytes):
+        raise TypeError(f"a {type(value).__name__} vs text")
+    if len(value) > bounds.PICKLE_WORD_BYTES:
+        raise ValueError(f"a name of {len(value):,} letters")
+    return value.decode("latin-1") if type(value) is bytes else value
 
 
 def array_of(data: Any, dtype: Any, shape: Any, order: Any = "C") -> PickledArray:
@@ -115,7 +112,10 @@ def _dtype(code: Any, _align: Any = False, _copy: Any = True) -> DtypeNote:
 
 def _scalar(dtype: DtypeNote, data: bytes) -> int | float | bool:
     """``numpy.core.multiarray.scalar``: one number."""
-    (value,) = np.frombuffer(data, dtype.dtype()).tolist()
+    number = dtype.dtype()
+    if len(data) != number.itemsize:
+        raise ValueError(f"a number of {len(data):,} bytes vs {number.itemsize}")
+    (value,) = np.frombuffer(data, number).tolist()
     return value
 
 

@@ -14,6 +14,8 @@ standard library's ``pickletools``.
 
 from __future__ import annotations
 
+import codecs
+import io
 import mmap
 import pickletools
 import re
@@ -21,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from podline.data.sources import bounds
 from podline.data.sources.pickled_arrays import (
     NDARRAY,
     RULES,
@@ -29,18 +32,12 @@ from podline.data.sources.pickled_arrays import (
     PickledArray,
     Span,
     array_of,
-    printable,
     text_of,
 )
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import reading
+from podline.data.sources.shown import printable
 from podline.errors import SourceError
-
-# Shorter byte strings are keys and names, and are read at once.
-_LONG_BYTES = 256
-# A file may have this many opcodes and one more for every 64 bytes: the official batches have about one for 1,000, and
-# a file whose labels are NumPy scalars one for 400. It bounds memory: no opcode makes more than one small object.
-_FREE_OPCODES, _BYTES_PER_OPCODE = 20_000, 64
 
 _REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 
@@ -92,9 +89,10 @@ class _Machine:
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stacks that marks have put aside
         self.memo: dict[int, Any] = {}
+        self.made = 0  # bytes made of text
 
     def run(self) -> Any:
-        limit = _FREE_OPCODES + len(self.data) // _BYTES_PER_OPCODE
+        limit = bounds.opcodes(len(self.data))
         try:
             for _ in range(limit):
                 self.at = self.data.tell()
@@ -150,7 +148,7 @@ class _Machine:
         start = self.data.tell()
         if size < 0 or start + size > len(self.data):
             raise self.error(f"the pickle ends early: {size:,} bytes announced vs {len(self.data) - start:,} left")
-        if size < _LONG_BYTES:
+        if size < bounds.PICKLE_WORD_BYTES:  # a key or a name
             self.push(self.data.read(size))
         else:
             self.data.seek(size, 1)
@@ -188,7 +186,14 @@ class _Machine:
             raise self.refusal(
                 f"a call of {name.module}.{name.name}" if isinstance(name, Name) else "a call of a value"
             )
-        self.push(RULES[name](*arguments))
+        if type(arguments) is not tuple:
+            raise TypeError(f"arguments in a {type(arguments).__name__}")
+        made = RULES[name](*arguments)
+        if type(made) is bytes:
+            self.made += len(made)
+            if self.made > len(self.data):
+                raise self.error("the pickle makes more bytes than it has")
+        self.push(made)
 
     def build(self, _argument: None) -> None:
         """``BUILD``: the state of an array or a dtype."""
@@ -209,7 +214,7 @@ class _Machine:
 def _key(key: Any) -> str | int:
     """A dictionary's key; nothing nested is ever hashed."""
     if type(key) is bytes:
-        return key.decode("latin-1")
+        return text_of(key)
     if type(key) in (str, int):
         return key
     raise TypeError(f"a dictionary's key is a {type(key).__name__}")
@@ -227,14 +232,12 @@ def _python2_string(data: mmap.mmap | _Stream) -> bytes:
     line = _line(data)
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
         raise ValueError("a string without its quotes")
-    return re.sub(rb"\\(x[0-9a-f]{2}|.)", lambda found: _ESCAPED.get(found[1]) or _byte(found[1]), line[1:-1])
+    if not _PYTHON2_STRING.fullmatch(line, 1, len(line) - 1):
+        raise ValueError("a string with an escape that Python 2 does not write")
+    return codecs.escape_decode(line[1:-1])[0]
 
 
-_ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"\\": b"\\", b"'": b"'", b'"': b'"'}
-
-
-def _byte(escape: bytes) -> bytes:
-    return bytes((int(escape[1:], 16),))
+_PYTHON2_STRING = re.compile(rb"""(?:[^\\]++|\\[nrt\\'"]|\\x[0-9a-f]{2})*+""")
 
 
 def _two_lines(data: mmap.mmap | _Stream) -> tuple[str, str]:
@@ -265,8 +268,8 @@ def _push_top(count: int) -> Callable[[_Machine, Any], object]:
     return act
 
 
-def _sized_bytes(width: int, signed: bool = False) -> tuple[Callable[[Any], Any], Callable[[_Machine, Any], object]]:
-    """Reads the byte count in ``width`` little-endian bytes, then the bytes."""
+def _byte_count(width: int, signed: bool = False) -> Callable[[mmap.mmap | _Stream], int]:
+    """Reads a byte count in ``width`` little-endian bytes."""
 
     def count(data: mmap.mmap | _Stream) -> int:
         field = data.read(width)
@@ -274,7 +277,40 @@ def _sized_bytes(width: int, signed: bool = False) -> tuple[Callable[[Any], Any]
             raise ValueError("a byte count is cut off")
         return int.from_bytes(field, "little", signed=signed)
 
-    return count, lambda machine, size: machine.long_bytes(size)
+    return count
+
+
+def _sized_bytes(width: int, signed: bool = False) -> tuple[Callable[[Any], Any], Callable[[_Machine, Any], object]]:
+    """Reads a byte count, then the bytes."""
+    return _byte_count(width, signed), lambda machine, size: machine.long_bytes(size)
+
+
+def _sized_number(width: int) -> Callable[[mmap.mmap | _Stream], int]:
+    """Reads a byte count, then a whole number of so many bytes."""
+    count = _byte_count(width)
+
+    def number(data: mmap.mmap | _Stream) -> int:
+        size = count(data)
+        if size > bounds.PICKLE_WORD_BYTES:
+            raise ValueError(f"a number of {size:,} bytes")
+        digits = data.read(size)
+        if len(digits) != size:
+            raise ValueError("a number is cut off")
+        return int.from_bytes(digits, "little", signed=True)
+
+    return number
+
+
+def _short_line(read: Callable[[Any], Any]) -> Callable[[mmap.mmap | _Stream], Any]:
+    """Reads a number that is written out in digits, to the end of the line."""
+
+    def number(data: mmap.mmap | _Stream) -> Any:
+        line = _line(data)
+        if len(line) > bounds.PICKLE_WORD_BYTES:
+            raise ValueError(f"a number of {len(line):,} digits")
+        return read(io.BytesIO(line + b"\n"))
+
+    return number
 
 
 def _pushes(names: str) -> dict[str, Callable[[_Machine, Any], object]]:
@@ -287,7 +323,7 @@ def _nothing(_machine: _Machine, _argument: Any) -> None:
 
 # What each opcode does; its argument is read as pickletools says.
 _BY_NAME: dict[str, Callable[[_Machine, Any], object]] = {
-    **_pushes("INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT"),
+    **_pushes("INT BININT BININT1 BININT2 LONG FLOAT BINFLOAT"),
     **_pushes("UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8"),
     "NONE": _push_value(None),
     "NEWTRUE": _push_value(True),
@@ -336,6 +372,11 @@ _ACTIONS: dict[int, tuple[Callable[[Any], Any] | None, Callable[[_Machine, Any],
     ord("S"): (_python2_string, _Machine.push),
     ord("c"): (_two_lines, lambda machine, argument: machine.name(*argument)),
     ord("i"): (_two_lines, _refuse_instance),
+    ord("I"): (_short_line(pickletools.read_decimalnl_short), _Machine.push),
+    ord("L"): (_short_line(pickletools.read_decimalnl_long), _Machine.push),
+    ord("F"): (_short_line(pickletools.read_floatnl), _Machine.push),
+    0x8A: (_sized_number(1), _Machine.push),  # LONG1
+    0x8B: (_sized_number(4), _Machine.push),  # LONG4
     ord("U"): _sized_bytes(1),
     ord("T"): _sized_bytes(4, signed=True),
     ord("C"): _sized_bytes(1),

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from published import write_archive
 
 from podline import digests
+from podline.data.sources import bounds
 from podline.data.sources.archives import decompress, unpack
 from podline.errors import SourceError
 
-WANTED = ("data_batch_1", "test_batch")
+WANTED = {"data_batch_1": 1 << 30, "test_batch": 1 << 30}
 GOOD = {"cifar/data_batch_1": b"one" * 5000, "cifar/readme.html": b"<p>", "./cifar/test_batch": b"two"}
 
 
@@ -71,7 +72,7 @@ HOSTILE = {
     "hard link": (member("x", type=tarfile.LNKTYPE, linkname="../data_batch_1"), "is a link to '../data_batch_1'"),
     "device": (member("data_batch_1", type=tarfile.CHRTYPE, devmajor=1, devminor=5), "neither a plain file"),
     "pipe": (member("data_batch_1", type=tarfile.FIFOTYPE), "neither a plain file"),
-    "long name": (member("x/" * 300 + "data_batch_1"), "has a name of 612 letters"),
+    "long name": (member("x/" * 300 + "data_batch_1"), "has a name of 612 bytes vs 255 at most"),
 }
 
 
@@ -218,8 +219,48 @@ def test_damaged_gzip_file(tmp_path: Path) -> None:
             decompress(tmp_path / "x.gz", "x", tmp_path / "x")
 
 
+@pytest.fixture
+def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may become 5 MB and 16 times its own size."""
+    monkeypatch.setattr(bounds, "UNPACKED_FREE", 5_000_000)
+
+
+@pytest.mark.usefixtures("small_bounds")
 def test_gzip_bomb(tmp_path: Path) -> None:
     (tmp_path / "x.gz").write_bytes(gzip.compress(bytes(30_000_000)))
-    with pytest.raises(SourceError, match="unpacks to more than 5,000,000 bytes, which x never has"):
-        decompress(tmp_path / "x.gz", "x", tmp_path / "x", limit=5_000_000)
-    assert (tmp_path / "x").stat().st_size <= 5_000_000
+    with pytest.raises(SourceError, match=r"unpacks to more than 5,\d+,\d+ bytes, far more than images would"):
+        decompress(tmp_path / "x.gz", "x", tmp_path / "x")
+    assert (tmp_path / "x").stat().st_size <= 5_600_000
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("name", ["data_batch_1", "passed over"])
+def test_tar_bomb(tmp_path: Path, name: str) -> None:
+    """By its header, and after its last member, where no header says it."""
+    archive = write_archive(tmp_path / "a.tar.gz", {name: bytes(30_000_000)})
+    assert "absurd size: 30,000,000 bytes vs 5," in refused(archive, tmp_path / "out")
+    assert files_below(tmp_path / "out") == {}
+    plain = gzip.decompress(write_archive(tmp_path / "a.tar.gz", GOOD).read_bytes())
+    archive.write_bytes(gzip.compress(plain + bytes(30_000_000)))
+    assert "unpacks to more than 5," in refused(archive, tmp_path / "out")
+
+
+def test_each_file_has_its_own_bound(tmp_path: Path) -> None:
+    """A few megabytes of zeros are no class names; what is too much by the header is not unpacked."""
+    archive = write_archive(tmp_path / "a.tar.gz", {"test_batch": b"two", "c/meta.txt": bytes(1_000_001)})
+    with pytest.raises(SourceError, match=r"member 'c/meta.txt' has 1,000,001 bytes vs 1,000,000 at most"):
+        unpack(archive, {"meta.txt": 1_000_000}, tmp_path / "out")
+    assert files_below(tmp_path / "out") == {}
+
+
+@pytest.mark.parametrize(
+    "names", [["x/test_batch/data_batch_1", "x/test_batch"], ["test_batch", "test_batch/test_batch"]]
+)
+def test_one_name_is_a_file_and_a_folder(tmp_path: Path, names: list[str]) -> None:
+    archive = write_archive(tmp_path / "a.tar.gz", dict.fromkeys(names, b"one"))
+    assert f"member {names[1]!r}: a file there is a folder as well" in refused(archive, tmp_path / "out")
+
+
+def test_a_name_is_measured_in_bytes(tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a.tar.gz", {f"{'ü' * 130}/data_batch_1": b"one"})
+    assert "has a name of 273 bytes vs 255 at most" in refused(archive, tmp_path / "out")

@@ -1,0 +1,102 @@
+"""What a raw file may cost: every bound on files from strangers, with its reason.
+
+A bound is either far beyond what the official files have, or in proportion to the bytes that are there: a small file
+never costs much. docs/bounds.md shows them as a table, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+PIXELS = 64_000_000
+"""Of an image: decoded it takes three bytes for each. COCO's largest have 0.4 million."""
+
+IMAGE_BYTES = 64_000_000
+"""Of an image's file; COCO's largest has less than a million."""
+
+PIXELS_OF_A_BYTE = 512
+"""Of a JPEG file: each block of 8×8 pixels takes one bit at least, so whoever claims more has no such image."""
+
+JPEG_SEGMENTS = 10_000
+"""Of a JPEG file: each is looked at. Cameras write some dozens, with a large colour profile some hundreds."""
+
+JPEG_SCANS = 100
+"""Of a JPEG file; a progressive one has about ten."""
+
+SCANNED_PIXELS = 10 * PIXELS
+"""Pixels times scans: each scan costs the decoder a pass over all pixels, 2 ns for each of them."""
+
+PACKED_RATIO = 16
+"""Bytes that a packed byte may become, on average. Images become 1 to 5, annotations 4 to 8, spaces 1,000."""
+
+UNPACKED_FREE = 64_000_000
+"""Bytes that any packed file may become, however small it is."""
+
+UNPACKED_BYTES = 4 << 30
+"""Of an archive or a gzipped file, unpacked; the official ones have less than 190 MB."""
+
+TAR_MEMBERS = 10_000
+"""Of an archive; the official ones have fewer than 20."""
+
+NAME_BYTES = 255
+"""Of a member's or an image's file name: no file system that is in use takes more."""
+
+CLASS_FILE_BYTES = 1_000_000
+"""Of a file with class names, which is read whole; the official ones have less than 2,000."""
+
+CLASS_NAME_LETTERS = 255
+"""Of a class's name."""
+
+PICKLE_FREE_OPCODES = 20_000
+"""Of a pickle: no opcode makes more than one small object."""
+
+PICKLE_BYTES_OF_AN_OPCODE = 64
+"""Bytes for which it may have one opcode more. The official batches have about one for 1,000."""
+
+PICKLE_WORD_BYTES = 256
+"""Of a key, a name or a number in a pickle. Python does not even print a number of 4,300 digits."""
+
+ANNOTATION_BYTES = 4 << 30
+"""Of a file of annotations, unpacked; COCO's largest has 0.5 GB."""
+
+ENTRY_LETTERS = 2_000_000
+"""Of one entry in it, which is parsed whole; COCO's largest, a crowd, has less than 100,000."""
+
+FREE_ENTRIES = 10_000
+"""Of images and annotations in a file."""
+
+BYTES_OF_AN_ENTRY = 64
+"""Bytes for which it may have one more; an entry that says what an image's must has as many."""
+
+FREE_CONTAINERS = 10_000
+"""Lists and objects in a JSON file that is read whole: results, and the truth to score them by."""
+
+BYTES_OF_A_CONTAINER = 16
+"""Bytes for which it may have one more; COCO's have one for about 60."""
+
+OUTLINE_PIXELS = 2_000_000
+"""Length of all outlines of an image's unlabelled people together: drawing takes time in proportion to it."""
+
+OUTLINE_RUNS = 4_000_000
+"""Run lengths of an image's unlabelled people together; COCO's crowds have some thousands."""
+
+OUTLINES = 10_000
+"""Outlines of an image's unlabelled people; COCO's have some dozens."""
+
+
+def unpacked(packed: int) -> int:
+    """Bytes that so many packed ones may become."""
+    return UNPACKED_FREE + PACKED_RATIO * packed
+
+
+def entries(size: int) -> int:
+    """Entries that a file of annotations of so many bytes may have."""
+    return FREE_ENTRIES + size // BYTES_OF_AN_ENTRY
+
+
+def containers(size: int) -> int:
+    """Lists and objects that a JSON file of so many bytes may have."""
+    return FREE_CONTAINERS + size // BYTES_OF_A_CONTAINER
+
+
+def opcodes(size: int) -> int:
+    """Opcodes that a pickle of so many bytes may have."""
+    return PICKLE_FREE_OPCODES + size // PICKLE_BYTES_OF_AN_OPCODE

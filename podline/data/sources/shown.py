@@ -1,0 +1,20 @@
+"""Text and values out of files that are not trusted, fit for one line of an error message or of the quarantine."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any
+
+_LETTERS = 120
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
+
+
+def printable(text: object, most: int = _LETTERS) -> str:
+    """Text with a question mark for each letter that is none, at most so long."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:most])
+
+
+def shortened(value: Any) -> str:
+    """What :func:`repr` says of a value, cut short at once: it may be large, or nested deeply."""
+    return _REPR.repr(value)[:80]

@@ -1,0 +1,428 @@
+"""Small files that cost much, each at a small scale: what they may cost is in bounds.py and in docs/bounds.md."""
+
+from __future__ import annotations
+
+import re
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
+from published import python3, write_archive, write_cifar10_bins, write_cifar10_pickles
+
+from podline.data.coco_letterbox import LetterBox
+from podline.data.coco_masks import check_outlines, ignored_mask
+from podline.data.sources import bounds
+from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.jpeg import JpegError, inspect
+from podline.data.sources.opening import open_source
+from podline.errors import SourceError
+from podline.evaluation.coco_results import read_results
+
+DOCS = Path(__file__).parents[3] / "docs" / "bounds.md"
+CROWD: dict[str, Any] = {"iscrowd": 1, "num_keypoints": 0, "keypoints": [0] * 51}
+
+
+def opened(folder: Path) -> CocoSource:
+    return open_coco("coco", str(folder), 64, 20)
+
+
+def left_out(source: CocoSource) -> dict[str, str]:
+    return {record.record: record.reason for record in source.quarantined}
+
+
+@contextmanager
+def memory_up_to(size: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
+
+
+def test_every_bound_is_in_the_docs() -> None:
+    table = DOCS.read_text()
+    values = {name: value for name, value in vars(bounds).items() if name.isupper()}
+    listed = dict(re.findall(r"^\| `([A-Z_]+)` \| ([0-9,]+) ", table, re.MULTILINE))
+    assert listed == {name: f"{value:,}" for name, value in values.items()}
+
+
+# JPEG
+
+
+@pytest.mark.parametrize(
+    ("piece", "found"), [(b"\xff\xda\0\2", "more than 100 scans"), (b"\xff\xe0\0\2", "more than 10,000 segments")]
+)
+@pytest.mark.timeout(20)
+def test_a_megabyte_of_markers(piece: bytes, found: str) -> None:
+    data = jpeg(3)
+    with pytest.raises(JpegError, match=found):
+        inspect(data[:-2] + piece * 250_000 + data[-2:])
+
+
+def test_what_a_scan_is_followed_by_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred scans, then many bytes, which are not looked at to their end after each scan."""
+    looked, plain = [], np.frombuffer
+
+    def frombuffer(data: bytes, dtype: type, count: int = -1, offset: int = 0) -> Any:
+        found = plain(data, dtype, count, offset)
+        looked.append(found.size)
+        return found
+
+    monkeypatch.setattr(np, "frombuffer", frombuffer)
+    data = jpeg(3)
+    inspect(data[:-2] + b"\xff\xda\0\2" * 99 + bytes(3_000_000) + data[-2:])
+    assert 3_000_000 < sum(looked) < 3_000_000 + 100 * 70_000
+
+
+def test_scans_of_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan costs the decoder a pass over all pixels: 99 of 64 million took 12 seconds."""
+    data = jpeg(3)
+    scan = data.index(b"\xff\xda")
+    many = data[:scan] + data[scan:-2] * 50 + data[-2:]
+    assert inspect(many) == (WIDTH, HEIGHT, 3, 1)
+    monkeypatch.setattr(bounds, "SCANNED_PIXELS", 49 * WIDTH * HEIGHT)
+    with pytest.raises(JpegError, match=f"has 50 scans of 1,536 pixels vs {49 * 1536:,} together at most"):
+        inspect(many)
+
+
+def test_more_pixels_than_so_few_bytes_can_hold() -> None:
+    """Decoders fill in what is not there: 200 MB of grey for a kilobyte."""
+    data = bytearray(jpeg(3))
+    frame = data.index(b"\xff\xc0")
+    data[frame + 5 : frame + 9] = struct.pack(">HH", 4000, 4000)
+    with pytest.raises(JpegError, match=r"is damaged: 4000×4000 pixels in [0-9,]+ bytes"):
+        inspect(bytes(data))
+
+
+# Outlines
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("piece", ["o", "P", "0", "1"])
+def test_a_megabyte_of_run_lengths(piece: str) -> None:
+    outline = {"size": [HEIGHT, WIDTH], "counts": piece * 1_500_000}
+    with pytest.raises(SourceError, match="annotation 1: run lengths add up to"):
+        check_outlines([person(1, 1, **CROWD, segmentation=outline)], WIDTH, HEIGHT)
+
+
+def test_many_crowds_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 triangles on 64 million pixels took more than 40 seconds, each drawn over all pixels."""
+    drawn, plain = [], np.repeat
+
+    def repeat(values: Any, times: Any) -> Any:
+        found = plain(values, times)
+        drawn.append(found.size)
+        return found
+
+    monkeypatch.setattr(np, "repeat", repeat)
+    box = LetterBox(500, 400, 64)
+    crowds = [
+        person(n, 1, **CROWD, segmentation=[[5 * n % 400, n, 5 * n % 400 + 20, n + 3, n, n + 9]]) for n in range(200)
+    ]
+    crowds += [
+        person(n, 1, **CROWD, segmentation={"size": [400, 500], "counts": [n, 9, 199_991 - n]}) for n in range(200)
+    ]
+    mask = ignored_mask(crowds, box, 4)
+    assert mask.any()
+    assert 200_000 < sum(drawn) < 2 * 200_000
+
+
+@pytest.mark.parametrize(
+    ("bound", "outline", "found"),
+    [
+        ("OUTLINES", [[1, 1, 9, 1, 9, 9]] * 3, "3 outlines or more vs 2 at most"),
+        ("OUTLINE_PIXELS", [[1, 1, 9, 1, 9, 9]], "27 pixels of outlines or more vs 2 at most"),
+        ("OUTLINE_RUNS", {"size": [HEIGHT, WIDTH], "counts": [1, 1] * 768}, "768 runs or more vs 2 at most"),
+    ],
+)
+def test_outlines_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, outline: Any, found: str
+) -> None:
+    files = CocoFiles()
+    files.annotations[2] |= CROWD | {"segmentation": outline}
+    folder = files.write(tmp_path)
+    assert left_out(opened(folder)) == {}
+    monkeypatch.setattr(bounds, bound, 2)
+    [reason] = left_out(opened(folder)).values()
+    assert found.removesuffix(" or more vs 2 at most") in reason or "3 polygons vs 2 at most" in reason
+
+
+# Annotations
+
+
+def test_a_zip_of_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 GB of them were 3 MB, and took 6 GB of memory."""
+    folder = CocoFiles().write(tmp_path, zipped=True)
+    document = CocoFiles().document()
+    with zipfile.ZipFile(folder / "annotations_trainval2017.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("annotations/person_keypoints_train2017.json", document[:-1] + b" " * 40_000_000 + b"}")
+    with memory_up_to(36_000_000):  # 32 of them are asked for and not touched; see heap.py
+        assert opened(folder).sizes["train"]
+    monkeypatch.setattr(bounds, "UNPACKED_FREE", 10_000_000)
+    with pytest.raises(SourceError, match=r"train2017\.json has 40,\d+,\d+ bytes vs 10,\d+,\d+ at most"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("key", ["info", "images"])
+def test_a_long_string(tmp_path: Path, key: str) -> None:
+    """One of 80 MB took 3.6 GB."""
+    folder = CocoFiles().write(tmp_path)
+    text = b'{"info": "' if key == "info" else b'{"images": ["'
+    (folder / "annotations/person_keypoints_train2017.json").write_bytes(text + b"\\u0041\\ud83d\\ude00" * 1_000_000)
+    with (
+        memory_up_to(40_000_000),
+        pytest.raises(SourceError, match="an entry of more than 2,000,000 letters at letter"),
+    ):
+        opened(folder)
+
+
+def test_more_entries_than_bytes_for_them(tmp_path: Path) -> None:
+    folder = CocoFiles().write(tmp_path)
+    content = b'{"annotations": [], "images": [' + b"{}," * 1_000_000 + b"{}]}"
+    (folder / "annotations/person_keypoints_train2017.json").write_bytes(content)
+    with memory_up_to(36_000_000), pytest.raises(SourceError, match=r"more than 10,\d+ entries at letter"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("digits", [4_301, 100_000])
+def test_a_number_beyond_all_numbers_leaves_one_image_out(tmp_path: Path, digits: int) -> None:
+    """Python reads no whole number of more than 4,300 digits."""
+    folder = CocoFiles().write(tmp_path)
+    path = folder / "annotations/person_keypoints_train2017.json"
+    path.write_bytes(path.read_bytes().replace(b'"area": 500.0', b'"area": ' + b"9" * digits, 1))
+    assert left_out(opened(folder)) == {"000000000001.jpg (image 1)": "annotation 100: its area is inf"}
+
+
+def test_annotations_in_other_encodings(tmp_path: Path) -> None:
+    document = CocoFiles().document().decode()
+    found = []
+    for number, encoding in enumerate(("utf-8", "utf-8-sig", "utf-16", "utf-32-le")):
+        folder = CocoFiles().write(tmp_path / str(number))
+        (folder / "annotations/person_keypoints_train2017.json").write_bytes(document.encode(encoding))
+        found.append([image.id for image in opened(folder).splits["train"]])
+    assert found[1:] == found[:-1]
+
+
+# Names, places and members
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("name", "record", "reason"),
+    [
+        ("a" * 252 + ".jpg", f"{'a' * 252}.jp (image 3)", "the file has a name of 256 bytes vs 255 at most"),
+        ("ü" * 130 + ".jpg", f"{'ü' * 130}.jpg (image 3)", "the file has a name of 264 bytes vs 255 at most"),
+        ("\ud800.jpg", "?.jpg (image 3)", "the file has a name that is no text"),
+        ("\udcff\x1b[2J.jpg", "??[2J.jpg (image 3)", "the file has a name that is no text"),
+    ],
+)
+def test_a_name_that_no_file_has(tmp_path: Path, zipped: bool, name: str, record: str, reason: str) -> None:
+    files = CocoFiles()
+    files.images[2]["file_name"] = name
+    found = opened(files.write(tmp_path, zipped=zipped)).quarantined
+    assert [(one.record, one.reason) for one in found] == [(record, reason)]
+    found[0].model_dump_json().encode()
+
+
+def test_a_member_beyond_the_end_of_its_zip(tmp_path: Path) -> None:
+    folder = CocoFiles().write(tmp_path, zipped=True)
+    path = folder / "train2017.zip"
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\1\2")
+    extra, size = struct.unpack_from("<H", content, entry + 30)[0], struct.unpack_from("<H", content, entry + 28)[0]
+    assert extra == 0
+    content[entry + 30 : entry + 32] = struct.pack("<H", 12)
+    content[entry + 42 : entry + 46] = b"\xff" * 4
+    place = entry + 46 + size
+    content[place:place] = struct.pack("<HHQ", 1, 8, 1 << 63)
+    end = content.rindex(b"PK\5\6")
+    content[end + 12 : end + 16] = struct.pack("<I", struct.unpack_from("<I", content, end + 12)[0] + 12)
+    path.write_bytes(content)
+    [reason] = left_out(opened(folder)).values()
+    assert reason.startswith("the file lies beyond the")
+
+
+def test_a_member_whose_header_is_gone(tmp_path: Path) -> None:
+    folder = CocoFiles().write(tmp_path, zipped=True)
+    path = folder / "train2017.zip"
+    path.write_bytes(path.read_bytes().replace(b"PK\3\4", b"PK\3\5", 1))
+    [reason] = left_out(opened(folder)).values()
+    assert reason.endswith("train2017.zip is damaged there, at byte 0: no member starts there")
+
+
+@pytest.mark.parametrize("kind", ["packed", "overlapping"])
+def test_a_zip_of_images_that_becomes_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    files = CocoFiles()
+    if kind == "packed":
+        monkeypatch.setattr(bounds, "UNPACKED_FREE", 1_000_000)
+        files.files["000000000004.jpg"] += bytes(5_000_000)
+    folder = files.write(tmp_path, zipped=True)
+    if kind == "overlapping":
+        path = folder / "train2017.zip"
+        content = bytearray(path.read_bytes())
+        entry = content.index(b"PK\1\2")
+        content[entry + 20 : entry + 24] = struct.pack("<I", 1_000_000)
+        path.write_bytes(content)
+    with pytest.raises(SourceError, match=r"train2017\.zip: images of .* bytes, .* packed, in a file of") as caught:
+        opened(folder)
+    assert "\n" not in str(caught.value)
+
+
+# Pickles and rows
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(SourceError) as caught:
+        open_source("cifar10", str(folder), folder.parent / "work")
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def batch(**changed: Any) -> dict[str, Any]:
+    return {"labels": [1, 2], "data": np.zeros((2, 3072), np.uint8)} | changed
+
+
+def test_more_labels_than_images_are_not_read(tmp_path: Path) -> None:
+    """300 MB of them took more than 40 seconds."""
+    folder = write_cifar10_pickles(tmp_path / "cifar")
+    (folder / "data_batch_2").write_bytes(python3(batch(labels=np.zeros(20_000_000, np.uint8)), 4))
+    with memory_up_to(10_000_000):
+        assert "data_batch_2: 20,000,000 labels vs 2 images" in refused(folder)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_label_of_many_digits(tmp_path: Path, protocol: int) -> None:
+    folder = write_cifar10_pickles(tmp_path / "cifar")
+    content = python3(batch(labels=[1, 77_777 if protocol == 0 else 1 << 20_000]), protocol)
+    (folder / "data_batch_2").write_bytes(content.replace(b"77777", b"9" * 6_000))
+    assert "data_batch_2: the pickle is damaged (ValueError: a number of" in refused(folder)
+
+
+@pytest.mark.timeout(60)
+def test_text_that_is_encoded_again_and_again(tmp_path: Path) -> None:
+    """Eight bytes of a pickle make megabytes."""
+    folder = write_cifar10_pickles(tmp_path / "cifar")
+    text = b"\x80\2V" + b"a" * 1_000_000 + b"\nq\0c_codecs\nencode\nq\1U\6latin1q\2"
+    (folder / "data_batch_2").write_bytes(text + b"h\1h\0h\2\x86R" * 5_000 + b".")
+    with memory_up_to(20_000_000):
+        assert "the pickle makes more bytes than it has" in refused(folder)
+
+
+def test_a_long_key_is_not_decoded(tmp_path: Path) -> None:
+    folder = write_cifar10_pickles(tmp_path / "cifar")
+    (folder / "data_batch_2").write_bytes(b"S'" + b"a" * 300 + b"'\nq\0}h\0K\1s.")
+    assert "a name of 300 letters" in refused(folder)
+
+
+def test_class_names_of_many_bytes(tmp_path: Path) -> None:
+    """3 GB of them were 14 MB in an archive, and took more than two minutes."""
+    folder = write_cifar10_bins(tmp_path / "cifar-10-batches-bin")
+    names = (folder / "batches.meta.txt").read_bytes() + b"\n" * 1_000_000
+    members = {f"c/{path.name}": path.read_bytes() for path in folder.iterdir()} | {"c/batches.meta.txt": names}
+    archive = write_archive(tmp_path / "a.tar.gz", members)
+    assert f"member 'c/batches.meta.txt' has {len(names):,} bytes vs 1,000,000 at most" in refused(archive)
+    (folder / "batches.meta.txt").write_bytes(names)
+    assert f"has {len(names):,} bytes vs 1,000,000 at most for class names" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a\nb", r"the class name 'a\\nb' has the character U+000A, which ends a line or is none"),
+        ("a\u2028b", "U+2028"),
+        ("a\x85b", "U+0085"),
+        ("\ud800", r"the class name '\\ud800' has the character U+D800"),
+        ("\x1b[2J", "U+001B"),
+        (" ", "the class name ' ' is empty"),
+        ("x" * 256, "has 256 letters vs 255 at most"),
+    ],
+)
+def test_class_names_that_are_no_line(tmp_path: Path, name: str, told: str) -> None:
+    folder = write_cifar10_pickles(tmp_path / "cifar")
+    names = [name, *"bcdefghij"]
+    (folder / "batches.meta").write_bytes(_pickled_names(names))
+    message = refused(folder)
+    assert told.replace("\\\\", "\\") in message
+    message.encode()
+
+
+def _pickled_names(names: list[str]) -> bytes:
+    """Python itself pickles no half of a surrogate pair but so."""
+    coded = [name.encode("utf-8", "surrogatepass") for name in names]
+    texts = b"".join(b"X" + struct.pack("<I", len(text)) + text for text in coded)
+    return b"\x80\2}X\x0b\0\0\0label_names](" + texts + b"es."
+
+
+def test_a_batch_of_no_bytes(tmp_path: Path) -> None:
+    folder = write_cifar10_bins(tmp_path / "cifar")
+    (folder / "data_batch_3.bin").write_bytes(b"")
+    assert f"{folder}/data_batch_3.bin is empty: 0 bytes" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cut"),
+    [
+        ((5, 5, 4, 5, 5), "data_batch_3.bin"),
+        ((5, 5, 5, 1, 2), "data_batch_4.bin"),
+        ((5, 5, 5, 5, 2), ""),
+        ((5, 5, 4, 4, 4), ""),
+        ((1, 2, 3, 4, 5), ""),
+    ],
+)
+def test_a_batch_that_is_cut_at_a_row(tmp_path: Path, rows: tuple[int, ...], cut: str) -> None:
+    folder = write_cifar10_bins(tmp_path / "cifar", 6)
+    for number, count in enumerate(rows, 1):
+        path = folder / f"data_batch_{number}.bin"
+        path.write_bytes(path.read_bytes()[: 3073 * count])
+    if cut:
+        told = f"{folder}/{cut} is cut short: {(folder / cut).stat().st_size:,} bytes vs 15,365 of the other batches"
+        assert told in refused(folder)
+    else:
+        assert len(open_source("cifar10", str(folder), tmp_path / "work").splits[0]) == sum(rows)
+
+
+def test_the_last_official_batch_is_as_long_as_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podline.data.sources.cifar._OFFICIAL_ROWS", 4)
+    folder = write_cifar10_bins(tmp_path / "cifar")
+    for number in range(1, 6):
+        path = folder / f"data_batch_{number}.bin"
+        path.write_bytes(path.read_bytes()[: 3073 * (4 if number < 5 else 3)])
+    assert "data_batch_5.bin is cut short: 9,219 bytes vs 12,292" in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["data_batch_1", "batches.meta"])
+def test_one_file_of_a_data_set_is_not_its_folder(tmp_path: Path, name: str) -> None:
+    folder = write_cifar10_pickles(tmp_path / "cifar")
+    message = refused(folder / name)
+    assert f"{folder}/{name} is one of the files of CIFAR-10 in python layout vs the folder that has" in message
+    assert f"use `podline run cifar10 --source {folder}`" in message
+
+
+# Results
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[" * 5_000, "not JSON: maximum recursion depth"),
+        (b"[" + b"[]," * 200_000 + b"[]]", "200,002 lists and objects in 600,004 bytes vs 47,500 at most"),
+        (b'[{"image_id": ' + b"9" * 30 + b', "category_id": 1}]', "image_id is 9999"),
+        (
+            b'[{"image_id": 1, "category_id": 1, "keypoints": [' + b"0," * 50 + b"9" * 400 + b"]}]",
+            "is not a finite number",
+        ),
+    ],
+)
+def test_results_that_are_none(tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "results.json").write_bytes(content)
+    with pytest.raises(SourceError, match=told) as caught:
+        read_results(tmp_path / "results.json")
+    assert "\n" not in str(caught.value)
