@@ -121,6 +121,11 @@ def test_an_index_with_a_drop_too_many_or_too_few_is_told() -> None:
     ]
     alarm = f'{began}<span class="change worse">'
     assert len(index_problems(_index("noise", "worse", "", others=alarm), outcomes)) == 1
+    retried = replace(RED_NIGHT, night=Night(2, 4, Fault.RAISES, "evaluate", Day.RETRY))
+    worse = '<td class="began">retry of a night</td><span class="change worse">'
+    later = [GOOD, retried, poor]
+    assert index_problems(_index("worse", "", others=worse), later) == []
+    assert len(index_problems(_index("worse", ""), later)) == 2
 
 
 @pytest.mark.slow
