@@ -24,6 +24,7 @@ from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading, write_raw_file
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
+from podline.plurals import plural
 from podline.recipes.settings import DatasetName
 
 IMAGE_SHAPE = (32, 32, 3)
@@ -223,7 +224,7 @@ def checked_labels(values: list[int] | Labels, rows: int, classes: int, file: Ra
         SourceError: they are more or fewer than the images, or one is out of range.
     """
     if len(values) != rows:
-        raise SourceError(f"{file.shown}: {len(values):,} {key} vs {rows:,} images; {_REMEDY}")
+        raise SourceError(f"{file.shown}: {len(values):,} {key} vs {plural(rows, 'image')}; {_REMEDY}")
     if rows and not 0 <= min(values) <= max(values) < classes:
         row = next(row for row, value in enumerate(values) if not 0 <= value < classes)
         raise SourceError(f"{file.shown}: {key}[{row}] is {values[row]} vs 0 to {classes - 1}; {_REMEDY}")
@@ -271,7 +272,7 @@ def _class_names(values: Any, kind: LabelKind, file: RawFile) -> tuple[str, ...]
         raise SourceError(f"{file.shown}: the class names are not a list of texts; {_REMEDY}")
     names = tuple(value.decode("utf-8", "replace") if type(value) is bytes else str(value) for value in values)
     if len(names) != len(kind.names):
-        raise SourceError(f"{file.shown}: {len(names)} class names vs {len(kind.names)} classes; {_REMEDY}")
+        raise SourceError(f"{file.shown}: {plural(len(names), 'class name')} vs {len(kind.names)} classes; {_REMEDY}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"{file.shown}: two classes are called {twice!r}; {_REMEDY}")
