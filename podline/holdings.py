@@ -23,6 +23,7 @@ from podline.data.sources.rawfiles import unpacked, use_of
 from podline.data.tfds import tfds_names
 from podline.errors import ArtifactError, StoreError
 from podline.in_use import alone, alone_at
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages import SPEC, Completion
 from podline.storage import Listed, Store, explained
@@ -135,7 +136,7 @@ def _checked(store: Store, holding: Holding) -> tuple[int, list[str]]:
     """How many objects a holding names, and what is wrong with it."""
     problems = []
     if not holding.whole:
-        problems.append(f"{store.where(holding.folder)} is not finished: {len(holding.objects)} objects")
+        problems.append(f"{store.where(holding.folder)} is not finished: {plural(len(holding.objects), 'object')}")
     named = dict(_named(store, holding, problems))
     present = {each.name: each for each in holding.objects}
     for name, (size, sha256) in named.items():

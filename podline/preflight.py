@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from podline.reporting.figures import count, duration, rate, size
+from podline.plurals import plural
+from podline.reporting.figures import duration, rate, size
 from podline.stages import STAGES, Result, Stage, TrainSpec
 
 
@@ -52,8 +53,8 @@ class Preflight(Result):
         device = f", {size(self.device_memory_bytes)} on the device" if self.device_memory_bytes else ""
         return [
             f"{self.run}: ready to train on {self.devices}",
-            f"{count(self.steps)} steps of {count(self.batch_size)} examples, {pace} each ({speed} examples/s)",
-            f"the first step after {self.first_step:.1f} s; {count(self.evaluations)} evaluations of {evaluation}",
+            f"{plural(self.steps, 'step')} of {plural(self.batch_size, 'example')}, {pace} each ({speed} examples/s)",
+            f"the first step after {self.first_step:.1f} s; {plural(self.evaluations, 'evaluation')} of {evaluation}",
             f"checkpoints of {size(self.checkpoint_bytes)}, {checkpoint} each",
             f"about {duration(self.training_seconds)} in all, {size(self.memory_bytes)} of memory{device}",
         ]

@@ -11,6 +11,7 @@ from prefect.artifacts import create_image_artifact, create_markdown_artifact, c
 
 from podline.again import IN_ORDER, forget
 from podline.catalogue import run_of
+from podline.plurals import plural
 from podline.promotion.stage import PromoteResult
 from podline.recording import Notes
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text
@@ -108,7 +109,7 @@ def publish_artifacts(
     create_markdown_artifact(page, key="report", description=title)
     rows = {METRIC_NAMES[name]: metric_text(name, metric) for name, metric in evaluated.metrics.items()}
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
-    rows["training"] = f"{count(trained.steps)} steps in {duration(trained.seconds)} on {trained.devices}"
+    rows["training"] = f"{plural(trained.steps, 'step')} in {duration(trained.seconds)} on {trained.devices}"
     rows["promotion"] = outcome(promoted)
     rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"
     rows["report"] = store.where(reported.html)

@@ -18,9 +18,11 @@ from podline.commands.options import (
     say_json,
     store_options,
 )
+from podline.commands.results import result_lines
 from podline.data.counting import verify_counts
 from podline.data.manifest import Manifest
 from podline.data.sources import download as downloading
+from podline.plurals import plural
 from podline.progress import Listener, Reporter
 from podline.reporting.figures import count as number
 from podline.reporting.figures import moment, size
@@ -117,7 +119,7 @@ def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> 
             *remarks(manifest, conversion),
             "",
             *(
-                f"split {split.name}: {number(split.records)} examples in {len(split.shards)} shards, "
+                f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.shards), 'shard')}, "
                 f"mean {_channels(split.mean)}, deviation {_channels(split.std)}"
                 for split in manifest.splits
             ),
@@ -168,7 +170,7 @@ def _verify(name: str, fingerprint: str | None, as_json: bool, **options: Any) -
     if as_json:
         say_json(result.model_dump(mode="json"))
     else:
-        say([f"{number(result.records)} records in {number(result.shards)} shards are what the manifest says"])
+        say(result_lines(store, result))
 
 
 @data.command("count")
@@ -196,7 +198,7 @@ def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **op
         say_json({**found, "total": total, "read": verify})
     else:
         how = "counted record by record" if verify else "as the manifest says"
-        say([f"{number(total)} examples: {_words(splits)} ({how})"])
+        say([f"{plural(total, 'example')}: {_words(splits)} ({how})"])
 
 
 @data.command("download")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from podline.plurals import plural
 from podline.preflight import Preflight
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text, percent, rate, size
 from podline.stages import (
@@ -38,20 +39,21 @@ def _(result: ConvertResult, store: Store) -> list[str]:
     splits = ", ".join(f"{count(records)} {name}" for name, records in result.splits.items())
     lines = [f"{result.dataset}: {splits} examples, {size(result.bytes)}", f"{store.where(result.folder)}"]
     if result.quarantined:
-        lines.append(f"{count(result.quarantined)} of {count(result.read)} records are quarantined; see the manifest")
+        lines.append(f"quarantined: {count(result.quarantined)} of {plural(result.read, 'record')}; see the manifest")
     return lines
 
 
 @_lines.register
 def _(result: ValidateResult, _store: Store) -> list[str]:
-    twice = f"; {count(result.duplicates_within)} images occur twice in a split" if result.duplicates_within else ""
-    return [f"{count(result.records)} records in {count(result.shards)} shards are what the manifest says{twice}"]
+    twice = f"; not the only one of its split: {plural(result.duplicates_within, 'image')}"
+    checked = f"as the manifest says: {plural(result.records, 'record')} in {plural(result.shards, 'shard')}"
+    return [checked + (twice if result.duplicates_within else "")]
 
 
 @_lines.register
 def _(result: TrainResult, store: Store) -> list[str]:
     return [
-        f"{result.run}: {count(result.steps)} steps in {duration(result.seconds)}, loss {result.loss:.3f}",
+        f"{result.run}: {plural(result.steps, 'step')} in {duration(result.seconds)}, loss {result.loss:.3f}",
         f"{rate(result.examples_per_second)} examples/s, {percent(result.waiting_for_input)} of it waiting for input",
         f"{store.where(result.folder)}",
     ]
@@ -66,7 +68,7 @@ def _(result: Preflight, _store: Store) -> list[str]:
 def _(result: EvaluateResult, _store: Store) -> list[str]:
     figures = [f"{METRIC_NAMES[name]} {metric_text(name, metric)}" for name, metric in result.metrics.items()]
     untrained = metric_text(result.measure, Metric(value=result.untrained, low=result.untrained, high=result.untrained))
-    return [f"{result.run}: {count(result.examples)} examples, untrained {untrained}", *figures]
+    return [f"{result.run}: {plural(result.examples, 'example')}, untrained {untrained}", *figures]
 
 
 @_lines.register

@@ -17,6 +17,7 @@ from podline.commands.options import in_order, json_option, load_settings, say, 
 from podline.errors import SettingsError
 from podline.ledger import Named, entries, entry_of, names
 from podline.ledger_entry import Entry
+from podline.plurals import plural
 from podline.reporting.figures import METRIC_NAMES, metric_text
 from podline.reporting.ledger import COLUMNS, frame_of, row_of
 from podline.storage import Store, explained, open_store
@@ -140,7 +141,7 @@ def export(file: Path, as_json: bool, **options: Any) -> None:
     if as_json:
         say_json({"file": str(file), "runs": len(frame), "columns": list(frame.columns)})
     else:
-        say([f"{len(frame):,} runs, {len(frame.columns)} columns: {file}"])
+        say([f"{plural(len(frame), 'run')}, {plural(len(frame.columns), 'column')}: {file}"])
 
 
 def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:

@@ -10,6 +10,7 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import json_option, say, say_json
+from podline.plurals import plural
 from podline.reporting.figures import METRIC_NAMES, count
 
 
@@ -45,7 +46,8 @@ def score(results: Path, truth: Path, as_json: bool) -> None:
 
 
 def _page(found: Any) -> list[str]:
-    people = f"{count(found.results)} results for {count(found.people)} people in {count(found.images)} images"
+    people = f"{plural(found.results, 'result')} for {plural(found.people, 'person', 'people')}"
+    people += f" in {plural(found.images, 'image')}"
     lines = [people, ""]
     lines += [f"{METRIC_NAMES[name]:20} {_figure(value)}" for name, value in found.figures.model_dump().items()]
     if found.score_threshold is not None:

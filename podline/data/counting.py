@@ -12,6 +12,7 @@ import numpy as np
 from podline.data.manifest import Manifest
 from podline.data.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked
 from podline.errors import ArtifactError
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.storage import Store, explained
 
@@ -50,7 +51,9 @@ def verify_counts(store: Store, folder: str, manifest: Manifest, reporter: Repor
         path = store.local(f"{folder}/{shard.file}")
         found = count_records(path)
         if found != shard.records:
-            raise ArtifactError(f"{path} holds {found} records vs {shard.records} in the manifest; convert again")
+            raise ArtifactError(
+                f"{path} holds {plural(found, 'record')} vs {shard.records} in the manifest; convert again"
+            )
         counts[split.name] += found
         reporter.progress(done, len(shards), "shards")
     return counts

@@ -27,6 +27,7 @@ from podline.data.manifest import FieldInfo
 from podline.data.records import IMAGE, RecordLayout, layout_of_fields, place_of, size_of
 from podline.data.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Bytes, header, masked, seal
 from podline.errors import ArtifactError
+from podline.plurals import plural
 from podline.storage import explained
 
 SIZE = "size"
@@ -152,7 +153,9 @@ class KeptShard:
             if place > size or place < starts[number] + self.layout.frame_length:
                 raise ArtifactError(f"{self.path}: record {number}, at byte {starts[number]}, is cut off; {_REMEDY}")
         if place != size:
-            raise ArtifactError(f"{self.path} has {size} bytes vs {place} of its {records} records; {_REMEDY}")
+            raise ArtifactError(
+                f"{self.path} has {size} bytes vs {place} of its {plural(records, 'record')}; {_REMEDY}"
+            )
         starts[records] = place
         return starts
 

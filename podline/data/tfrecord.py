@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.errors import ArtifactError
+from podline.plurals import plural
 from podline.storage import explained
 
 Bytes = npt.NDArray[np.uint8]
@@ -136,6 +137,7 @@ def _opened(path: Path, record_length: int, records: int) -> Iterator[BufferedRe
         size = path.stat().st_size
         if size != records * frame:
             raise ArtifactError(
-                f"{path} has {size} bytes vs {records * frame} for {records} records of {frame}; convert the data again"
+                f"{path} has {size} bytes vs {records * frame} for {plural(records, 'record')} of {frame}; "
+                "convert the data again"
             )
         yield stream

@@ -25,6 +25,7 @@ from podline.evaluation.noise import Difference
 from podline.evaluation.pose_document import PoseEvaluation
 from podline.frozen import Frozen
 from podline.origins import ORIGIN, read_origin
+from podline.plurals import plural
 from podline.promotion.document import read_promotion
 from podline.reporting.figures import count, percent
 from podline.reporting.lost_people import Found, drawn, lost_people
@@ -302,7 +303,8 @@ def _poses(pair: FoundPair, reader: SplitReader, before: _Run, after: _Run) -> _
 
 
 def _of_all(found: Found, there: Found) -> str:
-    return f"{found.people} of {there.people} people, {found.joints} of {there.joints} joints"
+    people, joints = plural(there.people, "person", "people"), plural(there.joints, "joint")
+    return f"{found.people} of {people}, {found.joints} of {joints}"
 
 
 def _moved(parts: Mapping[str, Moved]) -> Iterator[MovedPart]:

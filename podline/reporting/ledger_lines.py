@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from podline.data_changes import in_words
 from podline.ledger_entry import Code, Data, Entry, Outcome, Training, Waiting
+from podline.plurals import plural
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text, moment, percent, rate, size
 from podline.storage import Store
 
@@ -64,7 +65,7 @@ def _outcome(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _training(training: Training) -> Iterator[tuple[str, str]]:
-    speed = f"{count(training.steps)} steps, {rate(training.examples_per_second)} examples/s"
+    speed = f"{plural(training.steps, 'step')}, {rate(training.examples_per_second)} examples/s"
     yield "training", f"{speed}, {percent(training.waiting_for_input)} of the time waiting for input"
     if training.annealing:
         told = training.annealing
@@ -77,7 +78,7 @@ def code_in_words(code: Code) -> str:
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"
     changed = len(code.changes) + code.more_changes
-    return f"commit {code.commit[:12]}, " + (f"{changed} files changed since" if changed else "clean")
+    return f"commit {code.commit[:12]}, " + (f"{plural(changed, 'file')} changed since" if changed else "clean")
 
 
 def _data(data: Data) -> Iterator[tuple[str, str]]:

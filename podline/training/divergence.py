@@ -12,6 +12,7 @@ import numpy as np
 
 from podline.data.order import TrainingOrder
 from podline.errors import DivergenceError
+from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
 from podline.training.loop import Hook, Stretch
 from podline.training.metrics_log import StepsLine
@@ -113,7 +114,7 @@ class StopOnDivergence(Hook):
         norms = ", ".join(f"{norm:.3g}" for norm in self._norms) or "there were none"
         return (
             f"{failure.what} at step {step + 1}: batch {place.batch + 1} of {place.batches} "
-            f"in epoch {epoch + 1}, {len(ids)} examples\n{self._explain(failure)}\n"
+            f"in epoch {epoch + 1}, {plural(len(ids), 'example')}\n{self._explain(failure)}\n"
             f"norms of the gradient before it: {norms}"
         )
 

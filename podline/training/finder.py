@@ -20,6 +20,7 @@ from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
 from podline.errors import ArtifactError, SettingsError
 from podline.input.pipeline import TrainingInput
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.reporting.rate_chart import rate_chart
@@ -187,7 +188,9 @@ def _losses(
             )
             end = explodes_at(losses)
             if end is not None:
-                reporter.log(f"the loss exploded at a rate of {rising.at(first + end):.3g}, after {end} steps")
+                reporter.log(
+                    f"the loss exploded at a rate of {rising.at(first + end):.3g}, after {plural(end, 'step')}"
+                )
                 return losses[:end]
     return losses
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from podline.data.reader import SplitReader
 from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, Arrays, EvaluationInput
+from podline.plurals import plural
 from podline.training.checks import BatchCheck, Fault
 from podline.training.culprits import MOST, Culprits, find_culprits
 from podline.training.divergence import Failure
@@ -71,7 +72,7 @@ def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput,
         return f"no single example is the cause: {len(wrong)} of {batches.count} have no finite loss; {_CALMER}"
     ids = wrong if batches.ids is None else batches.ids[wrong].tolist()
     named = "\n".join(_place_of(reader, one) for one in ids[:_NAMED])
-    count = f"{len(wrong)} of its {batches.count} examples"
+    count = f"{len(wrong)} of its {plural(batches.count, 'example')}"
     return f"{count} have no finite loss; mend these records at the source, and convert again:\n{named}"
 
 

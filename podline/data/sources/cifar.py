@@ -26,6 +26,7 @@ from podline.data.sources.rawfiles import RawFile, made_once, reading, write_raw
 from podline.data.sources.shown import shortened
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
+from podline.plurals import plural
 from podline.recipes.settings import DatasetName
 
 IMAGE_SHAPE = (32, 32, 3)
@@ -310,7 +311,7 @@ def _class_names(values: Any, kind: LabelKind, file: RawFile) -> tuple[str, ...]
         raise SourceError(f"{file.shown}: the class names are not a list of texts; {_REMEDY}")
     names = tuple(value.decode("utf-8", "replace") if type(value) is bytes else str(value) for value in values)
     if len(names) != len(kind.names):
-        raise SourceError(f"{file.shown}: {len(names)} class names vs {len(kind.names)} classes; {_REMEDY}")
+        raise SourceError(f"{file.shown}: {plural(len(names), 'class name')} vs {len(kind.names)} classes; {_REMEDY}")
     for name in names:
         problem = _problem_of_name(name)
         if problem:

@@ -39,6 +39,7 @@ from podline.data.sources.lookers import Lookers
 from podline.data.sources.remote import AnyPath, is_remote, open_remote
 from podline.data.sources.source import Feature
 from podline.errors import SourceError
+from podline.plurals import plural
 
 YEARS = ("2017", "2014")
 SPLITS = {"train": "train", "val": "test"}
@@ -339,7 +340,9 @@ def _look_through(
         )
     if not part.images:
         first = f": {part.quarantined[0].record}: {part.quarantined[0].reason}" if part.quarantined else ""
-        raise SourceError(f"{found.annotations}: none of {len(listing.images):,} images can be converted{first}")
+        raise SourceError(
+            f"{found.annotations}: none of {plural(len(listing.images), 'image')} can be converted{first}"
+        )
     for record, reason in listing.orphans:
         leave_out(record, reason)
     part.records.read = len(part.images) + len(part.quarantined)

@@ -20,6 +20,7 @@ from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
+from podline.plurals import plural
 
 IMAGE_SHAPE = (28, 28, 1)
 SPLITS: Mapping[str, tuple[str, str]] = {
@@ -71,7 +72,8 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
         raise SourceError(f"{images.shown}: images of {height}×{width} pixels vs 28×28; {_REMEDY}")
     (label_count,) = _dimensions(labels, 1)
     if count != label_count:
-        raise SourceError(f"{images.shown} has {count:,} images vs {label_count:,} labels in {labels.shown}; {_REMEDY}")
+        named = plural(label_count, "label")
+        raise SourceError(f"{images.shown} has {plural(count, 'image')} vs {named} in {labels.shown}; {_REMEDY}")
     if not count:
         raise SourceError(f"{images.shown} holds no image: 0 vs 1 at least; {_REMEDY}")
     with reading(labels.shown):

@@ -122,7 +122,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 def use_of(folder: Path) -> Path:
     """What is locked while the files of a folder in the cache are used; see :mod:`podline.in_use`."""
-    return folder.parent / ".uses" / folder.name
+    return folder.parent.parent / "uses" / folder.name
 
 
 def unpacked(work: Path) -> list[Path]:
