@@ -256,7 +256,7 @@ def checked_labels(values: list[int] | Labels, rows: int, classes: int, file: Ra
 
 def _check_count(labels: int, rows: int, file: RawFile, key: str) -> None:
     if labels != rows:
-        raise SourceError(f"{file.shown}: {labels:,} {key} vs {rows:,} images; {_REMEDY}")
+        raise SourceError(f"{file.shown}: {labels:,} {key} vs {plural(rows, 'image')}; {_REMEDY}")
 
 
 def _binary_batch(family: Family, file: RawFile) -> tuple[RowBlock, dict[str, Labels]]:
