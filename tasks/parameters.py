@@ -6,10 +6,11 @@ of each field is the help that stands beside it.
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from podline import strategies
 from podline.errors import SettingsError
@@ -18,6 +19,8 @@ from podline.recipes.choices import Choices
 from podline.recipes.settings import DatasetName, Recipe
 
 _AS_WRITTEN = "as the recipe says"
+# An address with a user or a password: a run's parameters can be read by all who see the run.
+_NO_LOGIN = "^(?!.*://[^/]*@)"
 
 
 def place(position: int) -> dict[str, Any]:
@@ -38,7 +41,7 @@ class TrainingParameters(BaseModel, frozen=True):
         title="Source",
         description="A folder with the raw data, or an official .tar.gz, as the worker sees it. "
         "Empty for the sample: it is then drawn into the store.",
-        json_schema_extra=place(1),
+        json_schema_extra=place(1) | {"pattern": _NO_LOGIN},
     )
     root: str = Field(
         default="",
@@ -148,6 +151,18 @@ class TrainingParameters(BaseModel, frozen=True):
         "what counts, in any class or joint, in calibration, size or cost. A refusal says why, and fails nothing.",
         json_schema_extra=place(16),
     )
+
+    @field_validator("source")
+    @classmethod
+    def _no_login(cls, source: str) -> str:
+        """Refuses what the form's pattern refuses.
+
+        Raises:
+            SettingsError: the source has a password in it.
+        """
+        if not re.match(_NO_LOGIN, source):
+            raise SettingsError(f"source {source}: a source has no user or password; get the data, and name its folder")
+        return source
 
     @property
     def choices(self) -> Choices:
