@@ -6,10 +6,11 @@ a zero or "as the recipe says" leaves a value as it is. The text of each field i
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from podline import strategies
 from podline.errors import SettingsError
@@ -20,6 +21,8 @@ from podline.stages import LEFT_OUT
 from tasks.form_rules import Rule, at, extend, grouped, one_of, refused
 
 _AS_WRITTEN = "as the recipe says"
+# An address with a user or a password: a run's parameters can be read by all who see the run.
+_NO_LOGIN = "^(?!.*://[^/]*@)"
 _TO_HOLD_OUT = "validation_share=0.1"
 
 # What each of several values is, in JSON schema, where the form cannot say it: `if` and `else` are not shown.
@@ -170,7 +173,7 @@ class TrainingParameters(BaseModel, frozen=True):
         title="Source",
         description="A folder with the raw data, or an official .tar.gz, as the worker sees it. "
         "Empty for the sample: it is then drawn into the store.",
-        json_schema_extra=place(2),
+        json_schema_extra=place(2, pattern=_NO_LOGIN),
     )
     epochs: float = Field(
         default=0,
@@ -227,6 +230,18 @@ class TrainingParameters(BaseModel, frozen=True):
     @classmethod
     def _grouped(cls, given: Any) -> Any:
         return grouped(cls, given) if isinstance(given, dict) else given
+
+    @field_validator("source")
+    @classmethod
+    def _no_login(cls, source: str) -> str:
+        """Refuses what the form's pattern refuses.
+
+        Raises:
+            SettingsError: the source has a password in it.
+        """
+        if not re.match(_NO_LOGIN, source):
+            raise SettingsError(f"source {source}: a source has no user or password; get the data, and name its folder")
+        return source
 
     @property
     def choices(self) -> Choices:

@@ -24,7 +24,7 @@ UNITS = sorted((FILES / "systemd").glob("*.service"))
 EXAMPLES = sorted(FILES.rglob("*.env.example"))
 CONTAINERS = FILES / "containers"
 # Of the images' programs: the first words of a command, and where the options of each are told.
-PROGRAMS = ("podline", "prefect")
+PROGRAMS = ("podline", "prefect", "python")
 # Neither Podline's nor Prefect's: of Python, of pip, of PostgreSQL's image, of those who honour it, of TensorFlow.
 OTHERS = {
     "PYTHONUNBUFFERED",
@@ -74,7 +74,7 @@ def variables() -> set[str]:
 
 @cache
 def help_of(*command: str) -> str:
-    program = {"prefect": ["-m", "prefect"], "podline": ["-m", "podline.cli"]}[command[0]]
+    program = {"prefect": ["-m", "prefect"], "podline": ["-m", "podline.cli"], "python": []}[command[0]]
     done = subprocess.run(
         [sys.executable, *program, *command[1:], "--help"], capture_output=True, text=True, check=True, timeout=120
     )

@@ -40,6 +40,10 @@ def test_what_is_filled_in_changes_the_recipe() -> None:
     [
         ({"steps": 1, "epochs": 2}, "epochs=2 and steps=1: give one of"),
         ({"recipe": "mnist"}, "the recipe mnist needs a source"),
+        (
+            {"source": "https://me:hush@host/x.tgz"},
+            r"source https://\*\*\*@host/x.tgz: a source has no user or password",
+        ),
         ({"assignments": ("model.kin=linear",)}, "no 'model.kin'; did you mean 'model.kind'"),
     ],
 )
