@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from podline import stages
+from podline import ledger, stages
 from podline.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
 from podline.commands import display, pages
 from podline.commands.options import (
@@ -128,9 +128,16 @@ def _performed(stage: Stage[Any, Any], spec: Any, listener: Listener, settings: 
         started = time.monotonic()
         result = perform(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)
-        # After the training comes the evaluation; and an evaluation that is found has its entry.
-        notes.dropped = stage is stages.TRAIN or result.reused
+        # After the training comes the evaluation; and an evaluation that is found has its entry, unless the command
+        # that made it was killed before it wrote one.
+        notes.dropped = stage is stages.TRAIN or (result.reused and _is_told(open_store(spec.root), training))
     return result
+
+
+def _is_told(store: Store, training: stages.TrainSpec) -> bool:
+    """Whether the ledger has an entry of a run that ended well; the newest are looked at first."""
+    finished = ledger.names(store, recipe=training.recipe.name, state="finished")
+    return any(entry.run == training.run for entry in ledger.entries(store, finished))
 
 
 def _training_told(stage: Stage[Any, Any], spec: Any) -> stages.TrainSpec | None:

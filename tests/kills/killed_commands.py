@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from compared_files import comparable, differences, ended_runs
 
@@ -45,7 +45,7 @@ class Case:
         spec: what it is given as ``--spec -``, without the root.
         before: cases whose commands are to be done before it, undisturbed; they work in a folder.
         bucket: whether the root is in a bucket.
-        finished: how many entries the ledger has of runs that ended well.
+        told: how many entries the ledger has of runs that ended well: none, one, or one for each start that did.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Case:
     spec: dict[str, Any] | None = None
     before: tuple[Case, ...] = ()
     bucket: bool = False
-    finished: int = 0
+    told: Literal["none", "once", "each time"] = "none"
 
 
 @dataclass
@@ -104,7 +104,7 @@ class World:
         self._run(case, self._undisturbed)
         self.seconds = time.monotonic() - started
         self._expected = comparable(open_store(self._undisturbed))
-        assert self._problems(self._undisturbed) == []
+        assert self._problems(self._undisturbed, Episode(tries=1)) == []
 
     def episode(self, chance: random.Random, most: int) -> Episode:
         """Kills the command some times in a row and lets it come to its end.
@@ -128,7 +128,7 @@ class World:
             episode.tries += 1
             if code:
                 episode.problems.append(f"ended with {code} though nobody killed it; see {self._log}")
-        episode.problems += self._problems(root)
+        episode.problems += self._problems(root, episode)
         episode.seconds = time.monotonic() - began
         if not episode.problems:
             self._remove(root)
@@ -165,7 +165,7 @@ class World:
             self._wait_for_orphans()
         return Kill(what, after, code)
 
-    def _problems(self, root: str) -> list[str]:
+    def _problems(self, root: str, episode: Episode) -> list[str]:
         """What is not as it should be, once all is done."""
         store, found = open_store(root), []
         left = self._wait_for_orphans()
@@ -180,8 +180,12 @@ class World:
         locks = [*store.scratch.glob("locks/*.lock"), *self.folder.glob("cache/locks/*")]
         found += [f"{each} is locked" for each in locks if _is_locked(each)]
         found += [f"{each} is in the user's home" for each in (self.folder / "home").iterdir()]
-        if (finished := ended_runs(store).count("finished")) != self.case.finished:
-            found.append(f"the ledger has {finished} finished runs vs {self.case.finished}")
+        ended = 1 + sum(kill.code == 0 for kill in episode.kills)
+        # One that was killed when it had told of its end is counted as well.
+        most = ended + sum(kill.code == -signal.SIGKILL for kill in episode.kills)
+        least, most = {"none": (0, 0), "once": (1, 1), "each time": (ended, most)}[self.case.told]
+        if not least <= (finished := ended_runs(store).count("finished")) <= most:
+            found.append(f"the ledger has {finished} finished runs vs {least} to {most}")
         return found
 
     def _fresh(self, name: str) -> str:

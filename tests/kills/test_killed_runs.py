@@ -25,9 +25,15 @@ def test_killed_stage(tmp_path: Path, gcs: str, gcs_root: str, stage: str, place
     spec = {"dataset": "cifar10", "source": str(source), "min_shards": 1, "shard_bytes": 300_000}
     convert = Case("convert", ("convert", "--spec", "-"), spec)
     train = Case("train", ("train", "cifar10", *RECIPE))
-    before, finished = ((convert,), 0) if stage == "train" else ((convert, train), 1)
+    before = (convert,) if stage == "train" else (convert, train)
     command = (stage, "cifar10", *RECIPE)
-    case = Case(f"{stage} {place}", command, before=before, bucket=place == "bucket", finished=finished)
+    case = Case(
+        f"{stage} {place}",
+        command,
+        before=before,
+        bucket=place == "bucket",
+        told="none" if stage == "train" else "once",
+    )
     assert killed(World(tmp_path, case, gcs_root, gcs), kills, SEED) == []
 
 
@@ -35,5 +41,5 @@ def test_killed_stage(tmp_path: Path, gcs: str, gcs_root: str, stage: str, place
 def test_killed_run(tmp_path: Path, gcs: str, gcs_root: str, place: str, kills: int) -> None:
     small = ("--steps", "100", "--batch-size", "32", "--set", "model.width=0.1", "--set", "deterministic=true")
     command = ("run", "sample", "--root", "{root}", *small, "--set", "checkpoint_steps=10")
-    case = Case(f"run sample {place}", command, bucket=place == "bucket", finished=1)
+    case = Case(f"run sample {place}", command, bucket=place == "bucket", told="each time")
     assert killed(World(tmp_path, case, gcs_root, gcs), kills, SEED) == []

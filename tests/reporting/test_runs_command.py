@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
+from finished_run import finished_run
 from ledger_entries import NOON, night
 
 from podline import cli, ledger
+from podline.catalogue import run_of
 from podline.ledger import publish
+from podline.stages import EvaluateSpec, TrainResult
 from podline.storage import Store, open_store
 
 
@@ -146,3 +150,19 @@ def test_a_list_loads_neither_pandas_nor_numpy(store):
         [sys.executable, "-c", script.format(arguments)], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_evaluation_whose_command_was_killed_before_it_told_of_it_is_told_when_it_is_found(tmp_path: Path) -> None:
+    spec = finished_run(tmp_path / "root")
+    store = open_store(spec.root)
+    trained = TrainResult.model_validate(run_of(store, spec.run).stages["train"].result)
+    judged = EvaluateSpec(
+        **spec.model_dump(include={"root", "run", "dataset", "fingerprint"}), weights_sha256=trained.weights_sha256
+    )
+    store.publish_bytes(f"{spec.folder}/model/weights.npz", b"weights")
+    for _ in range(2):
+        given = judged.model_dump_json()
+        answer = CliRunner().invoke(cli.cli, ["evaluate", "--spec", "-"], input=given, catch_exceptions=False)
+        assert answer.exit_code == 0
+        [named] = ledger.names(store)
+        assert (named.state, ledger.read(store, named.name).run) == ("finished", spec.run)
