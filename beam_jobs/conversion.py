@@ -23,7 +23,7 @@ from podline.data.coco_records import CocoShardTask, coco_tasks
 from podline.data.coco_truth import publish_truths
 from podline.data.draft import Draft, draft_of
 from podline.data.fingerprint import source_of
-from podline.data.manifest import MANIFEST, Quarantined, read_manifest
+from podline.data.manifest import MANIFEST, Quarantined, converted_manifest
 from podline.data.official import OfficialCheck, official_lines
 from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
 from podline.data.shards import ShardTask, shard_tasks
@@ -148,7 +148,7 @@ def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], j
 
 
 def _finish(store: Store, spec: ConvertSpec, draft: Draft, found: _Found, seconds: float, reused: int) -> ConvertResult:
-    manifest = read_manifest(store, draft.folder)
+    manifest = converted_manifest(store, draft.folder)
     shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,

@@ -20,7 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_jobs.runners import crossing_borders
 from podline.data.coco_records import CocoShardTask
 from podline.data.draft import Draft
-from podline.data.manifest import MANIFEST
+from podline.data.manifest import publish_manifest
 from podline.data.planning import ShardPlan
 from podline.data.records import RecordLayout
 from podline.data.shards import ShardTask, Workbench, WrittenShard, write_shard
@@ -146,7 +146,7 @@ def publish(shards: Sequence[WrittenShard], root: str, draft: Draft) -> str:
     store = open_store(root)
     for name, content in draft.documents(shards).items():
         store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)
-    return f"{draft.folder}/{MANIFEST}"
+    return publish_manifest(store, draft.manifest(shards))
 
 
 def finished(done: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from podline.catalogue import dataset_for, newest_checkpoint, training_of
+from podline.data.manifest import manifest_digest
 from podline.progress import Reporter
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
@@ -43,10 +44,12 @@ def learning_rate_spec(
         recipe, fingerprint = training.recipe, training.fingerprint
         begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
     recipe = (choices or Choices()).apply(recipe)
+    dataset = dataset_for(store, recipe, fingerprint, reporter)
     return LearningRateSpec(
         root=store.uri,
         recipe=recipe,
-        fingerprint=dataset_for(store, recipe, fingerprint, reporter).fingerprint,
+        fingerprint=dataset.fingerprint,
+        manifest_digest=manifest_digest(store, dataset.folder),
         **begins,
         **values,
     )

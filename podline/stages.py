@@ -20,6 +20,7 @@ from pydantic import Field
 from podline import digests
 from podline.data.manifest import MANIFEST, dataset_folder
 from podline.data.official import OfficialCheck
+from podline.data.verified_files import look_at, note
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.frozen import Frozen
 from podline.in_use import using
@@ -41,6 +42,12 @@ WEIGHTS = "model/weights.npz"
 LEFT_OUT = 0.1
 # The split that runs are judged on.
 JUDGED = "test"
+# Of specs whose result depends on all of a data set. Runs on data sets of earlier versions keep their names.
+MANIFEST_DIGEST: Any = Field(
+    default="",
+    exclude_if=lambda digest: not digest,
+    description="of the data set; empty if its manifest has none, as those of earlier versions",
+)
 
 
 class Spec(Frozen):
@@ -175,6 +182,7 @@ class TrainSpec(Spec):
 
     recipe: Recipe
     fingerprint: str
+    manifest_digest: str = MANIFEST_DIGEST
     preflight: bool = Field(default=True, description="everything is done once, and undone, before the first step")
     training_version: int = TRAINING_VERSION
     strategy: StrategyName = "auto"
@@ -242,6 +250,7 @@ class EvaluateSpec(RunSpec):
     """A trained model judged on a split, every example once."""
 
     weights_sha256: str
+    manifest_digest: str = MANIFEST_DIGEST
     split: str = JUDGED
     batch_size: int = Field(default=500, ge=1)
     evaluation_version: int = EVALUATION_VERSION
@@ -359,11 +368,14 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
         return None
     if record.spec_digest != spec.digest():
         return None
+    verified = {}
     for artifact in record.artifacts:
-        problem = _problem(store, artifact)
+        before, problem = look_at(store, artifact.name), _problem(store, artifact)
         if problem:
             reporter.warn(f"{problem}; this stage runs again")
             return None
+        verified[artifact.name.removeprefix(f"{folder}/")] = artifact.sha256, before
+    note(store, folder, verified)
     return result.model_copy(update={"reused": True})
 
 

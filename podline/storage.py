@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podline import digests
-from podline.document_digest import with_digest, without_digest
+from podline.document_digest import KEY, with_digest, without_digest
 from podline.errors import ArtifactError, SettingsError, StoreError, TakenError
 
 BUCKET_SCHEME = "gs://"
@@ -245,13 +245,18 @@ class Store(ABC):
             StoreError: it is not there or cannot be read.
             ArtifactError: it is not JSON, or not what was published under this name.
         """
+        return self.read_document(name)[0]
+
+    def read_document(self, name: str) -> tuple[Any, str]:
+        """Like :meth:`read_json`, with the digest, which is empty in documents of earlier versions."""
         try:
             document = json.loads(self.read_bytes(name))
         except ValueError as error:
             raise ArtifactError(
                 f"{self.where(name)} is not valid JSON ({error}); delete it to have it made again"
             ) from error
-        return without_digest(name, self.where(name), document)
+        content = without_digest(name, self.where(name), document)
+        return content, document[KEY] if content is not document else ""
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
         """Publishes bytes under a name; see :meth:`publish_file`.

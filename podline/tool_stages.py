@@ -15,7 +15,7 @@ from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.recipes.settings import Recipe
 from podline.reporting.figures import percent, rate
-from podline.stages import STAGES, TRAINING_VERSION, Result, Spec, Stage
+from podline.stages import MANIFEST_DIGEST, STAGES, TRAINING_VERSION, Result, Spec, Stage
 from podline.strategies import StrategyName
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ class LearningRateSpec(RecipeSpec):
     It begins with the weights that training begins with, or with a run's checkpoint, which it only reads.
     """
 
+    manifest_digest: str = MANIFEST_DIGEST
     low: float = Field(default=1e-5, gt=0, description="the rate of the first step")
     high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
     steps: int = Field(default=300, ge=20, le=100_000, description="steps from the one to the other")

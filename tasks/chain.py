@@ -15,7 +15,8 @@ from podline.in_use import using
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.recording import recorded
-from podline.stages import ConvertResult, EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
+from podline.specs import evaluation_spec, training_spec
+from podline.stages import ConvertResult, ReportSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
 from podline.strategies import StrategyName
 from tasks.bucket_credentials import bucket_credentials
@@ -106,20 +107,9 @@ def _learned(
             manifest_sha256=manifest_sha256(open_store(root), converted.folder),
         ),
     )
-    training = TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint, strategy=strategy)
+    training = training_spec(open_store(root), recipe, converted.fingerprint, strategy)
     trained = times.run(train, training)
-    evaluated = times.run(
-        evaluate,
-        EvaluateSpec(
-            root=root,
-            run=trained.run,
-            dataset=recipe.dataset,
-            fingerprint=converted.fingerprint,
-            weights_sha256=trained.weights_sha256,
-            batch_size=recipe.evaluation_batch_size,
-            strategy=strategy,
-        ),
-    )
+    evaluated = times.run(evaluate, evaluation_spec(training, trained))
     promoted = times.run(promote, promotion_of(training, trained, evaluated)) if parameters.promote else None
     reported = times.run(
         report,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from podline.data.manifest import MANIFEST, Manifest, SplitInfo, dataset_folder
+from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
@@ -98,6 +98,20 @@ def publish(
         quarantined=(),
     )
     store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
+    return manifest
+
+
+def seal(root: Path | str, dataset: str = "sample") -> Manifest:
+    """Has the manifest say of the shards what they are now: as if the data had been converted so."""
+    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    manifest = read_manifest(store, folder)
+
+    def sealed(shard: ShardInfo) -> ShardInfo:
+        return shard.model_copy(update={"sha256": store.sha256(f"{folder}/{shard.file}")})
+
+    splits = [split.model_copy(update={"shards": tuple(map(sealed, split.shards))}) for split in manifest.splits]
+    manifest = manifest.model_copy(update={"splits": tuple(splits)})
+    store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes(), replace=True)
     return manifest
 
 

@@ -235,7 +235,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     )
     names = [f"{folder}/shard", f"{folder}/{MANIFEST}"]
     for name in names:
-        store.publish_bytes(name, repr(files).encode(), replace=True)
+        store.publish_json(name, {"files": repr(files)}, replace=True)
     complete(store, folder, spec, result, names)
     return result
 

@@ -37,6 +37,7 @@ from podline.recipes.settings import POSES, DatasetName, Recipe
 from podline.recording import recorded
 from podline.running import perform
 from podline.settings import Settings, cluster
+from podline.specs import evaluation_spec, training_spec
 from podline.stages import Spec, Stage
 from podline.storage import Store, open_store
 
@@ -320,12 +321,7 @@ def _promotion_sha256(store: Store, spec: stages.EvaluateSpec) -> str:
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.TrainSpec:
     recipe = choices.apply(request.recipe)
     dataset = dataset_for(request.store, recipe, fingerprint, request.reporter(stages.TRAIN))
-    return stages.TrainSpec(
-        root=request.store.uri,
-        recipe=recipe,
-        fingerprint=dataset.fingerprint,
-        strategy=request.settings.strategy,
-    )
+    return training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy)
 
 
 def _evaluate_spec(request: Request, fingerprint: str | None, split: str, choices: Choices) -> stages.EvaluateSpec:
@@ -333,13 +329,4 @@ def _evaluate_spec(request: Request, fingerprint: str | None, split: str, choice
     trained = stages.TRAIN.find(spec, request.reporter(stages.TRAIN))
     if trained is None:
         raise StoreError(f"{spec.root} has no finished run {spec.run}; run `podline train {request.name}` first")
-    return stages.EvaluateSpec(
-        root=spec.root,
-        run=spec.run,
-        dataset=spec.recipe.dataset,
-        fingerprint=spec.fingerprint,
-        weights_sha256=trained.weights_sha256,
-        split=split,
-        batch_size=spec.recipe.evaluation_batch_size,
-        strategy=spec.strategy,
-    )
+    return evaluation_spec(spec, trained, split)

@@ -117,6 +117,7 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
             ids[chunk] = records[IMAGE_ID].reshape(-1)
         else:
             labels[chunk] = records[LABEL]
+    reader.require_unchanged()
     return SplitCensus(images, answers, labels, ids)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from podline.data.fingerprint import converter_settings, fingerprint
 from podline.data.kept_jpegs import KeptLayout
-from podline.data.manifest import MANIFEST, FileInfo, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
+from podline.data.manifest import FileInfo, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
 from podline.data.pixels import add_up
 from podline.data.records import LABEL, RecordLayout, layout_of
 from podline.data.shards import WrittenShard
@@ -72,9 +72,8 @@ class Draft:
         )
 
     def documents(self, shards: Sequence[WrittenShard]) -> dict[str, bytes]:
-        """The files beside the shards, in the order in which they are to be published."""
-        manifest = self.manifest(shards)
-        return {**tfds_files(manifest, self.class_names), MANIFEST: manifest.to_bytes()}
+        """The files that are to be published before the manifest."""
+        return tfds_files(self.manifest(shards), self.class_names)
 
 
 def draft_of(spec: ConvertSpec, source: RawData) -> Draft:

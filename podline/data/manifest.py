@@ -5,10 +5,14 @@ It depends on the source's bytes and the converter's settings alone, so any numb
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from podline import digests
+from podline.document_digest import with_digest
 from podline.errors import ArtifactError
 from podline.frozen import Frozen
 from podline.storage import Store
@@ -141,8 +145,18 @@ class Manifest(Frozen):
         raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no field {name!r}; it has {names}")
 
     def to_bytes(self) -> bytes:
-        """The manifest as it is published."""
+        """The manifest as it is published: with its digest."""
+        document = with_digest(f"{self.folder}/{MANIFEST}", self.model_dump(mode="json"))
+        return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+    def to_earlier_bytes(self) -> bytes:
+        """The manifest as earlier versions published it: without a digest."""
         return (self.model_dump_json(indent=2) + "\n").encode()
+
+    @property
+    def folder(self) -> str:
+        """The name, in the store, of the data set's folder."""
+        return dataset_folder(self.dataset, self.fingerprint)
 
     @property
     def shards(self) -> tuple[ShardInfo, ...]:
@@ -160,21 +174,103 @@ def dataset_folder(dataset: str, fingerprint: str) -> str:
     return f"datasets/{dataset}/{fingerprint}"
 
 
-def read_manifest(store: Store, folder: str) -> Manifest:
-    """The manifest of a data set's folder.
+def publish_manifest(store: Store, manifest: Manifest) -> str:
+    """Publishes a manifest; answers its name.
+
+    One that an earlier version published without a digest stays what it is, or becomes that again: the names of the
+    runs that were trained on the data set depend on it.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    name, earlier = f"{manifest.folder}/{MANIFEST}", manifest.to_earlier_bytes()
+    known = _recorded(store, manifest.folder)
+    if store.exists(name):
+        known.add(store.sha256(name))
+    content = earlier if digests.of_bytes(earlier) in known else manifest.to_bytes()
+    store.publish_bytes(name, content, replace=True)
+    return name
+
+
+def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
+    """The manifest of a data set's folder, verified.
+
+    It carries a digest of itself. One of an earlier version does not, and is held against the completion records of
+    the conversion and the validation, if there are any.
+
+    Args:
+        store: the store.
+        folder: the data set's in it.
+        digest: the digest that a stage's spec names; empty is any.
 
     Raises:
         StoreError: there is none, or it cannot be read.
-        ArtifactError: it is not a manifest of this layout version.
+        ArtifactError: it is not a manifest of this layout version, not what was published, or not the one that is
+            named.
     """
     name = f"{folder}/{MANIFEST}"
-    document = store.read_json(name)
+    manifest, found = _read(store, name)
+    if manifest.folder != folder:
+        raise ArtifactError(f"{store.where(name)} is that of {manifest.folder}; convert the data again")
+    if digest and digest != found:
+        has = f"the digest {found[:12]}…" if found else "no digest"
+        raise ArtifactError(
+            f"{store.where(name)} has {has} vs {digest[:12]}… that the stage was given: it is another manifest; give "
+            "the command again to work with this one"
+        )
+    if not found:
+        _require_recorded(store, folder)
+    return manifest
+
+
+def converted_manifest(store: Store, folder: str) -> Manifest:
+    """The manifest that a conversion has just published: its completion record is not there, or is the last one's."""
+    return _read(store, f"{folder}/{MANIFEST}")[0]
+
+
+def manifest_digest(store: Store, folder: str) -> str:
+    """The digest by which specs name a data set's manifest; empty for one that an earlier version published.
+
+    Raises:
+        StoreError: there is no manifest, or it cannot be read.
+        ArtifactError: it is not what was published.
+    """
+    return store.read_document(f"{folder}/{MANIFEST}")[1]
+
+
+def _read(store: Store, name: str) -> tuple[Manifest, str]:
+    document, digest = store.read_document(name)
     found = document.get("layout_version") if isinstance(document, dict) else None
     if found != LAYOUT_VERSION:
         raise ArtifactError(
             f"{store.where(name)}: layout version {found} vs {LAYOUT_VERSION} here; convert the data again"
         )
     try:
-        return Manifest.model_validate(document)
+        return Manifest.model_validate(document), digest
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not a manifest ({error}); convert the data again") from error
+
+
+def _require_recorded(store: Store, folder: str) -> None:
+    name = f"{folder}/{MANIFEST}"
+    known, found = _recorded(store, folder), store.sha256(name)
+    if known and found not in known:
+        raise ArtifactError(
+            f"{store.where(name)} was changed since the data were converted: it has sha256 {found[:12]}… vs "
+            f"{' or '.join(f'{each[:12]}…' for each in sorted(known))} in the records of conversion and validation; "
+            "put it back, or run `podline convert` again"
+        )
+
+
+def _recorded(store: Store, folder: str) -> set[str]:
+    """The sha256 of the manifest's file, as the data set's completion records say it; one that is damaged says none."""
+    from podline.stages import CONVERT, VALIDATE, Completion, completion_name  # noqa: PLC0415 (it imports this module)
+
+    known = set()
+    for stage in (CONVERT, VALIDATE):
+        record = completion_name(folder, stage.name)
+        if store.exists(record):
+            with contextlib.suppress(ValueError, ArtifactError):
+                named = Completion.model_validate(store.read_json(record)).artifacts
+                known |= {artifact.sha256 for artifact in named if artifact.name == f"{folder}/{MANIFEST}"}
+    return known

@@ -15,6 +15,8 @@ from podline.data.arriving import Arrivals, ArrivingShard
 from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import open_shard
 from podline.data.records import size_of
+from podline.data.verified_files import VerifiedFiles, verify
+from podline.progress import Reporter
 from podline.storage import FolderStore, Store
 
 
@@ -26,18 +28,22 @@ class SplitReader:
     same files. Any number of threads may gather at once.
     """
 
-    def __init__(self, place: Path | Arrivals, manifest: Manifest, split: str) -> None:
+    def __init__(
+        self, place: Path | Arrivals, manifest: Manifest, split: str, verified: VerifiedFiles | None = None
+    ) -> None:
         """Opens a split.
 
         Args:
             place: the folder where its shards lie, or those that are on their way.
             manifest: what they are.
             split: ``train`` or ``test``.
+            verified: its shards in a folder, if they were verified.
 
         Raises:
             ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
         """
         self.info = manifest.split(split)
+        self._verified = verified
         self._fields = {field.name: field for field in manifest.fields}
         if isinstance(place, Path):
             self._shards = [open_shard(place / shard.file, manifest, shard) for shard in self.info.shards]
@@ -84,6 +90,15 @@ class SplitReader:
             gathered[name] = values
         return gathered
 
+    def require_unchanged(self) -> None:
+        """Makes sure that what was read is what was verified; records in a bucket are verified as they arrive.
+
+        Raises:
+            ArtifactError: a shard was changed since the split was opened.
+        """
+        if self._verified is not None:
+            self._verified.require_unchanged()
+
     def locate(self, index: int) -> tuple[str, int, int]:
         """Where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
         [(shard, _, places)] = self._runs(np.array([index]))
@@ -102,22 +117,29 @@ class SplitReader:
         ]
 
 
-def open_split(store: Store, folder: str, manifest: Manifest, split: str) -> SplitReader:
-    """A split of a data set in a store; the shards of one in a bucket begin to arrive now, and can be read at once.
+def open_split(
+    store: Store, folder: str, manifest: Manifest, split: str, reporter: Reporter | None = None
+) -> SplitReader:
+    """A split of a data set in a store: its shards are what the manifest says, by their sha256.
+
+    In a folder they are verified now, if they may have been changed since that was last done (see
+    :mod:`podline.data.verified_files`). Those in a bucket begin to arrive now, and can be read at once.
 
     Args:
         store: the store.
         folder: the data set's name in it.
         manifest: of the data set.
         split: ``train`` or ``test``.
+        reporter: told of shards that are verified, if that takes long.
 
     Raises:
-        ArtifactError: see :class:`SplitReader`.
+        ArtifactError: no such split, or a shard is gone or not what the manifest says.
         StoreError: a shard cannot be looked at.
     """
     infos = manifest.split(split).shards
     if isinstance(store, FolderStore):
-        return SplitReader(store.local(folder), manifest, split)
+        verified = verify(store, folder, manifest, infos, reporter)
+        return SplitReader(store.local(folder), manifest, split, verified)
 
     found = {there.name: there for there in store.listing(folder)}
 

@@ -28,6 +28,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, IMAGE_ID, LABEL, VARINT_LIMIT, RecordLayout, place_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import HEADER_BYTES, Bytes, header, payload_crcs, payloads, read_frames, stored_crcs
+from podline.data.verified_files import Look, look_at, note
 from podline.errors import ArtifactError
 from podline.page_cache import let_go, may_keep
 from podline.progress import Reporter
@@ -101,10 +102,12 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
     done, total, stays = 0, len(manifest.shards), may_keep(sum(shard.bytes for shard in manifest.shards))
     started, records, classes = time.monotonic(), 0, len(manifest.class_names)
     crcs = []
+    verified: dict[str, tuple[str, Look | None]] = {}
     for split in manifest.splits:
         parts = []
         for shard in split.shards:
             path = store.local(f"{folder}/{shard.file}")
+            verified[shard.file] = shard.sha256, look_at(store, f"{folder}/{shard.file}")
             parts.append(check_shard(path, shard, layout, classes))
             if not stays:
                 let_go(path)
@@ -115,6 +118,7 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
         if split.truth:
             _check_truth(store, folder, manifest, split.name, found.image_ids)
         crcs.append(found.image_crcs)
+    note(store, folder, verified)
     return _check_images(store, folder, manifest, crcs)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pydantic import ValidationError
 
 from podline.data.manifest import Manifest, read_manifest
-from podline.data.reader import open_split
+from podline.data.reader import SplitReader, open_split
 from podline.errors import ArtifactError, SanityError, SettingsError
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.document import EVALUATION, Evaluation
@@ -53,14 +53,14 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     Raises:
         StoreError: there is no such data set or run.
         SettingsError: the run was trained on another data set.
-        ArtifactError: the weights or the data are not what they were.
+        ArtifactError: the weights or the data are not what they were, or the data were changed while they were read.
         SanityError: a classifier cannot be told from guessing; ``evaluation.json`` is written and says so as well.
         WorkerLostError: of several processes that evaluate together not all came.
     """
     started = time.monotonic()
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
-    manifest = read_manifest(store, spec.dataset_folder)
+    manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     recipe = _training(spec, store).recipe
     # First of all, as in training: it sets the seeds that its weights are drawn from.
     strategy = prepared(recipe, spec.strategy)
@@ -154,13 +154,16 @@ def _judged_poses(case: _Case) -> _Judgement:
 def _judged_classes(case: _Case) -> _Judgement:
     spec, manifest = case.spec, case.manifest
     before, after = (logits_of(model, case.strategy) for model in (case.before, case.after))
-    judged = _batches(case, spec.split)
-    seen = _batches(case, TRAINING_SPLIT, plan_training(case.recipe, manifest).order.ids[: judged.count])
+    readers = {split: _reader(case, split) for split in (spec.split, TRAINING_SPLIT)}
+    judged = _batches(case, readers[spec.split])
+    seen = _batches(case, readers[TRAINING_SPLIT], plan_training(case.recipe, manifest).order.ids[: judged.count])
     news = News(case.reporter, 2 * judged.count + seen.count)
     untrained, trained, remembered = (
         tally(model, batches, len(manifest.class_names), news.done)
         for model, batches in ((before, judged), (after, judged), (after, seen))
     )
+    for reader in readers.values():
+        reader.require_unchanged()
     figures, guessing = trained.figures(), guessing_interval(manifest.split(spec.split).class_counts)
     document = Evaluation(
         run=spec.run,
@@ -189,9 +192,13 @@ def _judged_classes(case: _Case) -> _Judgement:
     )
 
 
-def _batches(case: _Case, split: str, ids: npt.NDArray[np.int64] | None = None) -> EvaluationInput:
+def _reader(case: _Case, split: str) -> SplitReader:
+    return open_split(case.store, case.spec.dataset_folder, case.manifest, split, case.reporter)
+
+
+def _batches(case: _Case, reader: SplitReader, ids: npt.NDArray[np.int64] | None = None) -> EvaluationInput:
     return EvaluationInput(
-        open_split(case.store, case.spec.dataset_folder, case.manifest, split),
+        reader,
         case.manifest,
         objective_of(case.recipe).fields,
         batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),

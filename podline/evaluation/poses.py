@@ -114,9 +114,10 @@ def judge_poses(
     """
     poses = settings_of(recipe)
     before, after = answers
-    split = _split(spec, store, manifest, spec.split, None)
+    split = _split(spec, store, manifest, spec.split, None, reporter)
     trained_on = plan_training(recipe, manifest).order.ids
-    seen = _split(spec, store, manifest, TRAINING_SPLIT, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
+    seen_ids = trained_on[: max(len(split.ids), _SEEN_AT_LEAST)]
+    seen = _split(spec, store, manifest, TRAINING_SPLIT, seen_ids, reporter)
     is_seen = spec.split == TRAINING_SPLIT
     news = News(reporter, 2 * len(split.ids) + (0 if is_seen else len(seen.ids)))
     untrained, people = (find_people(model, split.batches, poses, news.done) for model in (before, after))
@@ -128,6 +129,8 @@ def judge_poses(
     guessed = _mean_person_everywhere(seen, split, poses.side)
     document = _document(spec, split, seen, people, seen_people, untrained, guessed)
     maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
+    for each in (split, seen):
+        each.reader.require_unchanged()
     return JudgedPoses(document, people, seen_people, maps)
 
 
@@ -203,9 +206,14 @@ def _results(
 
 
 def _split(
-    spec: EvaluateSpec, store: Store, manifest: Manifest, name: str, ids: npt.NDArray[np.int64] | None
+    spec: EvaluateSpec,
+    store: Store,
+    manifest: Manifest,
+    name: str,
+    ids: npt.NDArray[np.int64] | None,
+    reporter: Reporter,
 ) -> _Split:
-    reader = open_split(store, spec.dataset_folder, manifest, name)
+    reader = open_split(store, spec.dataset_folder, manifest, name, reporter)
     taken = np.arange(len(reader)) if ids is None else ids
     image_ids = reader.gather(taken, [ID])[ID][:, 0]
     truth, known = read_truth(store, spec.dataset_folder, manifest, name), set(image_ids.tolist())

@@ -277,9 +277,11 @@ def _judged_anew(case: _Case, training: TrainSpec, model: keras.Model) -> _Judge
         people = find_people(pose_answers(model, strategy, poses), batches, poses, news.done)
         # As it would come back from a file.
         people = json.loads(json.dumps(people))
+        reader.require_unchanged()
         found = tables(judged(read_truth(store, spec.dataset_folder, manifest, spec.split), people))
         return _Judged(pose_standing(training.run, found.figures.ap, found.people, found.joints), people=people)
     counted = tally(logits_of(model, strategy), batches, len(manifest.class_names), news.done)
+    reader.require_unchanged()
     standing = class_standing(training.run, counted.figures(), counted.per_class(manifest.class_names))
     return _Judged(standing, guesses=counted.guesses())
 

@@ -102,9 +102,11 @@ def _gather(store: Store, run: Run) -> Compared:
         raise ArtifactError(f"{store.where(name)} is not a training spec ({error}); train the run again") from error
     evaluated, trained = run.stages.get("evaluate"), run.stages.get("train")
     scores = evaluated.result["metrics"] if evaluated else {}
+    # The fingerprint tells data sets apart for a reader.
+    others = spec.model_dump(exclude={"root", "recipe", "manifest_digest"})
     return Compared(
         name=run.name,
-        settings=tables.flat(spec.recipe.model_dump(mode="json") | spec.model_dump(exclude={"root", "recipe"})),
+        settings=tables.flat(spec.recipe.model_dump(mode="json") | others),
         lines=read_metrics(store.local(f"{run.folder}/{METRICS}")),
         metrics={key: Metric.model_validate(score) for key, score in scores.items()},
         seconds=trained.result["seconds"] if trained else None,

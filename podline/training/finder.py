@@ -88,7 +88,7 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     started = time.monotonic()
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
-    manifest = read_manifest(store, spec.dataset_folder)
+    manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     strategy = prepared(spec.recipe, spec.strategy)
     state = initial_state(spec.recipe, manifest, strategy)
     if spec.run:
@@ -164,7 +164,7 @@ def _losses(
     """The loss of each step, until they explode."""
     recipe, first = spec.recipe.at_first, rising.first
     plan, objective = plan_training(recipe, manifest), objective_of(recipe)
-    reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
+    reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT, reporter)
     batches = TrainingInput(
         reader, manifest, objective.fields, order=plan.order, augmentation=recipe.image_augmentation
     )
@@ -191,7 +191,9 @@ def _losses(
                 reporter.log(
                     f"the loss exploded at a rate of {rising.at(first + end):.3g}, after {plural(end, 'step')}"
                 )
-                return losses[:end]
+                losses = losses[:end]
+                break
+    reader.require_unchanged()
     return losses
 
 

@@ -181,6 +181,7 @@ class SaveCheckpoints(Hook):
         every_minutes: float,
         clock: RunClock,
         accepted: Callable[[], int | None] = lambda: None,
+        check: Callable[[], None] = lambda: None,
         agreed: Callable[[int], int] = lambda mine: mine,
     ) -> None:
         """Checkpoints of a run.
@@ -193,10 +194,11 @@ class SaveCheckpoints(Hook):
             every_minutes: … and at least every so many minutes.
             clock: what the run has taken.
             accepted: the step whose state annealing may go back to: it gets a checkpoint in any case.
+            check: raises an error if what was learned is not to be kept: the data were changed.
             agreed: one number for all the processes that train together, from what each of them says.
         """
         self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
-        self._accepted, self._agreed = accepted, agreed
+        self._accepted, self._check, self._agreed = accepted, check, agreed
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
         self._saved, self._saved_step = time.monotonic(), -1
         self.rehearsed = Cost(0.0, 0)
@@ -210,6 +212,7 @@ class SaveCheckpoints(Hook):
 
         Raises:
             DivergenceError: a variable holds a number that is not finite; no checkpoint is written.
+            ArtifactError: the data were changed; no checkpoint is written.
         """
         late = bool(self._agreed(time.monotonic() - self._saved >= self._every_seconds))
         needed = self._accepted() == stretch.step
@@ -221,6 +224,7 @@ class SaveCheckpoints(Hook):
 
         Raises:
             DivergenceError: as for :meth:`after`.
+            ArtifactError: as for :meth:`after`.
         """
         if self._saved_step != stretch.step:
             self._save(stretch.step)
@@ -228,6 +232,7 @@ class SaveCheckpoints(Hook):
     def _save(self, step: int) -> None:
         arrays = self._snapshot()
         _require_finite(arrays, step)
+        self._check()
         self._folder.save(step, arrays, self._mark(), self._clock.read(), self._accepted())
         self._saved, self._saved_step = time.monotonic(), step
 

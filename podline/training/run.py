@@ -149,6 +149,15 @@ class Run:
         """What is trained on."""
         return self.splits[TRAINING_SPLIT]
 
+    def require_data_unchanged(self) -> None:
+        """Makes sure that the data are what was verified when the run began.
+
+        Raises:
+            ArtifactError: a file was changed since.
+        """
+        for split in self.splits.values():
+            split.require_unchanged()
+
     def train_from(self, step: int, clock: RunClock) -> None:
         """Takes the steps that are left, with all that happens between them.
 
@@ -221,6 +230,7 @@ class Run:
                 every_minutes=recipe.checkpoint_minutes,
                 clock=clock,
                 accepted=annealing.accepted,
+                check=self.require_data_unchanged,
                 agreed=self.agreement.of_chief,
             ),
         ]

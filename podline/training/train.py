@@ -48,7 +48,8 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     Raises:
         StoreError: there is no such data set, or the store cannot be written.
         SettingsError: the recipe does not fit the data set.
-        ArtifactError: the data set is not what its manifest says.
+        ArtifactError: the data set is not what its manifest says, was changed while it was read, or is not the one
+            that the spec names.
         DivergenceError: a loss is no finite number.
         PreemptedError: SIGTERM came; what was done is saved.
         WorkerLostError: of several processes that train together not all came.
@@ -58,7 +59,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     if spec.by_workers:
         workers = cluster()
         reporter.log(f"worker {workers.place} of {len(workers.addresses)}, waiting for the others")
-    make_run, agreement = _opened(spec)
+    make_run, agreement = _opened(spec, reporter)
     with stop_on_sigterm() as asked, _writing(spec, agreement, reporter) as (store, lost):
         # What cannot be opened or built has left no trace of a run up to here.
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
@@ -114,7 +115,7 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     Raises:
         PodlineError: what :func:`train` would raise, or :func:`podline.training.rehearsal.rehearse`.
     """
-    make_run, _ = _opened(spec)
+    make_run, _ = _opened(spec, reporter)
     store = open_store(spec.root)
     with store.private("preflight") as near, MetricsLog(near.root / METRICS) as log:
         events = EventLog(near.root / EVENTS)
@@ -126,15 +127,15 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
         return run.preflight()
 
 
-def _opened(spec: TrainSpec) -> tuple[Callable[..., Run], Agreement]:
+def _opened(spec: TrainSpec, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
     """A run, but for where it writes and for those who watch it: its data set, its plan, its first state."""
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
-    manifest = read_manifest(store, spec.dataset_folder)
+    manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     base = finished(store, spec.recipe.further) if spec.recipe.further else None
     plan = plan_training(spec.recipe, manifest, base.epochs if base else 0)
     objective = objective_of(spec.recipe)
-    splits = {name: open_split(store, spec.dataset_folder, manifest, name) for name in _SPLITS}
+    splits = {name: open_split(store, spec.dataset_folder, manifest, name, reporter) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
     state = initial_state(spec.recipe, manifest, strategy, base.steps if base else 0)
     agreement = devices.agreement(strategy)
@@ -206,6 +207,7 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
 def _finish(run: Run, clock: RunClock) -> TrainResult:
     """Publishes the model and leaves word that the run is done."""
     spec, plan = run.spec, run.plan
+    run.require_data_unchanged()
     test = run.splits[EVALUATION_SPLIT]
     images = test.gather(np.arange(few(test, run.manifest)), (IMAGE,))[IMAGE]
     run.state.model.trainable = True

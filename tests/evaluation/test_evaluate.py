@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -148,7 +147,8 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
         evaluate(spec.model_copy(update={"run": "another"}), silent())
     path = store.local(f"{spec.folder}/spec.json")
     content = path.read_text()
-    path.write_text(json.dumps(json.loads(content) | {"fingerprint": "f" * 16}))
+    name = f"{spec.folder}/spec.json"
+    store.publish_json(name, store.read_json(name) | {"fingerprint": "f" * 16}, replace=True)
     with pytest.raises(SettingsError, match=re.escape(f"vs {spec.dataset_folder} to be evaluated on")):
         evaluate(spec, silent())
     path.write_text(content)

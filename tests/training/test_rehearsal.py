@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, seal
 
 from podline.data.manifest import dataset_folder, read_manifest
 from podline.data.records import place_of
@@ -50,7 +50,9 @@ def training_spec(root: Path) -> TrainSpec:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    """What is published, and no more is left of it in temporary files."""
+    found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {name: content for name, content in found.items() if not name.startswith(".podline/verified/")}
 
 
 def test_a_preflight_says_what_a_training_will_take_and_leaves_nothing(root):
@@ -84,6 +86,7 @@ def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
     content = bytearray((folder / shard.file).read_bytes())
     content[2 * frame + place_of(manifest.field("label")).start] = 9
     (folder / shard.file).write_bytes(content)
+    seal(root)
     number = manifest.split("train").shards[0].records + 2
     with pytest.raises(ArtifactError) as caught:
         preflight(spec_of(root), silent())

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_dataset import FINGERPRINT, drawn, publish_dataset
+from small_dataset import FINGERPRINT, drawn, publish_dataset, seal
 
-from podline.data.manifest import MANIFEST, Manifest, dataset_folder
+from podline.data.manifest import dataset_folder, read_manifest
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.errors import DivergenceError
@@ -60,8 +60,8 @@ def step_of(example: int, seed: int = 0) -> int:
 
 
 def place_of(root: Path, example: int) -> str:
-    folder = open_store(str(root)).local(dataset_folder("sample", FINGERPRINT))
-    manifest = Manifest.model_validate_json((folder / MANIFEST).read_text())
+    store, name = open_store(str(root)), dataset_folder("sample", FINGERPRINT)
+    folder, manifest = store.local(name), read_manifest(store, name)
     file, record, offset = SplitReader(folder, manifest, "train").locate(example)
     return f"example {example} of the training split: record {record} of {file}, at byte {offset}"
 
@@ -74,14 +74,15 @@ def root(tmp_path: Path) -> Path:
 
 def relabel(root: Path, *examples: int, split: str = "train") -> None:
     """Gives examples a label that the manifest does not count, in their shard."""
-    folder = open_store(str(root)).local(dataset_folder("sample", FINGERPRINT))
-    manifest = Manifest.model_validate_json((folder / MANIFEST).read_text())
+    store, name = open_store(str(root)), dataset_folder("sample", FINGERPRINT)
+    folder, manifest = store.local(name), read_manifest(store, name)
     reader = SplitReader(folder, manifest, split)
     for example in examples:
         file, _, offset = reader.locate(example)
         content = bytearray((folder / file).read_bytes())
         content[offset + 12 + manifest.field("label").offset] = 255  # 12 bytes of TFRecord's frame come first
         (folder / file).write_bytes(content)
+    seal(root)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -1,0 +1,150 @@
+"""A manifest is what was published, in its own folder; those of earlier versions are held against records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from raw_cifar import convert_spec, write_raw_cifar
+from small_dataset import FINGERPRINT, publish_dataset
+
+from beam_jobs.conversion import convert
+from podline.data.manifest import (
+    MANIFEST,
+    Manifest,
+    dataset_folder,
+    manifest_digest,
+    publish_manifest,
+    read_manifest,
+)
+from podline.document_digest import KEY
+from podline.errors import ArtifactError
+from podline.progress import silent
+from podline.recipes.registry import get
+from podline.specs import training_spec
+from podline.stages import CONVERT, ConvertResult, ConvertSpec, TrainSpec, complete
+from podline.storage import FolderStore
+
+FOLDER = dataset_folder("sample", FINGERPRINT)
+NAME = f"{FOLDER}/{MANIFEST}"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path)
+
+
+@pytest.fixture
+def manifest(store: FolderStore) -> Manifest:
+    return publish_dataset(store.root)
+
+
+def earlier(store: FolderStore, manifest: Manifest, *, recorded: bool = True) -> None:
+    """Makes the data set one of an earlier version, with the conversion's completion record or without."""
+    store.publish_bytes(NAME, manifest.to_earlier_bytes(), replace=True)
+    if recorded:
+        spec = ConvertSpec(root=store.uri, dataset="sample", source="gone")
+        result = ConvertResult(
+            dataset="sample", fingerprint=FINGERPRINT, folder=FOLDER, read=1, written=1, quarantined=0, splits={},
+            bytes=1, shards_written=1, shards_reused=0,
+        )  # fmt: skip
+        complete(store, FOLDER, spec, result, [NAME])
+
+
+def brighten(store: FolderStore) -> None:
+    """Puts other constants of normalisation into the file."""
+    document = json.loads(store.read_bytes(NAME))
+    document["splits"][0] |= {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}
+    store.local(NAME).write_text(json.dumps(document, indent=2))
+
+
+def test_mean_and_std_that_were_replaced_are_refused(store: FolderStore, manifest: Manifest) -> None:
+    assert read_manifest(store, FOLDER) == manifest
+    brighten(store)
+    for read in (read_manifest, manifest_digest):
+        with pytest.raises(ArtifactError, match=r"manifest\.json was changed since it was written"):
+            read(store, FOLDER)
+
+
+def test_they_are_refused_without_the_digest_as_well(tmp_path: Path) -> None:
+    spec = convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "raw"))
+    folder, store = convert(spec, silent()).folder, FolderStore(tmp_path / "root")
+    whole = store.read_bytes(f"{folder}/{MANIFEST}")
+    document = json.loads(whole)
+    del document[KEY]
+    document["splits"][0]["mean"] = [0.0, 0.0, 0.0]
+    store.local(f"{folder}/{MANIFEST}").write_text(json.dumps(document))
+    with pytest.raises(ArtifactError, match=r"manifest\.json was changed since the data were converted: .* again"):
+        read_manifest(store, folder)
+    assert CONVERT.find(spec, silent()) is None
+    convert(spec, silent())
+    assert store.read_bytes(f"{folder}/{MANIFEST}") == whole
+
+
+@pytest.mark.parametrize("digest", [False, True])
+def test_a_manifest_of_another_data_set_is_refused(store: FolderStore, manifest: Manifest, digest: bool) -> None:
+    other = manifest.model_copy(update={"fingerprint": "f" * 16})
+    store.publish_bytes(NAME, other.to_bytes() if digest else other.to_earlier_bytes(), replace=True)
+    with pytest.raises(ArtifactError, match="was changed" if digest else "is that of datasets/sample/ffffffffffffffff"):
+        read_manifest(store, FOLDER)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_one_of_an_earlier_version_is_read(store: FolderStore, manifest: Manifest, recorded: bool) -> None:
+    earlier(store, manifest, recorded=recorded)
+    assert read_manifest(store, FOLDER) == manifest
+    assert manifest_digest(store, FOLDER) == ""
+
+
+def test_one_of_an_earlier_version_that_was_changed_is_refused(store: FolderStore, manifest: Manifest) -> None:
+    earlier(store, manifest)
+    brighten(store)
+    with pytest.raises(ArtifactError, match="was changed since the data were converted: it has sha256"):
+        read_manifest(store, FOLDER)
+
+
+def test_a_record_that_is_damaged_does_not_stand_in_the_way(store: FolderStore, manifest: Manifest) -> None:
+    earlier(store, manifest)
+    store.local(f"{FOLDER}/stages/convert.json").write_bytes(b"{")
+    assert read_manifest(store, FOLDER) == manifest
+
+
+def test_a_stage_refuses_another_manifest_than_its_spec_names(store: FolderStore, manifest: Manifest) -> None:
+    digest = manifest_digest(store, FOLDER)
+    assert read_manifest(store, FOLDER, digest) == manifest
+    store.publish_bytes(NAME, manifest.model_copy(update={"class_names": ("a", "b", "c")}).to_bytes(), replace=True)
+    with pytest.raises(
+        ArtifactError, match=rf"manifest\.json has the digest \w+… vs {digest[:12]}… that the stage was given"
+    ):
+        read_manifest(store, FOLDER, digest)
+    earlier(store, manifest, recorded=False)
+    with pytest.raises(ArtifactError, match="has no digest vs"):
+        read_manifest(store, FOLDER, digest)
+
+
+def test_converting_again_leaves_an_earlier_manifest_as_it_is(store: FolderStore, manifest: Manifest) -> None:
+    earlier(store, manifest)
+    publish_manifest(store, manifest)
+    assert store.read_bytes(NAME) == manifest.to_earlier_bytes()
+    store.local(NAME).unlink()
+    publish_manifest(store, manifest)
+    assert store.read_bytes(NAME) == manifest.to_earlier_bytes()
+
+
+def test_runs_on_earlier_data_sets_keep_their_names_and_others_depend_on_the_manifest(
+    store: FolderStore, manifest: Manifest
+) -> None:
+    recipe = get("sample")
+
+    def named() -> TrainSpec:
+        return training_spec(store, recipe, FINGERPRINT, "auto")
+
+    spec, without = named(), TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT)
+    assert spec.manifest_digest == json.loads(store.read_bytes(NAME))[KEY]
+    assert spec.run != without.run
+    store.publish_bytes(NAME, manifest.model_copy(update={"class_names": ("a", "b", "c")}).to_bytes(), replace=True)
+    assert named().run not in (spec.run, without.run)
+    earlier(store, manifest)
+    assert named() == without
+    assert "manifest_digest" not in named().model_dump(mode="json")

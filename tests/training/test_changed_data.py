@@ -1,0 +1,206 @@
+"""A model is never trained or judged on other bytes than the manifest says, and what was is not kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.data.tfrecord import FRAME_BYTES, map_frames, seal
+from podline.errors import ArtifactError
+from podline.evaluation.document import EVALUATION
+from podline.evaluation.evaluate import evaluate
+from podline.progress import Reporter, silent
+from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
+from podline.specs import evaluation_spec, training_spec
+from podline.stages import EVALUATE, TRAIN, EvaluateSpec, TrainResult, TrainSpec
+from podline.storage import open_store
+from podline.training import loop
+from podline.training.train import train
+
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="linear"),
+    batch_size=8,
+    evaluation_batch_size=16,
+    duration=Duration(steps=60),
+    optimizer=OptimizerSettings(kind="sgd"),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
+    evaluate_every=Duration(steps=60),
+    checkpoint_steps=8,
+    summary_steps=4,
+    deterministic=True,
+)
+FOLDER = dataset_folder("sample", FINGERPRINT)
+Change = Callable[[Path, str], None]
+
+
+@pytest.fixture(autouse=True)
+def _all_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is told after every part, however fast."""
+    monkeypatch.setattr(loop, "_NEWS_SECONDS", -1.0)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainResult]:
+    """A run that nothing disturbed, and its store."""
+    root = tmp_path_factory.mktemp("unbroken")
+    publish_dataset(root)
+    return root, train(spec_of(root), silent())
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    publish_dataset(tmp_path)
+    return tmp_path
+
+
+def spec_of(root: Path) -> TrainSpec:
+    return training_spec(open_store(root), RECIPE, FINGERPRINT, "auto")
+
+
+def manifest_of(root: Path) -> Manifest:
+    return read_manifest(open_store(root), FOLDER)
+
+
+def relabel(root: Path, split: str) -> None:
+    """Gives every example of a split another label, with the right checksum for its record."""
+    manifest = manifest_of(root)
+    place = 12 + manifest.field("label").offset
+    for shard in manifest.split(split).shards:
+        path = root / FOLDER / shard.file
+        frames = map_frames(path, manifest.record_length, shard.records).copy()
+        assert frames.shape[1] == manifest.record_length + FRAME_BYTES
+        frames[:, place] = (frames[:, place] + 1) % 3
+        seal(frames)
+        path.write_bytes(frames.tobytes())
+
+
+def relabel_unseen(root: Path, split: str) -> None:
+    """The same, with the times of modification set back."""
+    before = {path: path.stat() for path in (root / FOLDER).iterdir()}
+    relabel(root, split)
+    for path, facts in before.items():
+        os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+@pytest.mark.parametrize("change", [relabel, relabel_unseen])
+def test_nothing_is_trained_on_other_labels_and_nothing_is_left_of_the_attempt(
+    root: Path, unbroken: tuple[Path, TrainResult], change: Change
+) -> None:
+    shutil.copytree(root / FOLDER, root / "kept")
+    change(root, "train")
+    with pytest.raises(ArtifactError, match=r"00000-of-\d+ has sha256 \w+… vs \w+… in the manifest"):
+        train(spec_of(root), silent())
+    assert not (root / "runs").exists()
+    shutil.copytree(root / "kept", root / FOLDER, dirs_exist_ok=True)
+    assert train(spec_of(root), silent()).weights_sha256 == unbroken[1].weights_sha256
+
+
+def at_step(step: int, act: Callable[[], None]) -> Reporter:
+    done: list[int] = []
+
+    def hear(event: dict) -> None:
+        if event["event"] == "progress" and event["unit"] == "steps" and event["done"] >= step and not done:
+            done.append(event["done"])
+            act()
+
+    return Reporter("train", hear)
+
+
+@pytest.mark.parametrize("change", [relabel, relabel_unseen])
+def test_what_was_learned_from_other_labels_is_not_kept(
+    root: Path, unbroken: tuple[Path, TrainResult], change: Change
+) -> None:
+    """The data are put back before the next checkpoint: their content is right at both ends."""
+    shutil.copytree(root / FOLDER, root / "kept")
+    spec = spec_of(root)
+    with pytest.raises(ArtifactError, match=r"was changed while it was read .* goes on from what was saved before"):
+        train(spec, at_step(18, lambda: change(root, "train")))
+    checkpoints = sorted(path.name for path in (root / spec.folder / "checkpoints").glob("*.json"))
+    assert checkpoints[-1] == "step-00000016.json"
+    assert TRAIN.find(spec, silent()) is None
+    assert not (root / spec.folder / "model").exists()
+    with pytest.raises(ArtifactError, match="has sha256"):
+        train(spec, silent())
+    shutil.copytree(root / "kept", root / FOLDER, dirs_exist_ok=True)
+    result = train(spec, silent())
+    assert result.resumed_from == (16,)
+    assert result.weights_sha256 == unbroken[1].weights_sha256
+
+
+def test_labels_that_were_put_back_in_time_are_noticed_all_the_same(root: Path) -> None:
+    kept = {path: (path.read_bytes(), path.stat()) for path in (root / FOLDER).glob("*train*")}
+
+    def change_for_a_while() -> None:
+        relabel(root, "train")
+        for path, (content, facts) in kept.items():
+            path.write_bytes(content)
+            os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+    with pytest.raises(ArtifactError, match=r"was changed while it was read \(changed \d+ vs \d+ now\)"):
+        train(spec_of(root), at_step(58, change_for_a_while))
+    assert TRAIN.find(spec_of(root), silent()) is None
+
+
+def test_other_constants_of_normalisation_are_refused(root: Path) -> None:
+    spec, path = spec_of(root), root / FOLDER / MANIFEST
+    document = json.loads(path.read_bytes())
+    document["splits"][0] |= {"mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}
+    path.write_text(json.dumps(document, indent=2))
+    with pytest.raises(ArtifactError, match=r"manifest\.json was changed since it was written"):
+        train(spec, silent())
+    changed = Manifest.model_validate({key: value for key, value in document.items() if key != "document_sha256"})
+    # Also where the digest is made anew, the run of that name was not trained with them.
+    for content in (changed.to_bytes(), changed.to_earlier_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ArtifactError, match="that the stage was given: it is another manifest"):
+            train(spec, silent())
+        assert spec_of(root).run != spec.run
+    assert not (root / "runs").exists()
+
+
+def test_a_run_on_a_data_set_of_an_earlier_version_is_found_by_its_name(root: Path) -> None:
+    path = root / FOLDER / MANIFEST
+    path.write_bytes(manifest_of(root).to_earlier_bytes())
+    before = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+    result = train(before, silent())
+    assert "manifest_digest" not in open_store(root).read_json(f"{before.folder}/spec.json")
+    assert TRAIN.find(spec_of(root), silent()) == result.model_copy(update={"reused": True})
+
+
+@pytest.fixture
+def trained(unbroken: tuple[Path, TrainResult], tmp_path: Path) -> EvaluateSpec:
+    """A finished run in a store of its own."""
+    shutil.copytree(unbroken[0], tmp_path, dirs_exist_ok=True)
+    return evaluation_spec(spec_of(tmp_path), unbroken[1])
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_nothing_is_judged_by_other_labels(trained: EvaluateSpec, split: str) -> None:
+    root = Path(trained.root)
+    relabel_unseen(root, split)
+    with pytest.raises(ArtifactError, match=r"00000-of-\d+ has sha256 \w+… vs \w+… in the manifest"):
+        evaluate(trained, silent())
+    assert not (root / trained.folder / EVALUATION).exists()
+
+
+def test_what_was_judged_by_labels_that_were_changed_meanwhile_is_not_published(trained: EvaluateSpec) -> None:
+    root = Path(trained.root)
+    changed: list[None] = []
+
+    def hear(event: dict) -> None:
+        if event["event"] == "progress" and event["unit"] == "examples" and not changed:
+            changed.append(relabel_unseen(root, "test"))
+
+    with pytest.raises(ArtifactError, match="was changed while it was read"):
+        evaluate(trained, Reporter("evaluate", hear))
+    assert not (root / trained.folder / EVALUATION).exists()
+    assert EVALUATE.find(trained, silent()) is None
