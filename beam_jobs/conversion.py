@@ -19,11 +19,12 @@ import apache_beam as beam
 
 from beam_jobs.runners import open_pipeline, quiet, run
 from beam_jobs.steps import REUSED, Job, WriteOrFind, finished, publish
+from podline.completion import Artifact
 from podline.data.coco_records import CocoShardTask, coco_tasks
 from podline.data.coco_truth import publish_truths
 from podline.data.draft import Draft, draft_of
 from podline.data.fingerprint import source_of
-from podline.data.manifest import MANIFEST, Quarantined, converted_manifest
+from podline.data.manifest import MANIFEST, SHARD_RECORDS, Quarantined, converted_manifest
 from podline.data.official import OfficialCheck, official_lines
 from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
 from podline.data.shards import ShardTask, shard_tasks
@@ -38,7 +39,7 @@ from podline.in_use import using
 from podline.page_cache import may_keep
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.stages import Artifact, ConvertResult, ConvertSpec, complete
+from podline.stages import ConvertResult, ConvertSpec, complete
 from podline.storage import Store, open_store
 
 _POLL_SECONDS = 0.2
@@ -168,7 +169,8 @@ def _finish(store: Store, spec: ConvertSpec, draft: Draft, found: _Found, second
     beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
     files = [*shards, *(split.truth for split in manifest.splits if split.truth)]
     written = [Artifact(name=f"{draft.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in files]
-    complete(store, draft.folder, spec, result, [*written, *beside])
+    records = store.listing(f"{draft.folder}/{SHARD_RECORDS}")
+    complete(store, draft.folder, spec, result, [*written, *beside], records)
     return result
 
 

@@ -20,7 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from beam_jobs.runners import crossing_borders
 from podline.data.coco_records import CocoShardTask
 from podline.data.draft import Draft
-from podline.data.manifest import publish_manifest
+from podline.data.manifest import publish_manifest, shard_record
 from podline.data.planning import ShardPlan
 from podline.data.records import RecordLayout
 from podline.data.shards import ShardTask, Workbench, WrittenShard, write_shard
@@ -119,7 +119,7 @@ def _write_or_find(task: ShardTask | CocoShardTask, job: Job, bench: Workbench) 
         SourceError: a raw file cannot be read.
     """
     store = open_store(job.root)
-    name, record = f"{job.folder}/{task.plan.file}", f"{job.folder}/shards/{task.plan.file}.json"
+    name, record = f"{job.folder}/{task.plan.file}", f"{job.folder}/{shard_record(task.plan.file)}"
     found = _known(store, record, name)
     if found is not None:
         _mark(job, task.plan, REUSED)

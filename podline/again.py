@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podline.completion import completion_name
 from podline.data.fingerprint import fingerprint, source_of
 from podline.data.manifest import dataset_folder
 from podline.stages import (
@@ -15,7 +16,6 @@ from podline.stages import (
     Spec,
     TrainSpec,
     ValidateSpec,
-    completion_name,
     stage_of,
 )
 from podline.storage import Store, open_store

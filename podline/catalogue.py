@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+from podline.completion import Completion, completion_name, read_completion
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.data.official import official_lines, records_read
 from podline.data.sources.duplicates import contradiction_lines
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.stages import CONVERT, STAGES, Completion, ConvertResult, TrainSpec, completion_name
+from podline.stages import CONVERT, STAGES, ConvertResult, TrainSpec
 from podline.storage import Store
 from podline.training.checkpoints import Checkpoint, CheckpointFolder
 
@@ -117,7 +118,11 @@ def conversion_of(store: Store, folder: str) -> ConvertResult | None:
         ArtifactError: its record cannot be read.
     """
     name = completion_name(folder, CONVERT.name)
-    return ConvertResult.model_validate(_completion(store, name).result) if store.exists(name) else None
+    return (
+        ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
+        if store.exists(name)
+        else None
+    )
 
 
 def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
@@ -153,7 +158,7 @@ def run_of(store: Store, name: str) -> Run:
             f"{store.where(folder)}: no stage of such a run is done; `podline runs list` shows those there"
         )
     touched = max(record.published for record in present.values())
-    return Run(name, {stage: _completion(store, record.name) for stage, record in present.items()}, touched)
+    return Run(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
 
 
 def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
@@ -196,10 +201,3 @@ def newest_checkpoint(store: Store, name: str) -> Checkpoint:
         with contextlib.suppress(ArtifactError, StoreError):
             return folder.describe(step)
     raise StoreError(f"{store.where(folder.folder)} has no whole checkpoint; `podline train` makes some")
-
-
-def _completion(store: Store, name: str) -> Completion:
-    try:
-        return Completion.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is no completion record ({error}); run the stage again") from error

@@ -6,12 +6,14 @@ noticed although it is whole. Documents of earlier versions have no digest, and 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from podline import digests
 from podline.errors import ArtifactError
 
 KEY = "document_sha256"
+REMEDY = "put it back, or delete it to have it made again"
 
 
 def with_digest(name: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -19,27 +21,45 @@ def with_digest(name: str, document: dict[str, Any]) -> dict[str, Any]:
     return {**document, KEY: _digest(name, document)}
 
 
-def without_digest(name: str, where: str, document: Any) -> Any:
-    """The content of a document that was read.
+def read(name: str, where: str, data: bytes, remedy: str = REMEDY) -> Any:
+    """The content of a document; see :func:`read_with_digest`."""
+    return read_with_digest(name, where, data, remedy)[0]
+
+
+def read_with_digest(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Any, str]:
+    """The content of a document and its digest, which is empty where it has none, as anything but an object.
 
     Args:
         name: its name in the store.
         where: the same as a user would write it.
-        document: what was read; anything but an object has no digest.
+        data: its bytes.
+        remedy: what to do if it is damaged.
 
     Raises:
-        ArtifactError: it is not what was published under this name.
+        ArtifactError: it is not JSON, or not what was published under this name.
     """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{where} is not valid JSON ({error}); {remedy}") from error
     if not isinstance(document, dict) or KEY not in document:
-        return document
+        return document, ""
     content = {key: value for key, value in document.items() if key != KEY}
-    found = _digest(name, content)
+    try:
+        found = _digest(name, content)
+    except ValueError as error:
+        raise ArtifactError(f"{where} holds a number that is not finite ({error}); {remedy}") from error
     if found != document[KEY]:
         raise ArtifactError(
             f"{where} was changed since it was written: its content has the digest {found[:12]}… vs "
-            f"{str(document[KEY])[:12]}… in its {KEY}; put it back, or delete it to have it made again"
+            f"{str(document[KEY])[:12]}… in its {KEY}; {remedy}"
         )
-    return content
+    return content, found
+
+
+def has_digest(data: bytes) -> bool:
+    """Whether a document carries a digest: those of earlier versions do not."""
+    return f'"{KEY}"'.encode() in data
 
 
 def _digest(name: str, document: dict[str, Any]) -> str:

@@ -9,23 +9,19 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from podline import champions
 from podline.ahead import in_order
-from podline.data.coco_truth import truth_name
 from podline.data.fingerprint import source_cache
-from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.data.manifest import MANIFEST, dataset_folder
 from podline.data.sources.rawfiles import unpacked, use_of
-from podline.data.tfds import tfds_names
-from podline.errors import ArtifactError, StoreError
+from podline.errors import ArtifactError
 from podline.in_use import alone, alone_at
-from podline.plurals import plural
-from podline.progress import Reporter
-from podline.stages import SPEC, Completion
+from podline.stages import SPEC
 from podline.storage import Listed, Store, explained
 
 
@@ -111,88 +107,6 @@ def _fields(store: Store, name: str) -> dict[str, Any]:
 def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
     below = document.get(key)
     return below if isinstance(below, dict) else {}
-
-
-def verify(store: Store, reporter: Reporter) -> tuple[int, list[str]]:
-    """Checks every object that a manifest or a completion record names, by size and sha256.
-
-    Args:
-        store: the store.
-        reporter: hears of every folder.
-
-    Returns:
-        How many objects were checked, and what is wrong, a line each: what is gone or damaged, and what nothing names.
-    """
-    found, problems, checked = holdings(store), [], 0
-    answers = in_order(lambda holding: _checked(store, holding), found, store.parallel)
-    for done, (objects, wrong) in enumerate(answers, start=1):
-        checked += objects
-        problems += wrong
-        reporter.progress(done, len(found), "folders")
-    return checked, problems
-
-
-def _checked(store: Store, holding: Holding) -> tuple[int, list[str]]:
-    """How many objects a holding names, and what is wrong with it."""
-    problems = []
-    if not holding.whole:
-        problems.append(f"{store.where(holding.folder)} is not finished: {plural(len(holding.objects), 'object')}")
-    named = dict(_named(store, holding, problems))
-    present = {each.name: each for each in holding.objects}
-    for name, (size, sha256) in named.items():
-        problems += _wrong(store, present.get(name), name, size, sha256)
-    problems += [f"{store.where(name)} is an orphan: nothing names it" for name in _orphans(store, holding, named)]
-    return len(named), problems
-
-
-def _wrong(store: Store, there: Listed | None, name: str, size: int, sha256: str) -> Iterator[str]:
-    if there is None:
-        yield f"{store.where(name)} is gone"
-    elif there.bytes != size:
-        yield f"{store.where(name)} has {there.bytes} bytes vs {size} when it was written"
-    elif (found := store.sha256(name, there)) != sha256:
-        yield f"{store.where(name)} has sha256 {found[:12]}… vs {sha256[:12]}… when it was written"
-
-
-def _named(store: Store, holding: Holding, problems: list[str]) -> Iterator[tuple[str, tuple[int, str]]]:
-    """The objects that records and a manifest name, with size and sha256."""
-    for found in holding.objects:
-        place = found.name.removeprefix(f"{holding.folder}/")
-        try:
-            if place.startswith("stages/"):
-                for artifact in Completion.model_validate(store.read_json(found.name)).artifacts:
-                    yield artifact.name, (artifact.bytes, artifact.sha256)
-            elif place == MANIFEST:
-                for split in read_manifest(store, holding.folder).splits:
-                    for shard in split.shards:
-                        yield f"{holding.folder}/{shard.file}", (shard.bytes, shard.sha256)
-        except (ValueError, ArtifactError, StoreError) as error:
-            problems.append(f"{store.where(found.name)} cannot be understood: {error}")
-
-
-def _orphans(store: Store, holding: Holding, named: dict[str, tuple[int, str]]) -> list[str]:
-    """Objects that a killed process left and nothing leads to."""
-    names = {found.name for found in holding.objects}
-    if holding.folder.startswith("runs/"):
-        arrays = (name for name in names if "/checkpoints/" in name and name.endswith(".npz"))
-        return sorted(name for name in arrays if f"{name.removesuffix('.npz')}.json" not in names)
-    if not holding.whole:
-        return []
-    try:
-        known = _known(read_manifest(store, holding.folder))
-    except (ArtifactError, StoreError):
-        return []
-    expected = {f"{holding.folder}/{name}" for name in known} | set(named)
-    beside = (f"{holding.folder}/stages/", f"{holding.folder}/shards/")
-    return sorted(name for name in names - expected if not name.startswith(beside))
-
-
-def _known(manifest: Manifest) -> Iterator[str]:
-    yield MANIFEST
-    yield from tfds_names(field.name for field in manifest.fields)
-    for split in manifest.splits:
-        yield truth_name(split.name)
-        yield from (shard.file for shard in split.shards)
 
 
 def needless(found: Iterable[Holding], before: float) -> list[Holding]:

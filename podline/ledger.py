@@ -13,16 +13,18 @@ import itertools
 import re
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from podline import ledger_chain
 from podline.errors import ArtifactError, StoreError
 from podline.ledger_entry import LAYOUT, Entry, State
-from podline.storage import Store
+from podline.storage import Listed, Store
 
 FOLDER = "ledger"
+REMEDY = "put it back; if it is lost, delete it, and see docs/storage.md"
 # In names, and so without a colon; to the second, the rest is the entry's own.
 _MOMENT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<ended>\d{8}T\d{6}Z)-(?P<recipe>[a-z0-9_.-]+)-(?P<state>finished|failed|cancelled)-[0-9a-f]{8}")
@@ -51,13 +53,14 @@ def file_of(name: str) -> str:
 
 
 def publish(store: Store, entry: Entry) -> None:
-    """Writes an entry, once.
+    """Writes an entry, once, and a link of the chain for it.
 
     Raises:
         ArtifactError: there is another one of that name.
         StoreError: it cannot be written.
     """
     store.publish_json(file_of(entry.name), entry.model_dump(mode="json"))
+    ledger_chain.append(store, file_of(entry.name), lambda: files(store.listing(FOLDER)))
 
 
 def read(store: Store, name: str) -> Entry:
@@ -67,7 +70,7 @@ def read(store: Store, name: str) -> Entry:
         StoreError: there is none, or it cannot be read.
         ArtifactError: it is not an entry of this layout.
     """
-    document, where = store.read_json(file_of(name)), store.where(file_of(name))
+    document, where = store.read_json(file_of(name), REMEDY), store.where(file_of(name))
     try:
         return Entry.model_validate(document)
     except ValueError as error:
@@ -77,7 +80,7 @@ def read(store: Store, name: str) -> Entry:
                 f"{where}: layout {layout} vs {LAYOUT} here; read it with the Podline that wrote it, or delete it"
             ) from None
         problem = "; ".join(line.strip() for line in str(error).splitlines()[1:3])
-        raise ArtifactError(f"{where} is no entry of the ledger ({problem}); delete it") from error
+        raise ArtifactError(f"{where} is no entry of the ledger ({problem}); {REMEDY}") from error
 
 
 def names(
@@ -97,7 +100,7 @@ def names(
         since: only those that ended at this moment or later.
         until: only those that ended before this moment.
     """
-    found = filter(None, (_named(listed.name) for listed in store.listing(FOLDER)))
+    found = filter(None, map(_named, files(store.listing(FOLDER))))
     fitting = (
         named
         for named in found
@@ -109,8 +112,29 @@ def names(
     return sorted(fitting, key=lambda named: (named.ended, named.name), reverse=True)
 
 
+def is_entry(name: str) -> bool:
+    """Whether a name in the store is that of an entry."""
+    return name.startswith(f"{FOLDER}/") and _named(name) is not None
+
+
+def files(listing: Iterable[Listed]) -> dict[str, Listed]:
+    """The files of entries among those of the ledger's folder, by name."""
+    return {found.name: found for found in listing if _named(found.name)}
+
+
+def foreign(store: Store) -> list[str]:
+    """What lies in the ledger's folder and by its name is no entry."""
+    found = store.list(FOLDER)
+    return [name for name in found if name.count("/") == 1 and _named(name) is None]
+
+
 def entries(
-    store: Store, wanted: Iterable[Named], *, dataset: str | None = None, commit: str | None = None
+    store: Store,
+    wanted: Iterable[Named],
+    *,
+    dataset: str | None = None,
+    commit: str | None = None,
+    damaged: Callable[[ArtifactError], None] | None = None,
 ) -> Iterator[Entry]:
     """Entries, read several at a time and handed out one by one in the order asked for.
 
@@ -121,18 +145,25 @@ def entries(
         wanted: which, as :func:`names` gave them.
         dataset: only those of this data set: its name, or how its fingerprint begins.
         commit: only those of the code whose commit begins so.
+        damaged: told of each entry that is not what was written, which is then left out.
 
     Raises:
         StoreError: one cannot be read.
-        ArtifactError: one is not an entry.
+        ArtifactError: one is not what was written, and nobody is told of such.
     """
     with ThreadPoolExecutor(max(store.parallel, _LEAST_THREADS)) as threads:
         waiting = iter(wanted)
         ahead = deque(threads.submit(read, store, named.name) for named in itertools.islice(waiting, _AHEAD))
         while ahead:
-            entry = ahead.popleft().result()
+            entry = None
+            try:
+                entry = ahead.popleft().result()
+            except ArtifactError as error:
+                if damaged is None:
+                    raise
+                damaged(error)
             ahead.extend(threads.submit(read, store, named.name) for named in itertools.islice(waiting, 1))
-            if _fits(entry, dataset, commit):
+            if entry is not None and _fits(entry, dataset, commit):
                 yield entry
 
 
@@ -171,6 +202,9 @@ def _named(file: str) -> Named | None:
     match = _NAME.fullmatch(name)
     if match is None:
         return None
-    ended = datetime.strptime(match["ended"], _MOMENT).replace(tzinfo=UTC).timestamp()
+    try:
+        ended = datetime.strptime(match["ended"], _MOMENT).replace(tzinfo=UTC).timestamp()
+    except ValueError:  # digits that are no moment
+        return None
     state: Any = match["state"]
     return Named(name, ended, match["recipe"], state)

@@ -18,6 +18,15 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import Field
 
 from podline import digests
+from podline.completion import (
+    Artifact,
+    Completion,
+    artifact_of,
+    completion_name,
+    damage,
+    listed_artifact,
+    read_completion,
+)
 from podline.data.manifest import MANIFEST, dataset_folder
 from podline.data.official import OfficialCheck
 from podline.data.verified_files import look_at, note
@@ -27,7 +36,7 @@ from podline.in_use import using
 from podline.progress import Reporter
 from podline.recipes.settings import DatasetName, Recipe
 from podline.settings import cluster
-from podline.storage import Store, open_store
+from podline.storage import Listed, Store, open_store
 from podline.strategies import WORKERS, StrategyName
 
 # Part of a training run's identity: raise it when a change in code changes what training computes.
@@ -302,38 +311,15 @@ class ReportResult(Result):
     markdown: str
 
 
-class Artifact(Frozen):
-    """A file that a stage wrote; ``name`` is its name in the store."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-def artifact_of(store: Store, name: str) -> Artifact:
-    """A published file as an artifact; reads all of it."""
-    found = store.find(name)
-    if found is None:
-        raise StoreError(f"{store.where(name)} is not there, though it was written just now")
-    return Artifact(name=name, bytes=found.bytes, sha256=store.sha256(name, found))
-
-
-class Completion(Frozen):
-    """Word that a stage is done: the spec it was given (as a hash), its answer, and all that it wrote."""
-
-    stage: str
-    spec_digest: str
-    result: dict[str, Any]
-    artifacts: tuple[Artifact, ...]
-
-
-def completion_name(folder: str, stage: str) -> str:
-    """The name, in the store, of a stage's completion record."""
-    return f"{folder}/stages/{stage}.json"
-
-
-def complete(store: Store, folder: str, spec: Spec, result: Result, names: Iterable[str | Artifact]) -> None:
-    """Leaves word that a stage is done; the last thing that it does.
+def complete(
+    store: Store,
+    folder: str,
+    spec: Spec,
+    result: Result,
+    names: Iterable[str | Artifact],
+    beside: Iterable[Listed] = (),
+) -> None:
+    """Writes a stage's completion record; the last thing that it does.
 
     Args:
         store: the store.
@@ -341,11 +327,15 @@ def complete(store: Store, folder: str, spec: Spec, result: Result, names: Itera
         spec: what the stage was given.
         result: what it answers.
         names: every artifact that it wrote, as names in the store; one whose checksum is known, with it.
+        beside: what else it left, see :class:`podline.completion.Completion`.
     """
     stage = stage_of(spec)
-    artifacts = tuple(name if isinstance(name, Artifact) else artifact_of(store, name) for name in names)
     record = Completion(
-        stage=stage.name, spec_digest=spec.digest(), result=result.model_dump(mode="json"), artifacts=artifacts
+        stage=stage.name,
+        spec_digest=spec.digest(),
+        result=result.model_dump(mode="json"),
+        artifacts=tuple(name if isinstance(name, Artifact) else artifact_of(store, name) for name in names),
+        beside=tuple(listed_artifact(store, found) for found in beside),
     )
     store.publish_json(completion_name(folder, stage.name), record.model_dump(mode="json"), replace=True)
 
@@ -361,7 +351,7 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
     if not store.exists(name):
         return None
     try:
-        record = Completion.model_validate(store.read_json(name))
+        record = read_completion(store, folder, stage.name)
         result = stage.result.model_validate(record.result)
     except (ValueError, ArtifactError) as error:
         reporter.warn(f"{store.where(name)} cannot be read ({error}); this stage runs again")
@@ -370,28 +360,13 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
         return None
     verified = {}
     for artifact in record.artifacts:
-        before, problem = look_at(store, artifact.name), _problem(store, artifact)
+        before, problem = look_at(store, artifact.name), damage(store, artifact, store.find(artifact.name))
         if problem:
             reporter.warn(f"{problem}; this stage runs again")
             return None
         verified[artifact.name.removeprefix(f"{folder}/")] = artifact.sha256, before
     note(store, folder, verified)
     return result.model_copy(update={"reused": True})
-
-
-def _problem(store: Store, artifact: Artifact) -> str | None:
-    where, there = store.where(artifact.name), store.find(artifact.name)
-    if there is None:
-        return f"{where} is gone"
-    if there.bytes != artifact.bytes:
-        return f"{where} has {there.bytes} bytes vs {artifact.bytes} when it was written"
-    try:
-        found = store.sha256(artifact.name, there)
-    except (ArtifactError, StoreError) as error:
-        return str(error)
-    if found != artifact.sha256:
-        return f"{where} has sha256 {found[:12]}… vs {artifact.sha256[:12]}… when written"
-    return None
 
 
 S = TypeVar("S", bound=Spec)

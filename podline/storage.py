@@ -28,8 +28,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podline import digests
-from podline.document_digest import KEY, with_digest, without_digest
+from podline import digests, document_digest
 from podline.errors import ArtifactError, SettingsError, StoreError, TakenError
 
 BUCKET_SCHEME = "gs://"
@@ -238,25 +237,22 @@ class Store(ABC):
         """The names of :meth:`listing`."""
         return [found.name for found in self.listing(prefix)]
 
-    def read_json(self, name: str) -> Any:
+    def read_json(self, name: str, remedy: str = document_digest.REMEDY) -> Any:
         """A JSON document, verified against the digest that it carries.
+
+        Args:
+            name: what is read.
+            remedy: what to do if it is damaged.
 
         Raises:
             StoreError: it is not there or cannot be read.
             ArtifactError: it is not JSON, or not what was published under this name.
         """
-        return self.read_document(name)[0]
+        return self.read_document(name, remedy)[0]
 
-    def read_document(self, name: str) -> tuple[Any, str]:
+    def read_document(self, name: str, remedy: str = document_digest.REMEDY) -> tuple[Any, str]:
         """Like :meth:`read_json`, with the digest, which is empty in documents of earlier versions."""
-        try:
-            document = json.loads(self.read_bytes(name))
-        except ValueError as error:
-            raise ArtifactError(
-                f"{self.where(name)} is not valid JSON ({error}); delete it to have it made again"
-            ) from error
-        content = without_digest(name, self.where(name), document)
-        return content, document[KEY] if content is not document else ""
+        return document_digest.read_with_digest(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
         """Publishes bytes under a name; see :meth:`publish_file`.
@@ -273,7 +269,7 @@ class Store(ABC):
 
     def publish_json(self, name: str, document: Any, *, replace: bool = False, flush: bool = True) -> None:
         """Publishes a JSON document, indented, keys in the order given; an object carries a digest of itself."""
-        told = with_digest(name, document) if isinstance(document, dict) else document
+        told = document_digest.with_digest(name, document) if isinstance(document, dict) else document
         content = (json.dumps(told, indent=2, allow_nan=False) + "\n").encode()
         self.publish_bytes(name, content, replace=replace, flush=flush)
 

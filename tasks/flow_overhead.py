@@ -12,10 +12,11 @@ from typing import Any
 
 import httpx
 
+from podline.completion import completion_name
 from podline.data.sources.sample import write_sample
 from podline.errors import PodlineError
 from podline.settings import Settings
-from podline.stages import EVALUATE, STAGES, completion_name
+from podline.stages import EVALUATE, STAGES
 from podline.storage import open_store
 from tasks.secret import header
 from tasks.standing import Place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -15,20 +16,36 @@ from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.champions import Candidate, crown
 from podline.cli import cli
+from podline.completion import Completion, artifact_of, record_files
 from podline.data.manifest import dataset_folder
-from podline.holdings import holdings, in_use, needless, remove, verify
+from podline.holdings import holdings, in_use, needless, remove
 from podline.progress import Reporter, silent
-from podline.stages import VALIDATE, Completion, ValidateSpec, artifact_of
+from podline.stages import VALIDATE, ValidateSpec
 from podline.storage import Store, open_store
+from podline.verification import verify
 
 DATASET = dataset_folder("sample", FINGERPRINT)
+# Of a night that failed before anything was known of it.
+ENTRY = {
+    "name": "20261101T000000Z-sample-failed-0123abcd",
+    "state": "failed",
+    "began": 0.0,
+    "ended": 1.0,
+    "way": "commands",
+    "recipe": "sample",
+    "settings": {},
+    "code": {"version": "0"},
+    "environment": {"python": "3", "platform": "p", "machine": "m", "cores": 1, "memory": 1},
+}
 
 
 @pytest.fixture(params=["folder", "bucket"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     root = str(tmp_path / "root") if request.param == "folder" else request.getfixturevalue("gcs_root")
     publish_dataset(root)
-    return open_store(root)
+    store = open_store(root)
+    record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
+    return store
 
 
 def run(store: Store, name: str, fingerprint: str = FINGERPRINT, further: str | None = None) -> None:
@@ -36,13 +53,13 @@ def run(store: Store, name: str, fingerprint: str = FINGERPRINT, further: str | 
     recipe = {"dataset": "sample", "further": further}
     store.publish_json(f"runs/{name}/spec.json", {"recipe": recipe, "fingerprint": fingerprint})
     store.publish_bytes(f"runs/{name}/model/weights.npz", name.encode())
-    artifacts = (artifact_of(store, f"runs/{name}/model/weights.npz"),)
+    artifacts = tuple(artifact_of(store, f"runs/{name}/{file}") for file in ("spec.json", "model/weights.npz"))
     done = Completion(stage="train", spec_digest="0", result={}, artifacts=artifacts)
     store.publish_json(f"runs/{name}/stages/train.json", done.model_dump(mode="json"))
 
 
 def problems(store: Store) -> list[str]:
-    return verify(store, Reporter("store", lambda _event: None))[1]
+    return verify(store, Reporter("store", lambda _event: None)).problems
 
 
 def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
@@ -97,10 +114,11 @@ def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_pro
     store = open_store(gcs_root)
     for number in range(3):
         run(store, f"sample-{number}")
+    record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
     proxy.queries.clear()
     assert problems(store) == []
-    # Two listings (of everything, of champions); of each run its spec and its record; the manifest, twice.
-    assert len(proxy.queries) == 2 + 3 * 2 + 2
+    # A listing; of each run its record, and the data set's; the manifest. All else is compared by the listing.
+    assert len(proxy.queries) == 1 + 3 + 1 + 1
 
 
 def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
@@ -191,3 +209,31 @@ def test_what_was_touched_in_a_bucket_just_now_may_be_anothers(gcs_root: str) ->
     store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
     assert "0 folders" in prune(gcs_root, "--yes")
     assert store.list() == ["runs/begun/checkpoints/x.npz"]
+
+
+def test_a_store_of_an_earlier_version_has_notes_and_no_problems(tmp_path: Path) -> None:
+    """It has no digests, its records do not name all files, there is no chain and no head, and the index has no end."""
+    publish_dataset(tmp_path)
+    store = open_store(tmp_path)
+    record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
+    run(store, "sample-1")
+    for name in ("events.jsonl", "tensorboard/events", "origin.json"):
+        store.publish_bytes(f"runs/sample-1/{name}", b"{}")
+    arrays = b"arrays"
+    described = {"bytes": len(arrays), "sha256": hashlib.sha256(arrays).hexdigest()}
+    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", arrays)
+    store.publish_json("runs/sample-1/checkpoints/step-00000010.json", described)
+    store.publish_bytes("index.html", b"<html></html>")
+    old = {"number": 1, "action": "promoted", "time": 0.0, "token": "t", "run": "sample-1", "weights_sha256": "0"}
+    store.publish_json("models/sample/history/000001.json", old | {"dataset": "sample", "fingerprint": FINGERPRINT})
+    store.publish_bytes("ledger/20261101T000000Z-sample-failed-0123abcd.json", json.dumps(ENTRY).encode())
+    names = [name for name in store.list() if name.endswith(".json")]
+    for name in names:
+        if not name.endswith(("spec.json", "manifest.json")):
+            document = {key: value for key, value in store.read_json(name).items() if key != "beside"}
+            store.publish_bytes(name, json.dumps(document).encode(), replace=True)
+    found = verify(store, Reporter("store", lambda _event: None))
+    assert found.problems == []
+    assert any("are of an earlier version" in note for note in found.notes)
+    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", b"arrayz", replace=True)
+    assert ["step-00000010.npz has sha256" in line for line in problems(store)] == [True]

@@ -11,7 +11,8 @@ from podline.catalogue import run_of, training_of
 from podline.champions import Crowned
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
-from podline.errors import RefusedError, StoreError
+from podline.completion import completion_name
+from podline.errors import ArtifactError, RefusedError, StoreError
 from podline.promotion.stage import PromoteResult, PromoteSpec
 from podline.recipes.choices import Choices
 from podline.reporting.figures import METRIC_NAMES, metric_text, moment
@@ -32,23 +33,32 @@ def models_group() -> None:
 @store_options
 @json_option
 def list_models(as_json: bool, **options: Any) -> None:
-    """The champion of every recipe: its run, its figure, since when.
+    """The champion of every recipe: its run, its figure, since when; what is damaged is named after them.
 
       podline models list --root podline-root
 
     Next: `podline models history RECIPE`.
     """
     store = open_store(load_settings(options).root)
-    found = {
-        recipe: entries[-1] for recipe in champions.recipes(store) if (entries := champions.history(store, recipe))
-    }
+    recipes, shown, damaged = champions.recipes(store), [], []
+    width = max(map(len, recipes), default=0)
+    for recipe in recipes:
+        try:
+            if (entry := champions.champion(store, recipe)) is not None:
+                line = _document(store, recipe, entry) if as_json else f"{recipe:{width}}  {_line(store, entry)}"
+                shown.append(line)
+        except (ArtifactError, StoreError) as error:
+            damaged.append(error)
     if as_json:
-        say_json([_document(store, recipe, entry) for recipe, entry in found.items()])
-    elif not found:
+        say_json(shown)
+    elif shown:
+        say(shown)
+    elif not damaged:
         say([f"{store.uri} has no champions; make one with `podline models promote RUN`"])
-    else:
-        width = max(map(len, found))
-        say([f"{recipe:{width}}  {_line(store, entry)}" for recipe, entry in found.items()])
+    for error in damaged[:-1]:
+        click.echo(f"{error}", err=True)
+    if damaged:
+        raise damaged[-1]
 
 
 @models_group.command("promote")
@@ -153,20 +163,26 @@ def _line(store: Store, entry: Crowned) -> str:
 
 
 def _figure(store: Store, run: str) -> str:
-    found = _metrics(store, run)
+    try:
+        found = _metrics(store, run)
+    except StoreError:  # runs are deleted to make room, and the history stays
+        return "its run is gone"
     measure = next((name for name in ("top1", "ap") if name in found), None)
-    return f"{METRIC_NAMES[measure]} {metric_text(measure, found[measure])}" if measure else "not evaluated"
+    return f"{METRIC_NAMES[measure]} {metric_text(measure, found[measure])}" if measure else ""
 
 
 def _metrics(store: Store, run: str) -> dict[str, Metric]:
     record = run_of(store, run).stages.get("evaluate")
-    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()} if record else {}
+    if record is None:
+        where = store.where(completion_name(f"runs/{run}", "evaluate"))
+        raise ArtifactError(f"{where} is gone, and the run was promoted; evaluate it again")
+    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
 
 
 def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
     return {
         "recipe": recipe,
-        **entry.model_dump(mode="json", exclude={"token"}),
+        **entry.model_dump(mode="json", exclude={"token", "before_sha256"}),
         "model": store.where(f"runs/{entry.run}/model/model.keras"),
         "metrics": {name: metric.model_dump() for name, metric in _metrics(store, entry.run).items()},
     }

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from podline import ledger_chain
 from podline.commands import nights, pages
 from podline.commands.explain import explain_run
 from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
-from podline.errors import SettingsError
-from podline.ledger import Named, entries, entry_of, names
+from podline.errors import ArtifactError, SettingsError
+from podline.ledger import FOLDER, Named, entries, entry_of, foreign, names
 from podline.ledger_entry import Entry
 from podline.plurals import plural
 from podline.reporting.figures import METRIC_NAMES, metric_text
@@ -55,18 +56,27 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any)
       podline runs list --root podline-root
       podline runs list --recipe cifar10 --since 2026-11-01 --state failed
 
-    A run that was trained and not evaluated yet has no entry in the ledger: --unrecorded shows it. Charts over the
+    A run that was trained and not evaluated yet has no entry in the ledger: --unrecorded shows it. A damaged entry is
+    named after the others, with exit code 4. Charts over the
     nights are on the page of `podline runs index`. Next: `podline runs show RUN`.
     """
     store, wanted, kept = _asked(options)
     if not any(kept.values()):
         wanted = wanted[:last]  # so that no others are read
-    shown = itertools.islice(entries(store, wanted, **kept), last)
+    damaged: list[ArtifactError] = []
+    shown = itertools.islice(entries(store, wanted, **kept, damaged=damaged.append), last)
     folders = _unrecorded(store) if unrecorded else []
     if as_json:
         _say_json_list([*map(_document, shown), *folders] if folders else map(_document, shown))
     else:
-        _say_list(store, wanted, shown, folders)
+        _say_list(store, wanted, shown, folders, told=damaged)
+    _say_what_is_missing(store)
+    for name in foreign(store):
+        click.echo(f"{store.where(name)} is left out: by its name it is no entry of the ledger; move it away", err=True)
+    for error in damaged[:-1]:
+        click.echo(f"{error}", err=True)
+    if damaged:
+        raise damaged[-1]
 
 
 @runs_group.command("show")
@@ -152,7 +162,28 @@ def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]
     return store, names(store, **days, **options), kept
 
 
-def _say_list(store: Store, wanted: list[Named], shown: Iterable[Entry], folders: list[dict[str, Any]]) -> None:
+def _say_what_is_missing(store: Store) -> None:
+    """A word, if there are fewer entries than the ledger's chain counts."""
+    try:
+        expected, there = ledger_chain.count(store), len(names(store))
+    except ArtifactError as error:
+        click.echo(f"{error}", err=True)
+        return
+    if there < expected:
+        click.echo(
+            f"{store.where(FOLDER)} has {there} entries vs {expected} that were written; `podline store verify` names "
+            "those that are gone",
+            err=True,
+        )
+
+
+def _say_list(
+    store: Store,
+    wanted: list[Named],
+    shown: Iterable[Entry],
+    folders: list[dict[str, Any]],
+    told: Sized,
+) -> None:
     width = max((len(named.recipe) for named in wanted), default=0)
     said = False
     for entry in shown:
@@ -160,7 +191,7 @@ def _say_list(store: Store, wanted: list[Named], shown: Iterable[Entry], folders
         said = True
     for folder in folders:
         say([f"{'':16}  {'':{width}}  unrecorded  {', '.join(folder['stages']):42}  {folder['run']}"])
-    if not said and not folders:
+    if not said and not folders and not told:
         say([f"{store.uri}: no such run has ended; `podline run` makes one, and --unrecorded shows what is not judged"])
 
 
@@ -193,7 +224,7 @@ def _unrecorded(store: Store) -> list[dict[str, Any]]:
     """The runs that have a folder and no entry: not evaluated yet, or older than the ledger."""
     from podline.catalogue import runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
 
-    told = {entry.run for entry in entries(store, names(store))}
+    told = {entry.run for entry in entries(store, names(store), damaged=lambda _error: None)}
     return [
         {"run": run.name, "stages": list(run.stages), "touched": run.touched}
         for run in runs(store)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from podline import holdings
+from podline import holdings, verification
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.errors import ArtifactError
@@ -56,20 +56,22 @@ def list_holdings(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def verify(as_json: bool, **options: Any) -> None:
-    """Checks all that manifests and completion records name, by size and checksum, and names what nothing leads to.
+    """Checks every file by its checksum, names what is gone, damaged or named by nothing; ledger and champions too.
 
       podline store verify --root podline-root
 
-    What is wrong is named, a line each, and ends with exit code 4. `podline data verify` looks into the records.
+    What is wrong is named, a line each, and ends with exit code 4; what earlier versions wrote without a checksum is
+    a note. `podline data verify` looks into the records. What each finding means is in docs/storage.md.
     """
     store = open_store(load_settings(options).root)
     with display.shown() as listener:
-        checked, problems = holdings.verify(store, Reporter("store", listener))
+        checked, problems, notes = verification.verify(store, Reporter("store", listener))
     if as_json:
-        say_json({"root": store.uri, "checked": checked, "problems": problems})
+        say_json({"root": store.uri, "checked": checked, "problems": problems, "notes": notes})
     else:
         nothing = "" if checked or problems else f"; {store.uri} holds nothing: is that the root you mean?"
-        say([*problems, f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"])
+        told = [*problems, *(f"note: {note}" for note in notes)]
+        say([*told, f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"])
     if problems:
         raise ArtifactError(f"{store.uri}: {plural(len(problems), 'problem')}; the first: {problems[0]}")
 

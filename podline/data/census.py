@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.completion import completion_name, read_artifact, record_files
 from podline.data.manifest import Manifest, dataset_folder, read_manifest
 from podline.data.reader import open_split
 from podline.data.records import IMAGE, IMAGE_ID, LABEL
 from podline.errors import ArtifactError
-from podline.stages import VALIDATE, completion_name
+from podline.stages import VALIDATE
 from podline.storage import Store
 
 FOLDER = "ledger/data"
@@ -82,15 +83,17 @@ def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
         StoreError: there is neither a census nor the data set, or it cannot be read.
         ArtifactError: one of them is damaged.
     """
-    name = f"{FOLDER}/{dataset}-{fingerprint}.npz"
+    stage = f"{dataset}-{fingerprint}"
+    name = f"{FOLDER}/{stage}.npz"
     if not store.exists(name):
         folder = dataset_folder(dataset, fingerprint)
         taken = take(store, folder, read_manifest(store, folder))
         if store.exists(completion_name(folder, VALIDATE.name)):
             store.publish_bytes(name, _to_bytes(taken))
+            record_files(store, FOLDER, stage, [name])
         return taken
     try:
-        return _from_bytes(store.read_bytes(name))
+        return _from_bytes(read_artifact(store, FOLDER, stage, name))
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ArtifactError(f"{store.where(name)} is no census of a data set ({error}); delete it") from error
 

@@ -19,6 +19,8 @@ from podline.storage import Store
 
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
+# In a data set's folder: a folder with what is known of each shard.
+SHARD_RECORDS = "shards"
 
 
 class FieldInfo(Frozen):
@@ -172,6 +174,11 @@ class Manifest(Frozen):
 def dataset_folder(dataset: str, fingerprint: str) -> str:
     """The name, in the store, of a data set's folder."""
     return f"datasets/{dataset}/{fingerprint}"
+
+
+def shard_record(file: str) -> str:
+    """The name, in a data set's folder, of what is known of a shard."""
+    return f"{SHARD_RECORDS}/{file}.json"
 
 
 def publish_manifest(store: Store, manifest: Manifest) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.completion import Artifact
 from podline.data.coco_truth import read_truth, truth_name
 from podline.data.content import image_crcs, same_images
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
@@ -32,7 +33,7 @@ from podline.data.verified_files import Look, look_at, note
 from podline.errors import ArtifactError
 from podline.page_cache import let_go, may_keep
 from podline.progress import Reporter
-from podline.stages import Artifact, ValidateResult, ValidateSpec, complete, manifest_sha256
+from podline.stages import ValidateResult, ValidateSpec, complete, manifest_sha256
 from podline.storage import Store, open_store
 
 _REMEDY = "run `podline convert` again: it writes what is damaged anew, and nothing else"

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from podline.completion import read_artifact
 from podline.errors import ArtifactError, StoreError
 from podline.storage import Store
 
@@ -55,7 +56,7 @@ def read_guesses(store: Store, folder: str) -> Guesses:
     if not store.exists(name):
         raise StoreError(f"{store.where(name)} is not there; `podline evaluate` writes it")
     try:
-        with np.load(io.BytesIO(store.read_bytes(name)), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(read_artifact(store, folder, "evaluate", name)), allow_pickle=False) as arrays:
             found = Guesses(**{field.name: arrays[field.name] for field in fields(Guesses)})
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ArtifactError(f"{store.where(name)} holds no guesses ({error}); evaluate the run again") from error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from typing import Any, Literal
 
 from pydantic import Field
 
+from podline.completion import read_artifact
 from podline.evaluation.oks import JointFigures, SizeFigures, ThresholdFigures
 from podline.evaluation.pose_images import Ranked
 from podline.frozen import Frozen
 from podline.stages import Metric
+from podline.storage import Store
 
 MAPS = "maps.npz"
 """Heatmaps and fields of one image, beside the document; see :class:`podline.reporting.pose_maps.PoseMaps`."""
@@ -22,6 +25,21 @@ SEEN = "seen"
 def people_name(which: str) -> str:
     """The file, beside the document, with the people found, as COCO results; for a split, or :data:`SEEN`."""
     return f"people-{which}.json"
+
+
+def read_people(store: Store, folder: str, which: str) -> list[dict[str, Any]]:
+    """The people that an evaluation found, as COCO results.
+
+    Args:
+        store: the store.
+        folder: the evaluation's.
+        which: see :func:`people_name`.
+
+    Raises:
+        StoreError: they are not there, or cannot be read.
+        ArtifactError: the file is not what the evaluation wrote.
+    """
+    return json.loads(read_artifact(store, folder, "evaluate", f"{folder}/{people_name(which)}"))
 
 
 class PoseFigures(Frozen):

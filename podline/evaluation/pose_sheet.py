@@ -9,6 +9,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.catalogue import run_of
+from podline.completion import completion_name
 from podline.data.coco_letterbox import LetterBox
 from podline.data.manifest import Manifest
 from podline.data.reader import open_split
@@ -20,7 +21,7 @@ from podline.progress import Reporter
 from podline.reporting.figures import count
 from podline.reporting.picture_sheet import Block, Image, Picture, Row
 from podline.reporting.skeletons import poses_of, with_skeletons
-from podline.stages import TRAIN, completion_name
+from podline.stages import TRAIN
 from podline.storage import Store
 from podline.tool_stages import ShowSpec
 from podline.training.export import load_model

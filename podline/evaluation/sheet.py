@@ -12,6 +12,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 
 from podline.catalogue import run_of
+from podline.completion import completion_name
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader, open_split
 from podline.errors import StoreError
@@ -24,7 +25,7 @@ from podline.progress import Reporter
 from podline.recipes.settings import AugmentationSettings
 from podline.reporting.figures import count, percent
 from podline.reporting.picture_sheet import LARGE, Block, Picture, Row, Sheet, sheet
-from podline.stages import TRAIN, completion_name, manifest_sha256
+from podline.stages import TRAIN, manifest_sha256
 from podline.storage import Store, explained, open_store
 from podline.tool_stages import ShowResult, ShowSpec
 from podline.training.export import load_model

@@ -23,12 +23,12 @@ from podline.evaluation.evaluate import logits_of, tally
 from podline.evaluation.forward import News
 from podline.evaluation.guesses import Guesses, read_guesses
 from podline.evaluation.oks import judged, tables
-from podline.evaluation.pose_document import PoseEvaluation, people_name
+from podline.evaluation.pose_document import PoseEvaluation, read_people
 from podline.evaluation.poses import FIELDS, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput
 from podline.models.counts import describe_recipe
 from podline.progress import Reporter
-from podline.promotion.document import PROMOTION, Check, ExportedFile, Promotion
+from podline.promotion.document import PROMOTION, Check, Promotion
 from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
 from podline.promotion.rules import ENOUGH_PEERS, Cost, Paired, Standing, checks_of, export_checks
 from podline.promotion.stage import PromoteResult, PromoteSpec
@@ -115,6 +115,8 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
     entries = champions.history(store, spec.recipe)
     before, crowned = _against(entries, spec)
+    if crowned is not None:
+        champions.keep_head(store, spec.recipe, crowned)
     checks, peers, was = [*_sanity(case), *export_checks(exports)], (), None
     if before is not None:
         compared, peers, was = _compared(case, before, images)
@@ -146,10 +148,10 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         milliseconds=milliseconds(model, images),
         milliseconds_before=was,
     )
-    return _published(case, decision, exports, time.monotonic() - started)
+    return _published(case, decision, time.monotonic() - started)
 
 
-def _published(case: _Case, decision: Promotion, exports: list[ExportedFile], seconds: float) -> PromoteResult:
+def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResult:
     spec, store = case.spec, case.store
     name = f"{spec.folder}/{PROMOTION}"
     store.publish_json(name, decision.model_dump(mode="json"), replace=True)
@@ -166,7 +168,7 @@ def _published(case: _Case, decision: Promotion, exports: list[ExportedFile], se
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
     )
-    made = [f"{spec.folder}/{TFLITE}"] if any(file.form == "tflite" and file.same for file in exports) else []
+    made = [tflite] if store.exists(tflite := f"{spec.folder}/{TFLITE}") else []
     complete(store, spec.folder, spec, result, [name, *store.list(f"{spec.folder}/{SAVED_MODEL}"), *made])
     return result
 
@@ -252,7 +254,7 @@ def _left(store: Store, folder: str, evaluation: Evaluation | PoseEvaluation) ->
     """What an evaluation left."""
     if isinstance(evaluation, Evaluation):
         return _Judged(standing_of(evaluation), guesses=read_guesses(store, folder))
-    return _Judged(standing_of(evaluation), people=store.read_json(f"{folder}/{people_name(evaluation.split)}"))
+    return _Judged(standing_of(evaluation), people=read_people(store, folder, evaluation.split))
 
 
 def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tuple[str, ...]) -> _Judged:

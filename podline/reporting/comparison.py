@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from podline import digests
-from podline.catalogue import Run
-from podline.errors import ArtifactError
+from podline.catalogue import Run, training_of
+from podline.completion import local_artifact, record_files
 from podline.reporting import figures, tables
 from podline.reporting.drawing import chart, png
 from podline.reporting.templates import TEMPLATES
-from podline.stages import Metric, TrainSpec
+from podline.stages import Metric
 from podline.storage import Store
 from podline.training.metrics_log import (
     METRICS,
@@ -91,15 +91,13 @@ def compare(store: Store, runs: Sequence[Run]) -> Comparison:
     folder = f"comparisons/{digests.of_json([run.name for run in compared])[:12]}"
     store.publish_bytes(f"{folder}/{PNG}", png(lambda figure: _draw(figure, compared), _WIDTH, _HEIGHT), replace=True)
     store.publish_bytes(f"{folder}/{HTML}", _page(compared).encode(), replace=True)
-    return Comparison(f"{folder}/{HTML}", f"{folder}/{PNG}")
+    found = Comparison(f"{folder}/{HTML}", f"{folder}/{PNG}")
+    record_files(store, folder, "compare", found)
+    return found
 
 
 def _gather(store: Store, run: Run) -> Compared:
-    name = f"{run.folder}/spec.json"
-    try:
-        spec = TrainSpec.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not a training spec ({error}); train the run again") from error
+    spec = training_of(store, run.name)
     evaluated, trained = run.stages.get("evaluate"), run.stages.get("train")
     scores = evaluated.result["metrics"] if evaluated else {}
     # The fingerprint tells data sets apart for a reader.
@@ -107,7 +105,7 @@ def _gather(store: Store, run: Run) -> Compared:
     return Compared(
         name=run.name,
         settings=tables.flat(spec.recipe.model_dump(mode="json") | others),
-        lines=read_metrics(store.local(f"{run.folder}/{METRICS}")),
+        lines=read_metrics(local_artifact(store, run.folder, "train", f"{run.folder}/{METRICS}")),
         metrics={key: Metric.model_validate(score) for key, score in scores.items()},
         seconds=trained.result["seconds"] if trained else None,
     )

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.catalogue import training_of
+from podline.completion import local_artifact
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader, open_split
 from podline.data_changes import change_between
@@ -314,7 +315,7 @@ def _moved(parts: Mapping[str, Moved]) -> Iterator[MovedPart]:
 
 
 def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:
-    return read_metrics(store.local(f"{training.folder}/{METRICS}"))
+    return read_metrics(local_artifact(store, training.folder, "train", f"{training.folder}/{METRICS}"))
 
 
 def _gaps(before: Sequence[MetricsLine], after: Sequence[MetricsLine]) -> Iterator[Gap]:

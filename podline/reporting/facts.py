@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.catalogue import conversion_of, remarks
+from podline.completion import completion_name, local_artifact, read_completion
 from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
 from podline.errors import ArtifactError
@@ -22,7 +23,7 @@ from podline.origins import read_origin
 from podline.recipes.settings import Recipe
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
 from podline.reporting.standing import Standing, standing_of
-from podline.stages import Completion, ReportSpec, TrainResult, TrainSpec, completion_name
+from podline.stages import ReportSpec, TrainResult, TrainSpec
 from podline.storage import Store
 from podline.tpu.story import Entry
 from podline.tpu.story_file import read_story
@@ -140,9 +141,9 @@ def gather(store: Store, spec: ReportSpec) -> Facts | PoseFacts:
 
 def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any]:
     """What :class:`RunFacts` holds, by name."""
-    trained = _completion(store, spec.folder, "train")
+    trained = read_completion(store, spec.folder, "train")
     recipe = _recipe(store, spec.folder)
-    lines = read_metrics(store.local(f"{spec.folder}/{METRICS}"))
+    lines = read_metrics(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
     height, width, channels = manifest.image_shape
     return {
         "spec": spec,
@@ -179,14 +180,6 @@ def _evaluation(store: Store, spec: ReportSpec) -> Evaluation | PoseEvaluation:
     return evaluation
 
 
-def _completion(store: Store, folder: str, stage: str) -> Completion:
-    name = completion_name(folder, stage)
-    try:
-        return Completion.model_validate(store.read_json(name))
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not a completion record ({error}); run {stage} again") from error
-
-
 def _recipe(store: Store, run_folder: str) -> Recipe:
     name = f"{run_folder}/spec.json"
     try:
@@ -205,7 +198,7 @@ def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]
     for folder, stages in places:
         for stage in stages:
             if store.exists(completion_name(folder, stage)):
-                yield stage, float(_completion(store, folder, stage).result["seconds"])
+                yield stage, float(read_completion(store, folder, stage).result["seconds"])
 
 
 def _mistakes(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: Evaluation) -> npt.NDArray[np.uint8]:

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.completion import read_artifact
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader, open_split
 from podline.errors import ArtifactError
-from podline.evaluation.pose_document import MAPS, SEEN, PoseEvaluation, people_name
+from podline.evaluation.pose_document import MAPS, SEEN, PoseEvaluation, people_name, read_people
 from podline.evaluation.pose_images import ImageFigures, Ranked
 from podline.reporting.pose_maps import PoseMaps, maps_from_bytes
 from podline.reporting.skeletons import Image, poses_of
@@ -94,11 +95,11 @@ def judged_pictures(
     folder, split = spec.dataset_folder, TRAINING_SPLIT if seen else evaluation.split
     ranked = evaluation.seen_pictures if seen else evaluation.pictures
     reader, truth = open_split(store, folder, manifest, split), read_truth(store, folder, manifest, split)
-    name = f"{spec.verdict_folder}/{people_name(SEEN if seen else split)}"
+    which = SEEN if seen else split
+    name = f"{spec.verdict_folder}/{people_name(which)}"
     try:
-        people = _by_image(
-            [person for person in store.read_json(name) if person["score"] >= evaluation.score_threshold]
-        )
+        found = read_people(store, spec.verdict_folder, which)
+        people = _by_image([person for person in found if person["score"] >= evaluation.score_threshold])
     except (TypeError, KeyError) as error:
         raise ArtifactError(f"{store.where(name)} holds no people ({error}); evaluate the run again") from error
     wanted = _by_image([person for person in truth["annotations"] if not person["iscrowd"]])
@@ -126,7 +127,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
     record = records_of(reader)[evaluation.maps_of]
     name = f"{spec.verdict_folder}/{MAPS}"
     try:
-        maps = maps_from_bytes(store.read_bytes(name))
+        maps = maps_from_bytes(read_artifact(store, spec.verdict_folder, "evaluate", name))
     except (ValueError, KeyError, OSError) as error:
         raise ArtifactError(f"{store.where(name)} holds no maps ({error}); evaluate the run again") from error
     return MapsOfImage(evaluation.maps_of, reader.gather(np.array([record]), ["image"])["image"][0], maps)

@@ -18,6 +18,7 @@ from podline.reporting import figures, quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
 from podline.reporting.templates import TEMPLATES, unbroken
+from podline.sealed_pages import sealed
 from podline.stages import STAGES
 from podline.storage import BUCKET_SCHEME, Store
 
@@ -64,7 +65,7 @@ def write_index(store: Store) -> str:
     for _ in range(_MOST_ROUNDS):
         wanted = ledger.names(store)
         page = index_page(store.uri, ledger.entries(store, reversed(wanted)), _champions(store))
-        store.publish_bytes(INDEX, page.encode(), replace=True)
+        store.publish_bytes(INDEX, sealed(page), replace=True)
         if ledger.names(store) == wanted:
             break
     return INDEX

@@ -25,7 +25,7 @@ from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
 from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
 from podline.evaluation.noise import Difference
 from podline.evaluation.oks import CloseJoints, close_joints, judged
-from podline.evaluation.pose_document import PoseEvaluation, people_name
+from podline.evaluation.pose_document import PoseEvaluation, read_people
 from podline.storage import Store
 
 Measure = Literal["top1", "ap"]
@@ -153,7 +153,7 @@ def _found(store: Store, before: Judged, after: Judged) -> FoundPair:
     truths = [_truth(store, each) for each in (before, after)]
     if truths[0] != truths[1]:
         raise StoreError("the test sets differ: other images, or other people in them")
-    people = [store.read_json(f"{each.folder}/{people_name(each.split)}") for each in (before, after)]
+    people = [read_people(store, each.folder, each.split) for each in (before, after)]
     then, now = (judged(truths[0], each) for each in people)
     return FoundPair(then, now)
 

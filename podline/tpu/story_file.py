@@ -21,8 +21,11 @@ def read_story(store: Store, folder: str) -> tuple[Entry, ...]:
     if not store.exists(name):
         return ()
     try:
-        return tuple(Entry.model_validate(entry) for entry in store.read_json(name))
-    except (ValueError, TypeError) as error:
+        document = store.read_json(name)
+        # Of earlier versions, it is the list itself.
+        entries = document["entries"] if isinstance(document, dict) else document
+        return tuple(Entry.model_validate(entry) for entry in entries)
+    except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"{store.where(name)} tells no story of a TPU ({error}); delete it") from error
 
 
@@ -57,5 +60,5 @@ class KeptStory(Story):
         self._entries = list(read_story(self._store, self._folder))
 
     def _write(self) -> None:
-        document = [entry.model_dump(mode="json") for entry in self.entries]
+        document = {"entries": [entry.model_dump(mode="json") for entry in self.entries]}
         self._store.publish_json(self._name, document, replace=True)

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from podline.completion import read_artifact
 from podline.errors import ArtifactError
 from podline.models.build import exportable
 from podline.stages import WEIGHTS
@@ -72,7 +73,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
         ArtifactError: the weights have another checksum, or a file is not what it was.
     """
     name = f"{run_folder}/{ARCHITECTURE}"
-    text = store.read_bytes(name).decode(errors="replace")
+    text = read_artifact(store, run_folder, "train", name).decode(errors="replace")
     try:
         model: Any = keras.models.model_from_json(text)
     except (ValueError, TypeError, KeyError) as error:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from podline.completion import completion_name, read_completion
 from podline.errors import ArtifactError, SettingsError, StoreError
-from podline.stages import SPEC, Completion, TrainResult, TrainSpec, completion_name
+from podline.stages import SPEC, TrainResult, TrainSpec
 from podline.storage import Store
 from podline.training.checkpoints import CheckpointFolder
 
@@ -73,7 +74,7 @@ def finished(store: Store, run: str) -> Finished:
         )
     try:
         spec = TrainSpec.model_validate(store.read_json(f"{folder}/{SPEC}"))
-        result = TrainResult.model_validate(Completion.model_validate(store.read_json(record)).result)
+        result = TrainResult.model_validate(read_completion(store, folder, "train").result)
     except (ValidationError, StoreError) as error:
         raise ArtifactError(f"further={run}: what that run left cannot be read ({error}); train it again") from error
     return Finished(result, CheckpointFolder(store, folder, spec.digest()))

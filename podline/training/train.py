@@ -32,6 +32,8 @@ from podline.training.run import Run, few, initial_state, prepared
 from podline.training.state import TrainingState
 
 _SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
+# What a training leaves that later stages do without.
+_BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
 
 
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
@@ -236,9 +238,11 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
         devices=devices.describe(run.strategy),
     )
     run.events.write("finished", plan.total_steps, f"{spec.run}: {plan.total_steps} steps in {took.wall:.0f} s")
-    names = (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS)
-    complete(run.store, spec.folder, spec, result, [f"{spec.folder}/{name}" for name in names])
     run.checkpoints.prune(1)
+    names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS)]
+    left = tuple(f"{spec.folder}/{part}" for part in _BESIDE)
+    beside = [found for found in run.store.listing(spec.folder) if found.name.startswith(left)]
+    complete(run.store, spec.folder, spec, result, names, beside)
     # Nobody is done before the chief is: if it is lost, all of them go on again.
     run.agreement.meet()
     return result

@@ -16,6 +16,7 @@ from raw_cifar import convert_spec
 from beam_jobs import steps
 from beam_jobs.conversion import convert
 from podline import digests
+from podline.completion import completion_name
 from podline.data import coco_pixels
 from podline.data.arriving import Arrivals
 from podline.data.coco_letterbox import LetterBox
@@ -27,7 +28,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.validation import check_dataset, validate
 from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.progress import silent
-from podline.stages import CONVERT, ConvertSpec, ValidateSpec, completion_name, manifest_sha256
+from podline.stages import CONVERT, ConvertSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
 
 SIDE = 64

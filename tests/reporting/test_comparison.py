@@ -14,6 +14,7 @@ from finished_run import finished_run
 
 from podline.catalogue import run_of
 from podline.cli import cli
+from podline.completion import completion_name, read_completion
 from podline.errors import StoreError
 from podline.recipes.settings import AnnealingSettings
 from podline.reporting.comparison import _gather as gather
@@ -36,6 +37,9 @@ def names(store: Store) -> list[str]:
     changed = {"validation_share": 0.1, "annealing": AnnealingSettings(temperature=0.5).model_dump()}
     second = spec.model_copy(update={"recipe": spec.recipe.model_validate(spec.recipe.model_dump() | changed)})
     shutil.copytree(store.local(spec.folder), store.local(second.folder))
+    for stage in ("train", "evaluate"):
+        record = read_completion(store, spec.folder, stage)
+        store.publish_json(completion_name(second.folder, stage), record.model_dump(mode="json"), replace=True)
     store.publish_json(f"{second.folder}/spec.json", second.model_dump(mode="json"), replace=True)
     with store.local(f"{second.folder}/metrics.jsonl").open("a") as file:
         for number, line in enumerate(read_metrics(store.local(f"{spec.folder}/metrics.jsonl"))):

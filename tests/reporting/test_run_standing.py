@@ -17,6 +17,7 @@ from ledger_entries import DAY, night, outcome
 
 from podline import ledger
 from podline.catalogue import training_of
+from podline.completion import completion_name
 from podline.evaluation.guesses import GUESSES, Guesses
 from podline.progress import silent
 from podline.recipes.settings import Duration
@@ -24,7 +25,7 @@ from podline.recording import plain
 from podline.reporting.facts import gather
 from podline.reporting.report import report
 from podline.reporting.standing import NIGHTS, Standing
-from podline.stages import ReportSpec, completion_name
+from podline.stages import ReportSpec
 from podline.storage import open_store
 
 

@@ -1,0 +1,141 @@
+"""A store with all that commands and flows leave in one, made in seconds by the stages themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from raw_cifar import convert_spec, write_raw_cifar
+
+from beam_jobs.conversion import convert
+from podline.again import forget
+from podline.catalogue import run_of
+from podline.champions import roll_back
+from podline.commands.models import _spec as promotion_spec
+from podline.data.census import census_of
+from podline.data.validation import validate
+from podline.errors import DivergenceError
+from podline.evaluation.evaluate import evaluate
+from podline.progress import silent
+from podline.promotion.promote import promote
+from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.recording import Notes, recorded
+from podline.reporting.comparison import compare
+from podline.reporting.nights_page import write_index
+from podline.reporting.report import report
+from podline.settings import Settings
+from podline.stages import EvaluateSpec, ReportSpec, Spec, TrainSpec, ValidateSpec, manifest_sha256
+from podline.storage import open_store
+from podline.training.train import train
+
+RECIPE = Recipe(
+    name="cifar10",
+    dataset="cifar10",
+    model=ModelSettings(kind="linear"),
+    batch_size=20,
+    duration=Duration(epochs=2),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
+    evaluate_every=None,
+)
+
+
+class Finished(NamedTuple):
+    """A finished store.
+
+    Attributes:
+        root: of the store.
+        before: a copy of the store as it was before some stages were done again.
+        specs: of the stages that are done, by the folder of their records.
+    """
+
+    root: Path
+    before: Path
+    specs: list[Spec]
+
+
+def finished_store(folder: Path) -> Finished:
+    """Two runs, each with its place in the ledger and a decision about its promotion; a night that failed; pages."""
+    root = folder / "root"
+    store = open_store(root)
+    converting = convert_spec(root, _easy(write_raw_cifar(folder / "raw", train=200, test=60)))
+    converted = convert(converting, silent())
+    validating = ValidateSpec(
+        root=str(root),
+        dataset="cifar10",
+        fingerprint=converted.fingerprint,
+        manifest_sha256=manifest_sha256(store, converted.folder),
+    )
+    specs: list[Spec] = [validating]
+    for seed in (0, 1):
+        with recorded(str(root), "cifar10", "commands", silent()) as notes:
+            _done(notes, converting, converted)
+            _done(notes, validating, validate(validating, silent()))
+            specs += _night(notes, TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=converted.fingerprint))
+        write_index(store)
+    with contextlib.suppress(DivergenceError), recorded(str(root), "cifar10", "flow", silent()):
+        raise DivergenceError("the loss is no finite number")
+    census_of(store, "cifar10", converted.fingerprint)
+    runs = sorted({spec.run for spec in specs if isinstance(spec, TrainSpec)})
+    compare(store, [run_of(store, run) for run in runs])
+    write_index(store)
+    shutil.copytree(root, folder / "before")
+    _again(specs)
+    compare(store, [run_of(store, run) for run in runs])
+    write_index(store)
+    return Finished(root, folder / "before", specs)
+
+
+def _easy(folder: Path) -> Path:
+    """Raw data whose classes can be told: each has a bright band of its own."""
+    for path in folder.iterdir():
+        rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
+        rows[:, 1:] //= 4
+        for row in rows:
+            band = 1 + 300 * int(row[0])
+            row[band : band + 300] += 180
+        rows.tofile(path)
+    return folder
+
+
+def _recipe(seed: int) -> Recipe:
+    return RECIPE.model_copy(update={"seed": seed})
+
+
+def _done(notes: Notes, spec: Spec, result: Any) -> Any:
+    notes.asked(spec)
+    notes.answered(spec, result, result.seconds)
+    return result
+
+
+def _night(notes: Notes, spec: TrainSpec) -> list[Spec]:
+    """The stages of a night after its data; answers their specs."""
+    notes.planned(spec.recipe, Settings(root=spec.root), "cpu")
+    trained = _done(notes, spec, train(spec, silent()))
+    common = {"root": spec.root, "run": spec.run, "dataset": "cifar10", "fingerprint": spec.fingerprint}
+    judging = EvaluateSpec(**common, weights_sha256=trained.weights_sha256)
+    judged = _done(notes, judging, _judged(judging))
+    deciding = promotion_spec(notes.store, spec.run, (), anyway=True, reason="the only one")
+    decided = _done(notes, deciding, promote(deciding, silent()))
+    telling = ReportSpec(
+        **common, evaluation_sha256=judged.evaluation_sha256, promotion_sha256=decided.promotion_sha256
+    )
+    _done(notes, telling, report(telling, silent()))
+    beside = judging.model_copy(update={"split": "train"})
+    _judged(beside)
+    return [spec, judging, deciding.model_copy(update={"again": False}), telling, beside]
+
+
+def _judged(spec: EvaluateSpec) -> Any:
+    return evaluate(spec, silent())
+
+
+def _again(specs: list[Spec]) -> None:
+    """Some stages are done again, so that there are two versions of what they left."""
+    for spec in specs:
+        if isinstance(spec, EvaluateSpec):
+            forget(spec)
+            _judged(spec)
+    roll_back(open_store(specs[0].root), "cifar10", "to have two heads")
