@@ -183,6 +183,12 @@ def test_calibration_bins_and_data_facts_are_there(reported: Reported, where: st
     assert [row[2] for row in _rows(tables, "file|bytes")] == [file.sha256 for file in manifest.source]
 
 
+@pytest.mark.parametrize("where", ["html", "md"])
+def test_a_part_of_a_published_data_set_is_told_as_a_part(reported: Reported, where: str) -> None:
+    page = reported.html if where == "html" else reported.markdown
+    assert "not the official CIFAR-10 but a part of it: " in page
+
+
 def test_the_mistakes_are_shown_with_their_own_pixels(reported: Reported) -> None:
     evaluation = reported.evaluation
     store = open_store(reported.spec.root)
