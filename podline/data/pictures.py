@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import cv2
@@ -14,7 +15,9 @@ from podline.data.sources.jpeg import JpegError, inspect
 from podline.errors import SourceError
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_PNG_END = b"IEND\xaeB`\x82"
+_PNG_HEADER = len(_PNG) + 25  # bytes to the end of the first chunk
+_CHUNK = 12  # bytes of a chunk without its content
+_SAMPLES = {2: 3, 4: 2, 6: 4}  # of a pixel, by the type of colour; 1 of others
 
 
 def check_picture(path: Path) -> bytes:
@@ -30,11 +33,9 @@ def check_picture(path: Path) -> bytes:
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     if data.startswith(_PNG):
-        width, height = (int.from_bytes(data[place : place + 4], "big") for place in (16, 20))
-        if width * height > bounds.PIXELS:
-            raise SourceError(f"{path} has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
-        if _PNG_END not in data[-64:]:
-            raise SourceError(f"{path} is truncated: a PNG of {len(data):,} bytes without its end")
+        problem = _problem_of_png(data)
+        if problem:
+            raise SourceError(f"{path} {problem}")
         return data
     try:
         inspect(data)
@@ -42,6 +43,32 @@ def check_picture(path: Path) -> bytes:
         kind = "is no JPEG and no PNG" if data[:2] != b"\xff\xd8" else str(error)
         raise SourceError(f"{path} {kind}") from error
     return data
+
+
+def _problem_of_png(data: bytes) -> str:
+    """What is wrong with a PNG's chunks, followed from the first to the last; empty if nothing is.
+
+    Length, type, content, checksum (https://www.w3.org/TR/png-3/#5Chunk-layout); a decoder takes as much memory as a
+    chunk says that it has.
+    """
+    header = data[len(_PNG) : _PNG_HEADER]
+    if len(header) < _PNG_HEADER - len(_PNG) or header[:8] != b"\0\0\0\x0dIHDR":
+        return "is damaged: a PNG without its header"
+    width, height, depth, colour = struct.unpack_from(">IIBB", header, 8)
+    if width * height > bounds.PIXELS:
+        return f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most"
+    place, kind = _PNG_HEADER, b""
+    for _ in range(bounds.PNG_CHUNKS):
+        kind = data[place + 4 : place + 8]
+        place += _CHUNK + int.from_bytes(data[place : place + 4], "big")
+        if place > len(data) or kind in (b"", b"IHDR", b"IEND"):
+            break
+    if place > len(data) or kind != b"IEND":
+        return f"is truncated or damaged: a PNG of {len(data):,} bytes without its end"
+    unpacked = width * height * depth * _SAMPLES.get(colour, 1) // 8
+    return f"is damaged: {width}×{height} pixels in {len(data):,} bytes" * (
+        unpacked > bounds.DEFLATED_RATIO * len(data)
+    )
 
 
 def read_picture(path: Path) -> npt.NDArray[np.uint8]:

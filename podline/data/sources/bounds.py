@@ -15,6 +15,12 @@ IMAGE_BYTES = 64_000_000
 PIXELS_OF_A_BYTE = 512
 """Of a JPEG file: each block of 8×8 pixels takes one bit at least, so whoever claims more has no such image."""
 
+DEFLATED_RATIO = 1_032
+"""Bytes of a PNG's pixels to a byte of its file: deflated data become no more, so nobody has more pixels."""
+
+PNG_CHUNKS = 100_000
+"""Of a PNG file; each is looked at. One of 64 MB has 8,000 as libpng writes it."""
+
 JPEG_SEGMENTS = 10_000
 """Of a JPEG file: each is looked at. Cameras write some dozens, with a large colour profile some hundreds."""
 

@@ -16,7 +16,8 @@ from podline.data.sources import bounds
 from podline.data.sources.shown import shortened
 
 _BLOCK = 1 << 20
-_SPACE = re.compile(r"[ \t\n\r]*")
+_SPACES = " \t\n\r"
+_NO_SPACE = re.compile(r"[^ \t\n\r]")
 _MOST_DIGITS = 4_000
 _KEY_LETTERS = 1_000
 _PARTLY = 20  # letters of an escape, a number or a word that may be here in part
@@ -102,9 +103,8 @@ class Entries:
 
     def _count(self) -> None:
         self._passed += 1
-        letters = self._before + self._at
-        if self._passed > bounds.entries(letters):
-            raise self._error(f"more than {bounds.entries(letters):,} entries")
+        if self._passed > bounds.FREE_ENTRIES and self._passed > (most := bounds.entries(self._before + self._at)):
+            raise self._error(f"more than {most:,} entries")
 
     def _expect(self, letters: str) -> str:
         """One of some letters, which is passed."""
@@ -117,15 +117,13 @@ class Entries:
     def _next(self) -> str:
         """The next letter that is no space; empty at the end."""
         while True:
-            self._at = self._after_space()
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._read_on():
+            letter = self._text[self._at : self._at + 1]
+            if letter and letter not in _SPACES:
+                return letter
+            found = _NO_SPACE.search(self._text, self._at)
+            self._at = found.start() if found else len(self._text)
+            if not found and not self._read_on():
                 return ""
-
-    def _after_space(self) -> int:
-        found = _SPACE.match(self._text, self._at)
-        return found.end() if found else self._at
 
     def _value(self, most: int) -> Any:
         """The value that starts at the next letter, which has so many letters at most."""

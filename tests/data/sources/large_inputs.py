@@ -125,15 +125,15 @@ TARS: list[Maker] = [
             _pax(b"20 GNU.sparse.map=0," + b"0," * 300_000 + b"\n"),
         ],
     ),
-    _tar_of("cifar/batches.meta.txt", 400_000_000),
-    _tar_of("cifar/data_batch_2.bin", 400_000_000),
-    _tar_of("cifar/passed over", 400_000_000),
+    _tar_of("cifar/batches.meta.txt", 120_000_000),
+    _tar_of("cifar/data_batch_2.bin", 120_000_000),
+    _tar_of("cifar/passed over", 120_000_000),
 ]
 
 
 def packed(chance: random.Random) -> bytes:
     """A gzipped file that becomes a thousand times as large."""
-    return gzip.compress(bytes(chance.choice((1, 10, 100)) * 6_000_000), 1)
+    return gzip.compress(bytes(chance.choice((1, 10, 100)) * 1_200_000), 1)
 
 
 def _listing(images: bytes, annotations: bytes) -> bytes:
@@ -226,7 +226,7 @@ RESULTS: list[Maker] = [_filled(b"[", [b"[],", b"{},", b"0,", b'"a",', _RESULT +
 def annotation_zip(chance: random.Random) -> bytes:
     """Spaces, which become a thousandth of their size, or as many images and annotations."""
     piece = chance.choice((b" ", b"{},", b"[", b'{"id":1,"image_id":1},'))
-    content = _listing(_IMAGES, b"")[:-2] + piece * (chance.choice((1, 10, 400)) * 1_000_000 // len(piece))
+    content = _listing(_IMAGES, b"")[:-2] + piece * (chance.choice((1, 10, 120)) * 1_000_000 // len(piece))
     return zipped({"annotations/person_keypoints_train2017.json": content})
 
 

@@ -240,6 +240,13 @@ def _image(suffix: str, *options: int) -> bytes:
     return cv2.imencode(suffix, pixels, options)[1].tobytes()
 
 
+def _animation() -> bytes:
+    frames = cv2.Animation()
+    frames.frames = [np.full((HEIGHT, WIDTH, 3), grey, np.uint8) for grey in (10, 200)]
+    frames.durations = np.array([100, 100])
+    return cv2.imencodeanimation(".png", frames)[1].tobytes()
+
+
 _EXIF = b"\xff\xe1\0\x22Exif\0\0MM\0\x2a\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
 _JPEGS = [
     jpeg(3),
@@ -301,7 +308,7 @@ PARSERS = {
         [large_inputs.packed],
     ),
     "jpeg": Parser(_JPEGS, _JPEG_WORDS, _nothing, _picture, large_inputs.JPEGS),
-    "png": Parser([_image(".png"), jpeg(3)], _PNG_WORDS, _nothing, _picture, wrap=_checked),
+    "png": Parser([_image(".png"), _animation(), jpeg(3)], _PNG_WORDS, _nothing, _picture, wrap=_checked),
     "coco image": Parser(_JPEGS, _JPEG_WORDS, _coco, _coco_file("train2017/000000000003.jpg"), large_inputs.JPEGS),
     "annotations": Parser(
         _DOCUMENTS, _JSON_WORDS, _coco, _coco_file(_ANNOTATIONS), large_inputs.DOCUMENTS, document=True

@@ -6,6 +6,7 @@ import re
 import struct
 import tracemalloc
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from published import python3, write_archive, write_cifar10_bins, write_cifar10_
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_masks import check_outlines, ignored_mask
+from podline.data.pictures import read_picture
 from podline.data.sources import bounds
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.jpeg import JpegError, inspect
@@ -100,6 +102,43 @@ def test_more_pixels_than_so_few_bytes_can_hold() -> None:
     data[frame + 5 : frame + 9] = struct.pack(">HH", 4000, 4000)
     with pytest.raises(JpegError, match=r"is damaged: 4000×4000 pixels in [0-9,]+ bytes"):
         inspect(bytes(data))
+
+
+def png(*chunks: tuple[bytes, bytes]) -> bytes:
+    parts = [
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in chunks
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+HEADER = (b"IHDR", struct.pack(">IIBBBBB", 40, 30, 8, 2, 0, 0, 0))
+PIXELS = (b"IDAT", zlib.compress(bytes(30 * 121)))
+PNGS = {
+    "whole": (png(HEADER, PIXELS, (b"IEND", b"")) + b"more", ""),
+    "a chunk that goes far": (
+        png(HEADER, PIXELS, (b"IEND", b"")).replace(b"\0\0\0\0IEND", b"\xd0\0\0\0IEND"),
+        "is truncated or damaged: a PNG of",
+    ),
+    "another chunk first": (png((b"tEXt", bytes(13)), HEADER, PIXELS, (b"IEND", b"")), "a PNG without its header"),
+    "a second header": (png(HEADER, HEADER, PIXELS, (b"IEND", b"")), "is truncated or damaged"),
+    "more pixels than are there": (
+        png((b"IHDR", struct.pack(">IIBBBBB", 8000, 8000, 16, 6, 0, 0, 0)), PIXELS, (b"IEND", b"")),
+        "is damaged: 8000×8000 pixels in",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PNGS)
+def test_chunks_of_pngs(tmp_path: Path, name: str) -> None:
+    """A file of 3 kB, one of whose chunks said that it had more, took 3.5 GB."""
+    content, told = PNGS[name]
+    (tmp_path / "a.png").write_bytes(content)
+    if told:
+        with pytest.raises(SourceError, match=told):
+            read_picture(tmp_path / "a.png")
+    else:
+        assert read_picture(tmp_path / "a.png").shape == (30, 40, 3)
 
 
 # Outlines
