@@ -345,7 +345,7 @@ class CocoParameters(TrainingParameters, frozen=True):
         title="Source",
         description="A folder with COCO's annotations and images, unpacked or in the official zip files, as the worker "
         "sees it. Empty: a sample of stick people is drawn into the store.",
-        json_schema_extra=place(2),
+        json_schema_extra=place(2, pattern=_NO_LOGIN),
     )
     machine: CocoMachineGroup = Field(
         default_factory=CocoMachineGroup,

@@ -102,5 +102,7 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 
 def _is_for_tfds(store: Store, folder: str, source: RawData) -> bool:
     """Whether the features beside a data set are what this version writes: before, TFDS could not read people."""
+    if not store.exists(f"{folder}/{FEATURES}"):
+        return True  # nothing is written anew that the conversion did not leave
     class_names = {LABEL: source.class_names, **source.extra_class_names}
     return store.read_bytes(f"{folder}/{FEATURES}") == features_file(read_manifest(store, folder), class_names)

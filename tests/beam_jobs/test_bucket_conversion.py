@@ -17,10 +17,10 @@ from killed_conversions import contents, convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
 from beam_jobs.conversion import convert
-from podline.holdings import verify
 from podline.progress import Reporter, silent
 from podline.stages import CONVERT, ConvertSpec
 from podline.storage import open_store
+from podline.verification import verify
 
 
 def cifar(folder: Path) -> Path:

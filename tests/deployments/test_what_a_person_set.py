@@ -111,7 +111,11 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     assert Change("deployment", NAME, "as it was") in again
 
     # The file changes: another value goes to the server, the one that both changed stays.
-    _change(project, description="Tonight.", parameters={"parameters": {"recipe": "cifar10", "promote": True}})
+    _change(
+        project,
+        description="Tonight.",
+        parameters={"parameters": {"recipe": "cifar10", "source": "/raw", "promote": True}},
+    )
     both = _deploy(project)
     assert _nightly(client).description == "Tonight."
     assert _nightly(client).parameters["parameters"]["recipe"] == "mnist"
@@ -119,7 +123,7 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
 
     asked = _deploy(project, overwrite=True)
     found = _nightly(client)
-    assert found.parameters == {"parameters": {"recipe": "cifar10", "promote": True}}
+    assert found.parameters == {"parameters": {"recipe": "cifar10", "source": "/raw", "promote": True}}
     assert [(each.schedule.cron, each.active) for each in found.schedules] == [("15 1 * * *", True)]
     assert _about(asked, RECIPE) == 'was "mnist" on the server, is "cifar10" now, as prefect.yaml says'
     assert {change.did for change in _deploy(project)} == {"as it was"}
@@ -140,9 +144,11 @@ def test_of_what_was_deployed_before_values_were_remembered_the_servers_stay(
     _deploy(project)
     for variable in client.read_variables():
         client.delete_variable_by_name(variable.name)
-    client.update_deployment(_nightly(client).id, DeploymentUpdate(parameters={"parameters": {"recipe": "mnist"}}))
+    client.update_deployment(
+        _nightly(client).id, DeploymentUpdate(parameters={"parameters": {"recipe": "mnist", "source": "/data"}})
+    )
     again = _deploy(project)
-    assert _nightly(client).parameters == {"parameters": {"recipe": "mnist"}}
+    assert _nightly(client).parameters == {"parameters": {"recipe": "mnist", "source": "/data"}}
     assert "--overwrite" in _about(again, RECIPE)
 
 

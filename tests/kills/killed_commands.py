@@ -20,10 +20,10 @@ from typing import Any, Literal
 
 from compared_files import comparable, differences, ended_runs
 
-from podline.holdings import verify
 from podline.processes import marked, parent
 from podline.progress import silent
 from podline.storage import FolderStore, Store, open_store
+from podline.verification import verify
 
 _MARK = "KILLED_COMMAND"
 # Of a command that nobody kills, and of what a killed one leaves running: Prefect's server, a stage's process.
@@ -172,7 +172,7 @@ class World:
         found += [f"process {each} still runs: {_named(each)}" for each in left]
         different = differences(comparable(store), self._expected)
         found += [f"{name} is not what it is undisturbed" for name in different]
-        _, wrong = verify(store, silent())
+        wrong = verify(store, silent()).problems
         found += wrong
         for folder in (store.scratch / "tmp", self.folder / "tmp"):
             found += [f"{each} is left over" for each in (folder.iterdir() if folder.is_dir() else ())]

@@ -15,10 +15,10 @@ from compared_files import comparable, differences
 from raw_material import write_grey_cifar
 
 from podline import ledger
-from podline.holdings import verify
 from podline.progress import silent
 from podline.storage import open_store
 from podline.training.metrics_log import read_events, read_metrics
+from podline.verification import verify
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 RECIPE = (

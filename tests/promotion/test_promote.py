@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import keras
@@ -16,6 +17,7 @@ from podline import champions
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
+from podline.completion import completion_name
 from podline.differences import Row
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
@@ -215,21 +217,31 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     assert figures["main"].before == np.mean(guesses == splits["test"]["label"])
 
 
+@contextlib.contextmanager
+def having_answered(store, run, guesses):
+    """As if a run's evaluation had answered so: no completion record tells otherwise."""
+    names = [f"runs/{run}/guesses.npz", completion_name(f"runs/{run}", "evaluate")]
+    whole = {name: store.read_bytes(name) for name in names}
+    try:
+        store.publish_bytes(names[0], guesses.to_bytes(), replace=True)
+        store.delete(names[1])
+        yield
+    finally:
+        for name, content in whole.items():
+            store.publish_bytes(name, content, replace=True)
+
+
 def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
     for run in runs:
         promote(spec(fresh, run), silent())
     assert rival_of(fresh, runs[1]) == runs[0]
-    name = f"runs/{runs[1]}/guesses.npz"
-    whole, (before, after) = fresh.read_bytes(name), (read_guesses(fresh, f"runs/{run}") for run in runs)
+    before, after = (read_guesses(fresh, f"runs/{run}") for run in runs)
     after = replace(after, predictions=np.where(after.labels == 2, 0, after.predictions))
-    try:
-        fresh.publish_bytes(name, after.to_bytes(), replace=True)
+    with having_answered(fresh, runs[1], after):
         drop, pictures = found = explain(fresh, runs[1], runs[0])
         found.picture_sheet().savefig(tmp_path / "lost.png")
         command = ["runs", "explain", runs[1], "--root", fresh.uri, "--out", str(tmp_path / "a.png")]
         said = CliRunner().invoke(cli, command)
-    finally:
-        fresh.publish_bytes(name, whole, replace=True)
     assert drop.worse
     lost = set(np.flatnonzero(before.right & ~after.right).tolist())
     assert (drop.lost, drop.gained) == (len(lost), np.sum(~before.right & after.right))
@@ -260,24 +272,21 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
 def test_the_report_says_first_why_a_model_is_worse(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     decided = promote(spec(fresh, runs[1]), silent())
-    name = f"runs/{runs[1]}/guesses.npz"
-    whole, guesses = fresh.read_bytes(name), read_guesses(fresh, f"runs/{runs[1]}")
+    guesses = read_guesses(fresh, f"runs/{runs[1]}")
     blind = replace(guesses, predictions=np.where(guesses.labels == 2, 0, guesses.predictions))
-    try:
-        fresh.publish_bytes(name, blind.to_bytes(), replace=True)
+    judged = spec(fresh, runs[1]).evaluation_sha256
+    with having_answered(fresh, runs[1], blind):
         asked = ReportSpec(
             root=fresh.uri,
             run=runs[1],
             dataset="sample",
             fingerprint=FINGERPRINT,
-            evaluation_sha256=spec(fresh, runs[1]).evaluation_sha256,
+            evaluation_sha256=judged,
             promotion_sha256=decided.promotion_sha256,
         )
         page, text = (
             fresh.read_bytes(file).decode() for file in (report(asked, silent()).html, f"runs/{runs[1]}/report.md")
         )
-    finally:
-        fresh.publish_bytes(name, whole, replace=True)
     assert page.index("is the champion of t") < page.index("Why it is worse") < page.index("<h2>Figures</h2>")
     assert text.index("is the champion of t") < text.index("## Why it is worse") < text.index("## Figures")
     assert "<li>bright: " in page

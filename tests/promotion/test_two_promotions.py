@@ -12,13 +12,13 @@ from small_dataset import FINGERPRINT, publish_dataset
 
 from podline import champions
 from podline.evaluation.evaluate import evaluate
-from podline.holdings import verify
 from podline.progress import silent
 from podline.promotion.document import read_promotion
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.stages import EvaluateSpec, TrainSpec
 from podline.storage import Store, open_store
 from podline.training.train import train
+from podline.verification import verify
 
 
 def trained(root: str, seed: int) -> str:

@@ -304,9 +304,9 @@ def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
     assert (again.change.before, again.change.splits) == (first.name, {})
 
     changed = write_raw_cifar(tmp_path / "second")
-    batch = np.fromfile(changed / "data_batch_3.bin", np.uint8).reshape(-1, 3073)
+    batch = np.fromfile(changed / "data_batch_5.bin", np.uint8).reshape(-1, 3073)
     batch[4, 0] = (batch[4, 0] + 1) % 10
-    batch[:-1].tofile(changed / "data_batch_3.bin")
+    batch[:-1].tofile(changed / "data_batch_5.bin")
     new = np.full((30, 3073), 200, np.uint8)
     new[:, 0], new[:, 1] = 3, np.arange(30)
     np.concatenate([np.fromfile(changed / "test_batch.bin", np.uint8), new.ravel()]).tofile(changed / "test_batch.bin")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline.holdings import verify
 from podline.progress import Reporter
 from podline.recipes.settings import Duration, ModelSettings, Recipe
 from podline.stages import TrainSpec
 from podline.storage import open_store
 from podline.training.metrics_log import StepsLine, read_metrics
+from podline.verification import verify
 
 TRAIN = """
 import sys

@@ -151,5 +151,5 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="Not a directory"):
+    with pytest.raises(StoreError, match="File exists"):
         made_once(tmp_path / "file", "key", Maker())
