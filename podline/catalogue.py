@@ -117,12 +117,9 @@ def conversion_of(store: Store, folder: str) -> ConvertResult | None:
     Raises:
         ArtifactError: its record cannot be read.
     """
-    name = completion_name(folder, CONVERT.name)
-    return (
-        ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
-        if store.exists(name)
-        else None
-    )
+    if not store.exists(completion_name(folder, CONVERT.name)):
+        return None
+    return ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
 
 
 def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:

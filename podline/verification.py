@@ -265,7 +265,8 @@ class _Look:
         if _INDEX in self.there:
             problem = seal_problem(self.store.read_bytes(_INDEX))
             if problem is None:
-                self._unrecorded([_INDEX])
+                where = self.store.where(_INDEX)
+                self.notes.append(f"{where} has no checksum: an earlier version wrote it; `podline runs index` does")
             elif problem:
                 self._problem(_INDEX, f"{self.store.where(_INDEX)} {problem}; `podline runs index` makes it again")
         top = ledger.FOLDER
@@ -284,16 +285,23 @@ class _Look:
         ]
 
     def _unrecorded(self, names: Iterable[str]) -> None:
-        self.notes += [
-            f"{self.store.where(name)} has no checksum: an earlier version wrote it, or its record is gone"
-            for name in names
-        ]
+        for name in names:
+            records = self.store.where("/".join((*name.split("/")[:-1], "stages")))
+            self.notes.append(
+                f"{self.store.where(name)} has no checksum: an earlier version wrote it, or its record in {records} is "
+                "gone"
+            )
 
     def _orphan(self, name: str) -> None:
+        """A file that nothing names; evaluations of other splits than the usual one have records of their own."""
+        parts = name.split("/")
+        depth = _DEPTHS.get(parts[0], 1)
+        depth += parts[0] == "runs" and len(parts) > depth and parts[depth].startswith("on-")
+        records = self.store.where("/".join((*parts[:depth], "stages")))
         self._problem(
             name,
-            f"{self.store.where(name)} is an orphan: nothing names it; its stage is at work or was broken off, or its "
-            "record is gone: run the stage again, or delete it",
+            f"{self.store.where(name)} is an orphan: nothing in {records} names it; its stage is at work or was broken "
+            "off, or its record is gone: run the stage again, or delete it",
         )
 
 

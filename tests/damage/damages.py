@@ -172,4 +172,4 @@ def _names(text: str, root: Path, name: str) -> bool:
     """Whether a text names a file, or a folder of its own that it lies in."""
     parts = name.split("/")
     places = ["/".join(parts[:depth]) for depth in range(2, len(parts) + 1)] if len(parts) > 2 else [name]
-    return any(re.search(rf"{re.escape(str(root / place))}(?![\w./-]*\w/)", text) for place in places)
+    return any(re.search(rf"{re.escape(str(root / place))}(?![\w/-]|\.\w)", text) for place in places)
