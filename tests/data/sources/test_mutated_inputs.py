@@ -41,7 +41,7 @@ def test_what_is_odd_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def slowly() -> None:
         sum(range(20_000_000))
 
-    outcomes = [lambda: bytearray(50_000_000), slowly, lambda: {}["key"]]
+    outcomes = [lambda: bytearray(400_000_000), slowly, lambda: {}["key"]]
     monkeypatch.setitem(PARSERS, "rows", PARSERS["rows"]._replace(read=read))
     monkeypatch.setattr(mutated_inputs, "MAX_SECONDS", 0.05)
     monkeypatch.setattr(mutated_inputs, "MAX_BYTES", 40_000_000)
