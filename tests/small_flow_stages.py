@@ -84,12 +84,13 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     reporter.progress(1, 1, "steps", {"loss": 0.5})
     changed = Path(spec.root, "next-weights")
     weights = changed.read_bytes() if changed.exists() else b"weights"
-    result = _trained(spec, weights)
+    result = trained(spec, weights)
     _leave(spec, result, {"weights": weights})
     return result
 
 
-def _trained(spec: TrainSpec, weights: bytes) -> TrainResult:
+def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
+    """What a training of these weights answers."""
     return TrainResult(
         seconds=1.0,
         run=spec.run,
@@ -137,7 +138,7 @@ def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         if asked:
             raise PreemptedError(f"asked to end at step {len(steps)}")
         reporter.progress(len(steps), STEPS, "steps")
-    result = _trained(spec, json.dumps(steps).encode())
+    result = trained(spec, json.dumps(steps).encode())
     _leave(spec, result, {"weights": json.dumps(steps).encode()})
     return result
 

@@ -22,7 +22,16 @@ from podline.training.metrics_log import EventLine
 _TIMES = {"seconds", "time", "examples_per_second", "waiting", "waiting_for_input", "clock", "root", "document_sha256"}
 _STARTS = {"resumed_from", "shards_written", "shards_reused", "reused"}
 # Artifacts of completion records whose own bytes hold such: their digests differ, and `store verify` checks them.
-_DIFFER = ("spec.json", "metrics.jsonl", "model.keras", "report.html", "report.md")
+_DIFFER = (
+    "*/spec.json",
+    "*/metrics.jsonl",
+    "*/events.jsonl",
+    "*/checkpoints/*.json",
+    "*/tensorboard/*",
+    "*/model.keras",
+    "*/report.html",
+    "*/report.md",
+)
 
 
 def _bytes(content: bytes) -> str:
@@ -35,8 +44,8 @@ def _document(content: bytes) -> Any:
 
 def _completion(content: bytes) -> Any:
     document = _document(content)
-    for artifact in document["artifacts"]:
-        if artifact["name"].endswith(_DIFFER):
+    for artifact in [*document["artifacts"], *(document["beside"] or ())]:
+        if any(fnmatch.fnmatch(artifact["name"], pattern) for pattern in _DIFFER):
             del artifact["sha256"], artifact["bytes"]
     return document
 

@@ -16,17 +16,18 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-from small_flow_stages import STEPPING_STAGES, STEPS, convert, evaluate, ran, report, validate
+from small_flow_stages import STEPPING_STAGES, STEPS, convert, evaluate, ran, report, trained, validate
 from standin.cloud import NODE, Cloud
 from standin.servers import announcing, serving
 from standin.timeline import Announcement, Script
 
 from flows.cifar_training import cifar_training
-from podline import digests, errors
+from podline import errors
 from podline.data.sources.sample import write_sample
 from podline.progress import Reporter
 from podline.settings import Settings
-from podline.stages import STAGES, ConvertSpec, EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec, manifest_sha256
+from podline.specs import evaluation_spec, training_spec
+from podline.stages import STAGES, ConvertSpec, ReportSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
 from podline.tpu.clock import TurnedClock
 from tasks import tpu_lease, tpu_use
@@ -71,7 +72,7 @@ class Night:
     def told(self) -> list[dict[str, Any]]:
         """What happened to the TPU until the training was done, as the run's folder tells it."""
         (file,) = self.root.glob("runs/*/tpu.json")
-        first, *entries = json.loads(file.read_text())
+        first, *entries = json.loads(file.read_text())["entries"]
         assert first["event"] == "begin"
         events = [entry["event"] for entry in entries]
         return entries[: [*events, "begin"].index("begin")]
@@ -204,12 +205,9 @@ def prepared(root: Path, drawn: Path) -> CifarParameters:
     converted = convert(ConvertSpec(**given, source=str(drawn)), quiet)
     data: dict[str, Any] = {**given, "fingerprint": converted.fingerprint}
     validate(ValidateSpec(**data, manifest_sha256=manifest_sha256(open_store(str(root)), converted.folder)), quiet)
-    run = TrainSpec(root=str(root), recipe=recipe, fingerprint=converted.fingerprint, strategy=strategy).run
-    weights = digests.of_bytes(json.dumps(list(range(STEPS))).encode())
-    size = recipe.evaluation_batch_size
-    evaluated = evaluate(
-        EvaluateSpec(**data, run=run, weights_sha256=weights, batch_size=size, strategy=strategy), quiet
-    )
+    training = training_spec(open_store(str(root)), recipe, converted.fingerprint, strategy)
+    weights = json.dumps(list(range(STEPS))).encode()
+    evaluated = evaluate(evaluation_spec(training, trained(training, weights)), quiet)
     command = parameters.command(str(root))
-    report(ReportSpec(**data, run=run, evaluation_sha256=evaluated.evaluation_sha256, command=command), quiet)
+    report(ReportSpec(**data, run=training.run, evaluation_sha256=evaluated.evaluation_sha256, command=command), quiet)
     return parameters

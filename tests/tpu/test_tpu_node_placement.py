@@ -106,7 +106,7 @@ def _preempt_at_checkpoint(cloud: Cloud, root: Path, pull_the_plug: Callable[[],
 def events(root: Path) -> list[str]:
     """What happened to the node until the training was done."""
     (file,) = root.glob("runs/*/tpu.json")
-    told = [entry["event"] for entry in json.loads(file.read_text()) if entry["event"] != "wait"]
+    told = [entry["event"] for entry in json.loads(file.read_text())["entries"] if entry["event"] != "wait"]
     return told[: [*told[1:], "begin"].index("begin") + 1]
 
 
@@ -124,10 +124,10 @@ def test_a_node_is_made_trained_on_lost_and_made_again(night: CifarParameters) -
     began = datetime.now(UTC)
     with heard_by(told.append):
         cifar_training(night)
-    root = Path(night.root)
+    root = Path(night.machine.root)
     (weights,) = root.glob("runs/*/weights")
     assert json.loads(weights.read_text()) == list(range(STEPS))
-    assert ran(night.root) == ["convert", "validate", "train", "train", "evaluate", "report"]
+    assert ran(night.machine.root) == ["convert", "validate", "train", "train", "evaluate", "report"]
     here_and_there = ["go", "go"]
     assert events(root) == ["begin", "recreate", *here_and_there, "leave", "replace", *here_and_there, "leave", "leave"]
     assert [run.state_name for run in node_runs(began)] == ["Crashed", "Completed", "Completed"]

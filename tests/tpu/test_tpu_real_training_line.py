@@ -13,7 +13,9 @@ from standin.timeline import Script, life
 from podline.data.sources.sample import write_sample
 from podline.running import perform
 from podline.settings import Settings
-from podline.stages import TrainResult, TrainSpec
+from podline.specs import training_spec
+from podline.stages import TrainResult
+from podline.storage import open_store
 from tasks import tpu_lease
 from tasks.parameters import CifarParameters, MachineGroup, TrainingGroup
 
@@ -57,12 +59,8 @@ def test_unhealthy_in_the_middle_ends_with_the_same_weights_and_the_report_tells
     assert 0 < disturbed.resumed_from[0] < STEPS
     (data,) = it.root.glob("datasets/sample/*")
     shutil.copytree(it.root / "datasets", tmp_path / "quiet" / "datasets")
-    spec = TrainSpec(
-        root=str(tmp_path / "quiet"),
-        recipe=parameters.training_recipe(),
-        fingerprint=data.name,
-        strategy=parameters.machine.strategy,
-    )
+    quiet_store = open_store(tmp_path / "quiet")
+    spec = training_spec(quiet_store, parameters.training_recipe(), data.name, parameters.machine.strategy)
     quiet = perform(spec, lambda _event: None, Settings())
     assert (quiet.run, quiet.steps, quiet.resumed_from) == (disturbed.run, STEPS, ())
     assert quiet.weights_sha256 == disturbed.weights_sha256

@@ -59,7 +59,11 @@ class Run:
 
     @property
     def told(self) -> list[Any]:
-        return [(entry["event"], entry["what"]) for file in self.root.glob("runs/*/tpu.json") for entry in _read(file)]
+        return [
+            (entry["event"], entry["what"])
+            for file in self.root.glob("runs/*/tpu.json")
+            for entry in _read(file)["entries"]
+        ]
 
     def trained_whole(self) -> bool:
         (weights,) = self.root.glob("runs/*/weights")
