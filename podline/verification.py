@@ -21,6 +21,7 @@ from podline.data.coco_truth import truth_name
 from podline.data.manifest import MANIFEST, Manifest, shard_record
 from podline.data.tfds import tfds_names
 from podline.errors import PodlineError
+from podline.origins import ORIGIN, of_another_training
 from podline.progress import Reporter
 from podline.sealed_pages import seal_problem
 from podline.storage import Listed, Store
@@ -32,7 +33,7 @@ _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2}
 _KNOWN = (*_DEPTHS, ledger.FOLDER, ledger_chain.FOLDER, champions.FOLDER)
 _INDEX = "index.html"
 # In a run's folder: written by who runs the stages, beside them.
-_OF_FLOWS = ("origin.json", "tpu.json")
+_OF_FLOWS = (ORIGIN, "tpu.json")
 # What an evaluation leaves that ends with the word that the model has learned nothing.
 _OF_GUESSING = ("evaluation.json", "guesses.npz")
 # What completion records of earlier versions do not name.
@@ -224,6 +225,7 @@ class _Look:
         if record is None:  # it is damaged, and it is what names most of them
             return set(names)
         expected = {f"{folder}/{name}" for name in _OF_FLOWS}
+        self._look_at_origin(f"{folder}/{ORIGIN}", folder)
         if record.get("beside") is None:
             before = tuple(f"{folder}/{name}" for name in _UNNAMED_BEFORE)
             expected |= {name for name in names if name.startswith(before)}
@@ -235,6 +237,14 @@ class _Look:
         # What a damaged record names is not known.
         unread = {match["folder"] for name in names if name in self.problems and (match := _RECORD.fullmatch(name))}
         return expected | {name for name in names if name.startswith(tuple(f"{place}/" for place in unread))}
+
+    def _look_at_origin(self, name: str, folder: str) -> None:
+        if name in self.documents and of_another_training(self.store, folder, self.documents[name]):
+            self._problem(
+                name,
+                f"{self.store.where(name)} tells of another training than {completion_name(folder, 'train')}: an "
+                "earlier one was put back, or the run was killed in between; put it back, or delete it",
+            )
 
     def _look_at_checkpoints(self, names: list[str]) -> None:
         """Holds arrays that no record names against what lies beside them."""

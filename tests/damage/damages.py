@@ -37,6 +37,7 @@ FILES = {
     "checkpoint": r"runs/.*/checkpoints/.*",
     "model": r"runs/.*/model/.*",
     "run": r"runs/.*",
+    "search": r"finder/.*",
     "page": r".*",
 }
 

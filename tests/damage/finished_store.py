@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from raw_cifar import convert_spec, write_raw_cifar
+from small_coco import publish_people
 
 from beam_jobs.conversion import convert
 from podline.again import forget
@@ -26,9 +27,11 @@ from podline.recording import Notes, recorded
 from podline.reporting.comparison import compare
 from podline.reporting.nights_page import write_index
 from podline.reporting.report import report
+from podline.searches import learning_rate_spec
 from podline.settings import Settings
 from podline.stages import EvaluateSpec, ReportSpec, Spec, TrainSpec, ValidateSpec, manifest_sha256
 from podline.storage import open_store
+from podline.training.finder import find_learning_rate
 from podline.training.train import train
 
 RECIPE = Recipe(
@@ -57,7 +60,10 @@ class Finished(NamedTuple):
 
 
 def finished_store(folder: Path) -> Finished:
-    """Two runs, each with its place in the ledger and a decision about its promotion; a night that failed; pages."""
+    """Two runs, each with its place in the ledger and a decision about its promotion; a night that failed; pages.
+
+    Beside them people are converted, and a learning rate is searched for.
+    """
     root = folder / "root"
     store = open_store(root)
     converting = convert_spec(root, _easy(write_raw_cifar(folder / "raw", train=200, test=60)))
@@ -78,6 +84,10 @@ def finished_store(folder: Path) -> Finished:
     with contextlib.suppress(DivergenceError), recorded(str(root), "cifar10", "flow", silent()):
         raise DivergenceError("the loss is no finite number")
     census_of(store, "cifar10", converted.fingerprint)
+    publish_people(root, side=32)
+    shutil.rmtree(root / "people")  # the images that they were made of
+    searching = learning_rate_spec(store, _recipe(0), silent(), steps=20)
+    find_learning_rate(searching, silent())
     runs = sorted({spec.run for spec in specs if isinstance(spec, TrainSpec)})
     compare(store, [run_of(store, run) for run in runs])
     write_index(store)
@@ -85,7 +95,7 @@ def finished_store(folder: Path) -> Finished:
     _again(specs)
     compare(store, [run_of(store, run) for run in runs])
     write_index(store)
-    return Finished(root, folder / "before", specs)
+    return Finished(root, folder / "before", [*specs, searching])
 
 
 def _easy(folder: Path) -> Path:

@@ -15,6 +15,7 @@ from finished_store import Finished, finished_store
 
 from podline.cli import cli
 from podline.errors import ArtifactError
+from podline.origins import read_origin
 from podline.progress import Reporter
 from podline.stages import EVALUATE, EvaluateSpec
 from podline.storage import open_store
@@ -128,3 +129,13 @@ def test_a_run_is_trained_further_from_no_damaged_checkpoint(store: Finished) ->
         with pytest.raises(ArtifactError, match=rf"{path.name} has sha256"):
             finished(open_store(store.root), run).state()
         assert f"{path} has sha256" in said(store, "store", "verify")[1]
+
+
+def test_an_origin_of_an_earlier_training_is_none(store: Finished) -> None:
+    name = next(name for name in names(store.root) if name.endswith("/origin.json"))
+    there, folder = open_store(store.root), name.removesuffix("/origin.json")
+    assert read_origin(there, folder)
+    with changed(store, name, (store.root / name).read_bytes()) as path:
+        there.publish_json(name, there.read_json(name) | {"record_sha256": "0" * 64}, replace=True)
+        assert read_origin(there, folder) is None
+        assert f"{path} tells of another training" in said(store, "store", "verify")[1]
