@@ -22,6 +22,7 @@ from podline.data.manifest import MANIFEST, Manifest, shard_record
 from podline.data.tfds import tfds_names
 from podline.errors import PodlineError
 from podline.origins import ORIGIN, of_another_training
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.sealed_pages import seal_problem
 from podline.storage import Listed, Store
@@ -106,8 +107,8 @@ class _Look:
         self._look_at_the_rest()
         if self._before:
             self.notes.append(
-                f"{self._before} documents are of an earlier version, which wrote none with a digest: they were read, "
-                "and what was changed in them would not show"
+                f"of an earlier version, which wrote no digests: {plural(self._before, 'document')}; what was changed "
+                "in them would not show"
             )
         return Verified(len(known) + len(records) + len(others), list(self.problems.values()), self.notes)
 
@@ -197,7 +198,7 @@ class _Look:
             return
         whole = {"datasets": f"{folder}/{MANIFEST}", "runs": completion_name(folder, "train")}.get(kind)
         if (whole not in names) if whole else not records:
-            self._problem(folder, f"{self.store.where(folder)} is not finished: {len(names)} objects")
+            self._problem(folder, f"{self.store.where(folder)} is not finished: {plural(len(names), 'object')}")
             self._look_at_checkpoints(names)
             return
         expected = records | self.named.keys()
@@ -290,7 +291,7 @@ class _Look:
             if first not in _KNOWN and name != _INDEX:
                 others[f"{first}{slash}"] = others.get(f"{first}{slash}", 0) + 1
         self.notes += [
-            f"{self.store.where(first.rstrip('/'))} is not looked at: {count} files that no stage made"
+            f"{self.store.where(first.rstrip('/'))} is not looked at: {plural(count, 'file')} that no stage made"
             for first, count in sorted(others.items())
         ]
 

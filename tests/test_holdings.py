@@ -234,6 +234,6 @@ def test_a_store_of_an_earlier_version_has_notes_and_no_problems(tmp_path: Path)
             store.publish_bytes(name, json.dumps(document).encode(), replace=True)
     found = verify(store, Reporter("store", lambda _event: None))
     assert found.problems == []
-    assert any("are of an earlier version" in note for note in found.notes)
+    assert any("of an earlier version, which" in note for note in found.notes)
     store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", b"arrayz", replace=True)
     assert ["step-00000010.npz has sha256" in line for line in problems(store)] == [True]

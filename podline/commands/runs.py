@@ -171,8 +171,8 @@ def _say_what_is_missing(store: Store) -> None:
         return
     if there < expected:
         click.echo(
-            f"{store.where(FOLDER)} has {there} entries vs {expected} that were written; `podline store verify` names "
-            "those that are gone",
+            f"{store.where(FOLDER)} has {plural(there, 'entry', 'entries')} vs {expected} that were written; "
+            "`podline store verify` names those that are gone",
             err=True,
         )
 

@@ -14,6 +14,7 @@ from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder, held_out
 from podline.errors import ArtifactError, SettingsError
 from podline.input.augmentation import augment
+from podline.plurals import plural
 from podline.recipes.settings import Duration, Recipe
 from podline.training.schedules import Schedule, build_schedule
 
@@ -87,14 +88,14 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     validation = held_out(recipe.seed, examples, recipe.validation_share)
     if recipe.validation_share and not len(validation):
         raise SettingsError(
-            f"validation_share={recipe.validation_share} vs {examples} examples in the training split of "
+            f"validation_share={recipe.validation_share} vs {plural(examples, 'example')} in the training split of "
             f"{manifest.dataset}: that is not one example; give a larger share"
         )
     left = examples - len(validation)
     if max(recipe.batch_sizes) > left:
         without = f" ({len(validation)} are held out for validation)" if len(validation) else ""
         raise SettingsError(
-            f"batch_size={max(recipe.batch_sizes)} vs {left} examples in the training split of "
+            f"batch_size={max(recipe.batch_sizes)} vs {plural(left, 'example')} in the training split of "
             f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
         )
     if recipe.pose is None:

@@ -12,6 +12,7 @@ import numpy as np
 from podline.data.manifest import read_manifest
 from podline.data.reader import open_split
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
+from podline.plurals import plural
 from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
 from podline.settings import cluster, load
@@ -169,7 +170,7 @@ def _go_on(run: Run) -> tuple[int, Clock]:
     if checkpoint is None:
         parameters, where = run.state.model.count_params(), devices.describe(run.strategy)
         begins = _begin_with(run.state, run.base) if run.base else "from the beginning"
-        message = f"{run.spec.run}: {total} steps {begins}, {parameters} parameters, {where}"
+        message = f"{run.spec.run}: {plural(total, 'step')} {begins}, {parameters:,} parameters, {where}"
         run.events.write("started", 0, message)
     else:
         message = (
@@ -190,7 +191,7 @@ def _begin_with(state: TrainingState, base: Finished) -> str:
             f"further={base.result.run}: that run's state does not fit this recipe: {error}; only a run of the same "
             "model and optimizer can be trained further, with averages if it had some"
         ) from error
-    return f"further from {base.result.run} (weights {base.result.weights_sha256[:12]}, {base.steps} steps)"
+    return f"further from {base.result.run} (weights {base.result.weights_sha256[:12]}, {plural(base.steps, 'step')})"
 
 
 @contextlib.contextmanager
@@ -237,7 +238,9 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
         ),
         devices=devices.describe(run.strategy),
     )
-    run.events.write("finished", plan.total_steps, f"{spec.run}: {plan.total_steps} steps in {took.wall:.0f} s")
+    run.events.write(
+        "finished", plan.total_steps, f"{spec.run}: {plural(plan.total_steps, 'step')} in {took.wall:.0f} s"
+    )
     run.checkpoints.prune(1)
     names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS)]
     left = tuple(f"{spec.folder}/{part}" for part in _BESIDE)

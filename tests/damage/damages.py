@@ -164,7 +164,7 @@ def judged(store: Finished, damage: Damage, whole: Heard) -> tuple[str, str]:
         if text not in (usual[who], "None []")
         and not _names(text, store.root, damage.name)
         and who != _VERIFY
-        and " entries vs " not in text
+        and not re.search(r" (entry|entries) vs ", text)
     ]
     return word, "\n".join(wrong)
 
