@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from podline.completion import record_files
 from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
 from podline.data.sources.source import Feature
-from podline.storage import open_store
+from podline.storage import Store, open_store
 
 FINGERPRINT = "0123456789abcdef"
 CLASS_NAMES = ("dark", "stripes", "bright")
@@ -98,6 +99,7 @@ def publish(
         quarantined=(),
     )
     store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
+    record_conversion(store, folder, manifest)
     return manifest
 
 
@@ -112,7 +114,14 @@ def seal(root: Path | str, dataset: str = "sample") -> Manifest:
     splits = [split.model_copy(update={"shards": tuple(map(sealed, split.shards))}) for split in manifest.splits]
     manifest = manifest.model_copy(update={"splits": tuple(splits)})
     store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes(), replace=True)
+    record_conversion(store, folder, manifest)
     return manifest
+
+
+def record_conversion(store: Store, folder: str, manifest: Manifest) -> None:
+    """Leaves the completion record of a conversion that wrote what is there."""
+    files = [MANIFEST, *(shard.file for shard in manifest.shards)]
+    record_files(store, folder, "convert", [f"{folder}/{file}" for file in files])
 
 
 def _split(name: str, columns: dict[str, np.ndarray], shards: list, classes: int) -> SplitInfo:

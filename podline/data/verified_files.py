@@ -222,7 +222,7 @@ def _difference(before: Sign, after: Look | None) -> str:
     if after is None:
         return "it is gone"
     pairs = zip(Sign._fields, before, after.sign, strict=True)
-    return ", ".join(f"{name} {old} vs {new} now" for name, old, new in pairs if old != new)
+    return next(f"{name} {old} vs {new} now" for name, old, new in pairs if old != new)
 
 
 def _read(store: FolderStore, folder: str) -> dict[str, Note]:

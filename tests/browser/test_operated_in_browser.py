@@ -118,9 +118,9 @@ def _fill_in(ui: PrefectUi) -> None:
 
 @contextlib.contextmanager
 def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
-    """Progress moves; the training is stopped for a moment, and a file that the evaluation needs is cut short.
+    """Progress moves; the training is stopped for a moment, and when it is done, a file is cut short.
 
-    The training itself has the file open: what it reads is what was there. In the end the file is whole again.
+    The evaluation needs it, and has yet to start. In the end the file is whole again.
     """
     ui.tab("Artifacts")
     # Killed at its start, and tried again.
@@ -136,12 +136,13 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
         seen = moving.first.inner_text()
         assert not seen.startswith(f"train: {_STEPS}/{_STEPS}")
         ui.screenshot("training")
-        shard = min(up.root.glob("datasets/sample/*/sample-test.tfrecord-*"))
-        whole = shard.with_name("whole")
-        shard.rename(whole)
-        shard.write_bytes(whole.read_bytes()[:1000])
     finally:
         os.kill(child, signal.SIGCONT)
+    wait_until(lambda: list(up.root.glob("runs/*/stages/train.json")), seconds=600)
+    shard = min(up.root.glob("datasets/sample/*/sample-test.tfrecord-*"))
+    whole = shard.with_name("whole")
+    shard.rename(whole)
+    shard.write_bytes(whole.read_bytes()[:1000])
     yield
     expect(ui.page.get_by_text(f"train: {_STEPS}/{_STEPS} steps").first).to_be_visible()
     whole.rename(shard)

@@ -163,7 +163,7 @@ def test_what_was_changed_while_it_was_read_is_named(store: FolderStore, manifes
     whole = path.read_bytes()
     relabel(path)
     path.write_bytes(whole)
-    with pytest.raises(ArtifactError, match=rf"{path.name} was changed while it was read \(.*changed \d+ vs \d+ now"):
+    with pytest.raises(ArtifactError, match=rf"{path.name} was changed while it was read \(modified \d+ vs \d+ now"):
         reader.require_unchanged()
     opened(store, manifest).require_unchanged()
 

@@ -17,14 +17,17 @@ import pytest
 from gcs_emulator import upload
 from service_account import account_at, secrets_of
 
+from podline.completion import read_completion
 from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.sample import write_sample
 from podline.progress import silent
+from podline.specs import evaluation_spec
 from podline.stages import (
     ConvertSpec,
     EvaluateSpec,
     ReportSpec,
     Spec,
+    TrainResult,
     TrainSpec,
     ValidateSpec,
     manifest_sha256,
@@ -68,6 +71,7 @@ def run(tmp_path: Path, root: str, source: str, *options: str, **environment: st
 def specs_of(store: Store, training: TrainSpec, source: str) -> list[Spec]:
     """What the stages of a run were given, in order."""
     training = training.model_copy(update={"root": store.uri})
+    trained = TrainResult.model_validate(read_completion(store, training.folder, "train").result)
     manifest = manifest_sha256(store, training.dataset_folder)
     of_data = {"root": store.uri, "dataset": "cifar10", "fingerprint": training.fingerprint}
     of_run = {**of_data, "run": training.run}
@@ -75,9 +79,7 @@ def specs_of(store: Store, training: TrainSpec, source: str) -> list[Spec]:
         ConvertSpec(root=store.uri, dataset="cifar10", source=source),
         ValidateSpec.model_validate({**of_data, "manifest_sha256": manifest}),
         training,
-        EvaluateSpec.model_validate(
-            {**of_run, "weights_sha256": store.sha256(f"{training.folder}/model/weights.npz"), "batch_size": 500}
-        ),
+        evaluation_spec(training, trained),
         ReportSpec.model_validate({**of_run, "evaluation_sha256": store.sha256(f"{training.folder}/evaluation.json")}),
     ]
 

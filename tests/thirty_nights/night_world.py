@@ -127,9 +127,6 @@ class World(contextlib.ExitStack):
                 # Still longer than a worker takes to tidy up.
                 automations._PAUSE = timedelta(seconds=40)
                 automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN])
-            patrol = client.read_deployment_by_name("tpu-patrol/tpu-patrol")
-            for each in patrol.schedules:
-                client.update_deployment_schedule(patrol.id, each.id, active=False)
 
     def start_worker(self) -> None:
         """Starts a worker, as the machine's service manager would when one is gone."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, publish_dataset, record_conversion
 
 from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.data.tfrecord import FRAME_BYTES, map_frames, seal
@@ -168,8 +168,9 @@ def test_other_constants_of_normalisation_are_refused(root: Path) -> None:
 
 
 def test_a_run_on_a_data_set_of_an_earlier_version_is_found_by_its_name(root: Path) -> None:
-    path = root / FOLDER / MANIFEST
-    path.write_bytes(manifest_of(root).to_earlier_bytes())
+    manifest = manifest_of(root)
+    (root / FOLDER / MANIFEST).write_bytes(manifest.to_earlier_bytes())
+    record_conversion(open_store(root), FOLDER, manifest)
     before = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
     result = train(before, silent())
     assert "manifest_digest" not in open_store(root).read_json(f"{before.folder}/spec.json")

@@ -30,6 +30,9 @@ JPEG_SCANS = 100
 SCANNED_PIXELS = 10 * PIXELS
 """Pixels times scans: each scan costs the decoder a pass over all pixels, 2 ns for each of them."""
 
+SCANNED_BYTES = 280_000_000
+"""For a pixel of a JPEG file of several scans three, and two for each coefficient, which waits for the last scan."""
+
 PACKED_RATIO = 16
 """Bytes that a packed byte may become, on average. Images become 1 to 5, annotations 4 to 8, spaces 1,000."""
 

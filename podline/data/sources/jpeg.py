@@ -79,6 +79,11 @@ def inspect(data: bytes) -> Jpeg:
     pixels = frame[0] * frame[1]
     if pixels * scans > bounds.SCANNED_PIXELS:
         raise JpegError(f"has {scans} scans of {pixels:,} pixels vs {bounds.SCANNED_PIXELS:,} together at most")
+    needed = pixels * (3 + 2 * frame[2])
+    if scans > 1 and needed > bounds.SCANNED_BYTES:
+        raise JpegError(
+            f"has {scans} scans of {pixels:,} pixels, which take {needed:,} bytes vs {bounds.SCANNED_BYTES:,} at most"
+        )
     if pixels > bounds.PIXELS_OF_A_BYTE * len(data):
         raise JpegError(f"is damaged: {frame[0]}×{frame[1]} pixels in {len(data):,} bytes")
     return Jpeg(*frame, orientation)

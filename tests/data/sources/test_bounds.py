@@ -95,6 +95,21 @@ def test_scans_of_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
         inspect(many)
 
 
+def test_coefficients_that_wait_for_the_last_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 million pixels in two scans took 384 MB."""
+    data = jpeg(3)
+    scan = data.index(b"\xff\xda")
+    two = data[:scan] + data[scan:-2] * 2 + data[-2:]
+    monkeypatch.setattr(bounds, "SCANNED_BYTES", 9 * WIDTH * HEIGHT)
+    assert inspect(two) == (WIDTH, HEIGHT, 3, 1)
+    monkeypatch.setattr(bounds, "SCANNED_BYTES", 9 * WIDTH * HEIGHT - 1)
+    with pytest.raises(
+        JpegError, match=f"has 2 scans of 1,536 pixels, which take {9 * 1536:,} bytes vs 13,823 at most"
+    ):
+        inspect(two)
+    assert inspect(data) == (WIDTH, HEIGHT, 3, 1)
+
+
 def test_more_pixels_than_so_few_bytes_can_hold() -> None:
     """Decoders fill in what is not there: 200 MB of grey for a kilobyte."""
     data = bytearray(jpeg(3))
