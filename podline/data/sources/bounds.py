@@ -6,8 +6,8 @@ never costs much. docs/bounds.md shows them as a table, and a test holds the two
 
 from __future__ import annotations
 
-PIXELS = 64_000_000
-"""Of an image: decoded it takes three bytes for each. COCO's largest have 0.4 million."""
+PIXELS = 48_000_000
+"""Of an image: OpenCV holds the decoded pixels twice, six bytes for each. COCO's largest have 0.4 million."""
 
 IMAGE_BYTES = 64_000_000
 """Of an image's file; COCO's largest has less than a million."""

@@ -135,7 +135,7 @@ FILES = {
     "end marker lost": (jpeg(3)[:-2], "the file is truncated"),
     "empty": (b"", "the file is no JPEG"),
     "no JPEG": (b"GIF89a", "the file is no JPEG: it starts with 4749 vs ffd8"),
-    "bomb": (bomb(), "the file has 65535×65535 pixels vs 64,000,000 at most"),
+    "bomb": (bomb(), "the file has 65535×65535 pixels vs 48,000,000 at most"),
     "many scans": (many_scans(), "the file has more than 100 scans"),
     "other size": (jpeg(3, 50, 32), "the file has 50×32 pixels vs 48×32 in the annotations"),
     "only a head": (b"\xff\xd8\xff\xd9", "the file is a JPEG without an image"),
