@@ -15,6 +15,7 @@ from prefect.client.schemas.objects import State
 
 from tasks.chain import described, from_archive_to_report
 from tasks.forms import run_name
+from tasks.leftover_tasks import close_tasks
 from tasks.nights import pause_if_hopeless
 from tasks.parameters import CifarParameters
 
@@ -27,7 +28,7 @@ from tasks.parameters import CifarParameters
     persist_result=True,
     result_serializer="json",
     on_failure=[pause_if_hopeless],
-    on_crashed=[pause_if_hopeless],
+    on_crashed=[close_tasks, pause_if_hopeless],
 )
 def cifar_training(parameters: CifarParameters) -> dict[str, Any] | State[Any]:
     """From raw archive to report.

@@ -16,6 +16,7 @@ from prefect.client.schemas.objects import State
 
 from tasks.chain import described, from_archive_to_report
 from tasks.forms import run_name
+from tasks.leftover_tasks import close_tasks
 from tasks.nights import pause_if_hopeless
 from tasks.parameters import CocoParameters
 
@@ -28,7 +29,7 @@ from tasks.parameters import CocoParameters
     persist_result=True,
     result_serializer="json",
     on_failure=[pause_if_hopeless],
-    on_crashed=[pause_if_hopeless],
+    on_crashed=[close_tasks, pause_if_hopeless],
 )
 def coco_training(parameters: CocoParameters) -> dict[str, Any] | State[Any]:
     """From raw archive to report.

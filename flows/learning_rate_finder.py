@@ -23,6 +23,7 @@ from tasks.bucket_credentials import bucket_credentials
 from tasks.failures import explained
 from tasks.finder_parameters import FinderParameters
 from tasks.forms import read_form, run_name
+from tasks.leftover_tasks import close_tasks, close_what_is_left
 from tasks.listening import terminal
 from tasks.outcome import publish_chart
 from tasks.stages import find_learning_rate
@@ -35,6 +36,7 @@ from tasks.stages import find_learning_rate
     result_serializer="json",
     # The body does it, and says what is wrong in one line.
     validate_parameters=False,
+    on_crashed=[close_tasks],
 )
 def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State[Any]:
     """A learning rate for a recipe, with its reasons and a chart.
@@ -49,6 +51,7 @@ def learning_rate_finder(parameters: FinderParameters) -> dict[str, Any] | State
 @bucket_credentials()
 def _found(given: Any) -> dict[str, Any]:
     parameters = read_form(FinderParameters, given)
+    close_what_is_left()
     machine = settings.load()
     store = open_store(parameters.root or machine.root)
     spec = learning_rate_spec(

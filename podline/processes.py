@@ -18,6 +18,7 @@ from pathlib import Path
 # How long processes that were sent SIGKILL may take to be gone; only one stuck in the kernel takes any time at all.
 _KILL_SECONDS = 5.0
 _PARENT_POLL = 0.5
+_END_POLL = 0.1
 
 
 def marked(variable: str, value: str) -> list[int]:
@@ -39,6 +40,45 @@ def parent(process: int) -> int | None:
     except OSError:
         return None
     return None if state == "Z" else int(parent_id)
+
+
+def children(process: int) -> list[int]:
+    """The ids of a process's living children."""
+    found = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return [each for each in found if parent(each) == process]
+
+
+def command(process: int) -> list[str]:
+    """The command line of a process; empty if it is gone."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def variable_of(process: int, name: str) -> str:
+    """A variable that a process was started with; empty if there is none, or no such process any more."""
+    try:
+        variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    wanted = f"{name}=".encode()
+    return next((each[len(wanted) :].decode() for each in variables if each.startswith(wanted)), "")
+
+
+def end(left: Callable[[], list[int]], seconds: float) -> None:
+    """Asks processes to end, once, and waits until they have, for so long.
+
+    Args:
+        left: the ids of those that are still there.
+        seconds: how long to wait.
+    """
+    for process in left():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGTERM)
+    deadline = time.monotonic() + seconds
+    while left() and time.monotonic() < deadline:
+        time.sleep(_END_POLL)
 
 
 def kill_marked(variable: str, value: str) -> None:

@@ -23,6 +23,7 @@ from tasks.bucket_credentials import bucket_credentials
 from tasks.failures import explained
 from tasks.form_rules import not_shown
 from tasks.forms import read_form
+from tasks.leftover_tasks import close_what_is_left
 from tasks.nights import later_night, what_began
 from tasks.nights_index import index_afterwards
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
@@ -59,6 +60,7 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
     if old:
         written = ", ".join(f"{name}={value!r}" for name, value in old.items())
         get_run_logger().info("saved before the form had groups, and not shown in it: %s", written)
+    close_what_is_left()
     night = later_night()
     if night is not None:
         return Cancelled(message=f"needless: the night that was due at {night.expected_start_time:%F %T} stands for it")
@@ -76,9 +78,9 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
 
 def _attempt() -> dict[str, Any]:
     """Which attempt of which flow run this is, what began it, and how late; a retry was due at no known moment."""
-    attempt, due = flow_run.run_count or 1, flow_run.scheduled_start_time
-    late = (datetime.now(UTC) - due).total_seconds() if due and attempt == 1 else 0.0
-    return {"flow_run": str(flow_run.id or ""), "attempt": attempt, "late": late, **what_began()._asdict()}
+    began, due = what_began(), flow_run.scheduled_start_time
+    late = (datetime.now(UTC) - due).total_seconds() if due and began.attempt == 1 else 0.0
+    return {"flow_run": str(flow_run.id or ""), "late": late, **began._asdict()}
 
 
 def _stages(

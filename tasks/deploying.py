@@ -29,14 +29,13 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL
 
 from podline import settings
-from podline.errors import PodlineError, SettingsError
+from podline.errors import PodlineError
 from podline.frozen import Frozen
-from tasks import automations
+from tasks import automations, project_file
 from tasks.asking import explained, require_named
 from tasks.deployment_merge import Difference, Values, deployment_of, in_words, merged, values_of
 from tasks.tpu_lease import LIMIT, make_limit
 
-PROJECT = "prefect.yaml"
 TPU = "tpu"
 """The pool, and the tag of the deployments, that are for TPUs alone."""
 POOLS = {
@@ -92,7 +91,7 @@ def deployed(request: Request) -> Iterator[Change]:
             lacks a block of the setting nights.notify.
         PodlineError: the server does not answer, or refuses.
     """
-    document = _read(request.folder / PROJECT)
+    document = project_file.read(request.folder)
     require_named()
     with explained(), get_client(sync_client=True) as client:
         yield from _deployed(client, request, document)
@@ -134,20 +133,6 @@ def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[C
         did = automations.put(client, name, automation)
         if automation or did == automations.REMOVED:
             yield Change("automation", name, did)
-
-
-def _read(project: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(project.read_text(encoding="utf-8"))
-        for deployment in document["deployments"]:
-            deployment["name"]
-    except OSError as error:
-        raise SettingsError(
-            f"{project} cannot be read ({error.strerror}); give the folder of Podline's checkout with --project"
-        ) from error
-    except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise SettingsError(f"{project} is no file of deployments: {type(error).__name__}: {error}") from error
-    return document
 
 
 def _plain(deployment: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,10 +249,10 @@ def _about(difference: Difference, *, overwritten: bool) -> str:
     """What became of a value that somebody set on the server."""
     there, wanted = in_words(difference.on_server), in_words(difference.in_file)
     if overwritten:
-        return f"was {there} on the server, is {wanted} now, as {PROJECT} says"
+        return f"was {there} on the server, is {wanted} now, as {project_file.NAME} says"
     if difference.conflict:
-        return f"stays {there}, though {PROJECT} says {wanted}; --overwrite takes the file's"
-    return f"stays {there}, as it was set on the server; {PROJECT} says {wanted}"
+        return f"stays {there}, though {project_file.NAME} says {wanted}; --overwrite takes the file's"
+    return f"stays {there}, as it was set on the server; {project_file.NAME} says {wanted}"
 
 
 def _variable(name: str) -> str:
@@ -291,7 +276,7 @@ def _remember(client: SyncPrefectClient, name: str, file: Values) -> None:
 def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
     """By Prefect's own command: what it makes of the file is what its documentation says."""
     with tempfile.TemporaryDirectory(prefix="podline-deploy-") as temporary:
-        file = Path(temporary) / PROJECT
+        file = Path(temporary) / project_file.NAME
         file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
         done = subprocess.run(  # noqa: S603 (Prefect's command, in our own interpreter)
             [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)],

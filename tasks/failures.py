@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.states import Failed
 from pydantic import BaseModel
 
 from podline.errors import PodlineError, one_line
+from tasks import planned_stop
 from tasks.finder_parameters import FinderParameters
 from tasks.parameters import CifarParameters, CocoParameters
 
@@ -62,7 +64,7 @@ def tell_details(error: BaseException, logger: logging.Logger | logging.LoggerAd
 def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
     """A flow's body whose failures, where Podline explains them, are its answer: no traceback, the cause as the state.
 
-    Any other exception is a bug, and goes on to Prefect.
+    A planned stop is no failure, see :mod:`tasks.planned_stop`. Any other exception is a bug, and goes on to Prefect.
     """
 
     @functools.wraps(body)
@@ -74,6 +76,11 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
             get_run_logger().error(message)
             _RUN_LOG.addFilter(_told)
             return Failed(message=message, data=error)
+        except TerminationSignal:
+            pause = planned_stop.interrupted()
+            if pause is None:
+                raise
+            raise pause from None
 
     return answer
 

@@ -23,6 +23,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Running
 
+from tasks.planned_stop import keep_count
 from tasks.slot import Slot, holder, is_away
 
 LIMIT = f"podline-training-{socket.gethostname()}"
@@ -96,6 +97,8 @@ def _show(client: SyncPrefectClient, name: str, message: str) -> None:
     # What is shown must not cost the stage its work.
     with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
         if flow_run.id:
+            # It is no further start of the run: a crash after it is the first one.
+            keep_count(client, UUID(flow_run.id))
             client.set_flow_run_state(UUID(flow_run.id), Running(name=name, message=message), force=True)
 
 

@@ -29,6 +29,7 @@ from prefect.logging.loggers import flow_run_logger
 
 from podline import settings
 from podline.ledger_entry import Started
+from tasks.this_run import starts
 
 PAUSED = "podline.schedule.paused"
 """The event that a schedule was paused; its payload has a message."""
@@ -36,10 +37,11 @@ _PAGE = 50
 
 
 class Beginning(NamedTuple):
-    """What began a run: see :class:`podline.ledger_entry.Entry`."""
+    """What began a run, and which attempt of it this is: see :class:`podline.ledger_entry.Entry`."""
 
     started: Started
     schedule: str
+    attempt: int
 
 
 def what_began() -> Beginning:
@@ -49,15 +51,16 @@ def what_began() -> Beginning:
     """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
-        return Beginning("hand", "")
+        return Beginning("hand", "", 1)
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
         schedule = client.read_deployment(run.deployment_id).name if run.auto_scheduled and run.deployment_id else ""
+        attempt = starts(client, run.id)
         states = sorted(client.read_flow_run_states(run.id), key=lambda state: state.timestamp)
     ends = [state.type for state in states if state.is_final()]
     if ends and ends[-1] != StateType.CRASHED:
-        return Beginning("retry", schedule)
-    return Beginning("schedule" if run.auto_scheduled else "hand", schedule)
+        return Beginning("retry", schedule, attempt)
+    return Beginning("schedule" if run.auto_scheduled else "hand", schedule, attempt)
 
 
 def later_night() -> FlowRun | None:
@@ -72,7 +75,7 @@ def later_night() -> FlowRun | None:
         return None
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
-        if not run.auto_scheduled or run.run_count > 1 or run.expected_start_time is None:
+        if not run.auto_scheduled or run.expected_start_time is None or starts(client, run.id) > 1:
             return None
         due = FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC))  # type: ignore[arg-type] (any time will do)
         nights = _nights(client, run, set(StateType) - {StateType.CANCELLED, StateType.CANCELLING}, due)

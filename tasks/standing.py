@@ -7,26 +7,29 @@ told from what others started. Nothing here imports Prefect: this process only s
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from podline import processes, settings
-from podline.errors import PodlineError, SettingsError, from_json
+from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
 from podline.settings import Settings
 from podline.storage import explained, open_store
+from tasks import project_file
+from tasks.deployment_process import deployed, line_of
 from tasks.guard import LOOPBACK, url_of
 from tasks.secret import header, kept, kept_or_made
+from tasks.started import Started
 
 MARK = "_PODLINE_STANDING"
 POOL = "cpu"
@@ -34,9 +37,12 @@ _FOLDER, _HOME, _LOGS = "standing", "prefect", "logs"
 # What nobody may ask without the secret.
 _ANY_QUESTION = ("GET", "/api/admin/version")
 _POLL = 0.2
-# A worker that is told to end waits for its runs, and these for a checkpoint.
-_LEAVE_SECONDS = 60.0
+LEAVE_SECONDS = 60.0
+"""How long a worker that is asked to end waits for its runs, which save their work."""
 _STOP_SECONDS = 15.0
+_SERVER, _WORKER = "tasks.serving", "tasks.working"
+# As an earlier release starts a worker.
+_OLD_WORKER = ["worker", "start"]
 
 
 class Standing(Frozen):
@@ -114,26 +120,24 @@ class Place:
         Raises:
             SettingsError: the port is taken, ``prefect.yaml`` is not there, or the server that runs wants another
                 secret, or none.
-            PodlineError: a process ends at once, or does not answer in time.
+            PodlineError: a process ends at once, does not answer in time, or refuses; what was started is ended again.
         """
+        project = project.resolve()
+        project_file.read(project)
         for part in (_HOME, _LOGS):
             self._store.own_folder(_FOLDER, part)
-        standing = self._standing()
         with explained("write the secret to", self.secret_file):
             is_new = not settings.server_secret() and kept_or_made(self.secret_file)[1]
-        if standing is None:
-            standing = self._serve(host, port, tell)
-        else:
-            self._require_same_secret(standing)
-            tell(f"server             runs already, at {standing.ui_url}")
-        if standing.host not in LOOPBACK:
-            tell(
-                f"warning            --host {standing.host} without TLS: whoever listens on the way reads the secret; "
-                "put a proxy with TLS before it, or leave out --host and come through `ssh -L`"
-            )
-        for change in deployed(project, self._environment(standing), overwrite=overwrite, forget=forget):
-            tell(line_of(change))
-        standing = self._with_worker(standing, tell)
+        with self._alone(tell), Started() as started:
+            standing = self._with_server(host, port, tell, started)
+            if standing.host not in LOOPBACK:
+                tell(
+                    f"warning            --host {standing.host} without TLS: whoever listens on the way reads the "
+                    "secret; put a proxy with TLS before it, or leave out --host and come through `ssh -L`"
+                )
+            for change in deployed(project, self._environment(standing), overwrite=overwrite, forget=forget):
+                tell(line_of(change))
+            standing = self._with_worker(standing, tell, started)
         where = f"in {self.secret_file}" if not settings.server_secret() else f"that of {settings.SERVER_SECRET}"
         tell(f"secret             {f'{self.secret}, kept ' if is_new else ''}{where}")
         return standing
@@ -168,15 +172,54 @@ class Place:
                 "to the same, or stop the server with `podline down`"
             )
 
-    def _with_worker(self, standing: Standing, tell: Callable[[str], None]) -> Standing:
-        if standing.worker is not None:
+    @contextlib.contextmanager
+    def _alone(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """While the body runs, no other process starts anything here."""
+        with (self._folder / "lock").open("w") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell("waits              for another `podline up` of the same root")
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def _with_server(self, host: str, port: int, tell: Callable[[str], None], started: Started) -> Standing:
+        standing = self._standing()
+        if standing is None:
+            worker = self._taken_over(host, port, tell)
+            return self._serve(host, port, tell, started).model_copy(update={"worker": worker})
+        self._require_same_secret(standing)
+        tell(f"server             runs already, at {standing.ui_url}")
+        return standing
+
+    def _taken_over(self, host: str, port: int, tell: Callable[[str], None]) -> int | None:
+        """The worker whose server is gone, if it is one and finds the new server where the old one was.
+
+        Whatever else there is is ended, so that there are never two workers.
+        """
+        noted, workers = self._noted(), self._workers()
+        is_found = noted is not None and (noted.host, noted.port) == (host, port)
+        kept = workers[0] if is_found and len(workers) == 1 else None
+        needless = [process for process in workers if process != kept]
+        if needless:
+            tell(f"worker             left without its server: {len(needless)} ended")
+            processes.end(lambda: [process for process in self._workers() if process != kept], self._patience)
+        if not is_found:
+            processes.end(self._ours, _STOP_SECONDS)
+        for process in [*needless, *self._of_kind(_SERVER)]:
+            processes.kill_group(process)
+        return kept
+
+    def _with_worker(self, standing: Standing, tell: Callable[[str], None], started: Started) -> Standing:
+        if standing.worker in self._workers():
             tell(f"worker             of the pool {POOL} runs already")
+            self._write(standing)
             return standing
-        command = ["prefect", "worker", "start", "--pool", POOL, "--name", f"podline on {socket.gethostname()}"]
-        worker = self._start(standing, "worker", command)
+        began = datetime.now(UTC)
+        worker = self._start(standing, "worker", [_WORKER, "--pool", POOL], started)
         standing = standing.model_copy(update={"worker": worker.pid})
         self._write(standing)
-        self._until(worker, "worker", lambda: self._online(standing))
+        self._until(worker, "worker", lambda: self._online(standing, began))
         tell(f"worker             of the pool {POOL} is there")
         return standing
 
@@ -186,36 +229,54 @@ class Place:
         Returns:
             Whether there was anything.
         """
-        standing = self._standing()
         if not self._ours():
             self._note.unlink(missing_ok=True)
             return False
-        if standing and standing.worker:
-            # Runs first, while there is a worker that notices how they end, and a server that it tells.
-            runs = self._children(standing.worker)
+        workers = self._workers()
+        # Runs first, while there is a server that they tell of it.
+        runs = [run for worker in workers for run in processes.children(worker)]
+        if workers:
             tell(f"runs in progress   {len(runs)}" + ("; they save their work" if runs else ""))
-            self._end(lambda: self._children(standing.worker), _LEAVE_SECONDS)
-            self._end(lambda: [process for process in self._ours() if process != standing.server], _STOP_SECONDS)
-        self._end(self._ours, _STOP_SECONDS)
+        processes.end(self._workers, self._patience)
+        processes.end(
+            lambda: [process for process in self._ours() if process not in self._of_kind(_SERVER)], _STOP_SECONDS
+        )
+        processes.end(self._ours, _STOP_SECONDS)
         processes.kill_marked(MARK, str(self._folder))
         self._note.unlink(missing_ok=True)
         return True
 
-    def _standing(self) -> Standing | None:
-        """What runs of what was started; None if the server does not."""
+    @property
+    def _patience(self) -> float:
+        """For how long a worker may take its leave."""
+        return LEAVE_SECONDS + _STOP_SECONDS
+
+    def _noted(self) -> Standing | None:
+        """What was started last, whatever has become of it."""
         try:
-            noted = Standing.model_validate_json(self._note.read_text())
+            return Standing.model_validate_json(self._note.read_text())
         except (OSError, ValueError):
             return None
-        ours = self._ours()
-        if noted.server not in ours:
+
+    def _standing(self) -> Standing | None:
+        """What runs of what was started; None if the server does not."""
+        noted, ours = self._noted(), self._ours()
+        if noted is None or noted.server not in ours:
             return None
-        return noted if noted.worker in ours else noted.model_copy(update={"worker": None})
+        return noted.model_copy(update={"worker": next(iter(self._workers()), None)})
 
     def _ours(self) -> list[int]:
         return processes.marked(MARK, str(self._folder))
 
-    def _serve(self, host: str, port: int, tell: Callable[[str], None]) -> Standing:
+    def _workers(self) -> list[int]:
+        old = [each for each in self._of_kind("prefect") if processes.command(each)[4:6] == _OLD_WORKER]
+        return [*self._of_kind(_WORKER), *old]
+
+    def _of_kind(self, module: str) -> list[int]:
+        """Of our processes those that run a module."""
+        return [process for process in self._ours() if ["-m", module] == processes.command(process)[2:4]]
+
+    def _serve(self, host: str, port: int, tell: Callable[[str], None], started: Started) -> Standing:
         try:
             with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
                 pass
@@ -224,16 +285,16 @@ class Place:
                 f"--host {host} --port {port}: nobody can listen there ({error.strerror}); give another --port"
             ) from error
         standing = Standing(host=host, port=port, server=0)
-        server = self._start(standing, "server", ["tasks.serving", "--host", host, "--port", str(port)])
+        server = self._start(standing, "server", [_SERVER, "--host", host, "--port", str(port)], started)
         standing = standing.model_copy(update={"server": server.pid})
         self._write(standing)
         self._until(server, "server", lambda: self._asked(standing, "GET", "/api/health")[1] is True)
         tell(f"server             is there, at {standing.ui_url}")
         return standing
 
-    def _start(self, standing: Standing, name: str, command: list[str]) -> subprocess.Popen[bytes]:
+    def _start(self, standing: Standing, name: str, command: list[str], started: Started) -> subprocess.Popen[bytes]:
         with (self.logs / f"{name}.log").open("ab") as output:
-            return subprocess.Popen(  # noqa: S603 (ours or Prefect's, in our own interpreter)
+            process = subprocess.Popen(  # noqa: S603 (ours or Prefect's, in our own interpreter)
                 [sys.executable, "-P", "-m", *command],
                 cwd=self._folder,
                 env=self._environment(standing),
@@ -242,28 +303,29 @@ class Place:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        started.add(process)
+        return process
 
     def _environment(self, standing: Standing) -> dict[str, str]:
         mark = {MARK: str(self._folder)}
         return settings.standing_prefect(self.home, standing.api_url, self.secret, self.root, mark)
 
     def _until(self, process: subprocess.Popen[bytes], name: str, ready: Callable[[], bool]) -> None:
-        """Waits for a process to be of use; one that is not, in time, is ended with all the others."""
+        """Waits for a process to be of use."""
         deadline = time.monotonic() + self._timeout
         while not ready():
             ended = process.poll() is not None
             if ended or time.monotonic() > deadline:
-                self.down(lambda _line: None)
                 what = f"ended with {process.returncode}" if ended else f"does not answer within {self._timeout:g} s"
                 raise PodlineError(f"Prefect's {name} {what}; its last words are in {self.logs / name}.log")
             time.sleep(_POLL)
-        # It outlives this object, which is as it should be: Python is not to warn of it.
-        process.returncode = 0
 
-    def _online(self, standing: Standing) -> bool:
+    def _online(self, standing: Standing, began: datetime) -> bool:
+        """Whether a worker gave a sign of life after a moment: one that was killed counts as online for a while."""
         path = f"/api/work_pools/{POOL}/workers/filter"
         status, workers = self._asked(standing, "POST", path, b"{}", secret=self.secret)
-        return status == http.HTTPStatus.OK and any(worker["status"] == "ONLINE" for worker in workers)
+        beats = [worker["last_heartbeat_time"] for worker in workers or ()] if status == http.HTTPStatus.OK else []
+        return any(datetime.fromisoformat(beat) >= began for beat in beats if beat)
 
     @staticmethod
     def _asked(
@@ -283,60 +345,6 @@ class Place:
     def _write(self, standing: Standing) -> None:
         with explained("write to the store", self.root):
             self._note.write_text(standing.model_dump_json())
-
-    def _children(self, parent: int | None) -> list[int]:
-        return [process for process in self._ours() if processes.parent(process) == parent]
-
-    @staticmethod
-    def _end(left: Callable[[], list[int]], seconds: float) -> None:
-        """Asks processes to end, and waits until they have, for so long."""
-        for process in left():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(process, signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        while left() and time.monotonic() < deadline:
-            time.sleep(_POLL)
-
-
-def deployed(
-    project: Path,
-    environment: Mapping[str, str] | None = None,
-    *,
-    overwrite: bool = False,
-    forget: Sequence[str] = (),
-) -> Iterator[dict[str, str]]:
-    """What :mod:`tasks.deploying` says that it did, in a process of its own.
-
-    Args:
-        project: the folder with ``prefect.yaml``.
-        environment: of that process; this one's own unless given.
-        overwrite: see :class:`tasks.deploying.Request` …
-        forget: … likewise.
-
-    Raises:
-        PodlineError: what it says that went wrong.
-    """
-    request = json.dumps({"folder": str(project.absolute()), "overwrite": overwrite, "forget": list(forget)})
-    with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-        [sys.executable, "-m", "tasks.deploying", request],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None  # noqa: S101 (it is a pipe)
-        for line in process.stdout:
-            said = json.loads(line)
-            if "error" in said:
-                raise from_json(said["error"])
-            yield said
-    if process.returncode:
-        raise PodlineError(f"deploying ended with {process.returncode}")
-
-
-def line_of(change: Mapping[str, str]) -> str:
-    """A change for a person."""
-    return f"{change['kind']:<18} {change['name']}: {change['did']}"
 
 
 def use_secret(machine: Settings) -> None:

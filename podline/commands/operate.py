@@ -12,7 +12,7 @@ from podline.commands import pages
 from podline.commands.options import in_order, load_settings, say, settings_option, store_options
 
 # By name, since the library does not import what is above it.
-_STANDING = "tasks.standing"
+_STANDING, _DEPLOYING = "tasks.standing", "tasks.deployment_process"
 
 _project_option = click.option(
     "--project",
@@ -99,10 +99,10 @@ def deploy(project: Path, overwrite: bool, forget: tuple[str, ...], **options: A
 
     Next: a worker, `prefect worker start --pool cpu`.
     """
-    standing = importlib.import_module(_STANDING)
-    standing.use_secret(load_settings(options))
-    for change in standing.deployed(project, overwrite=overwrite, forget=forget):
-        _say(standing.line_of(change))
+    importlib.import_module(_STANDING).use_secret(load_settings(options))
+    deploying = importlib.import_module(_DEPLOYING)
+    for change in deploying.deployed(project, overwrite=overwrite, forget=forget):
+        _say(deploying.line_of(change))
 
 
 def _say(line: str) -> None:

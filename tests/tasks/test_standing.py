@@ -14,8 +14,9 @@ import pytest
 from podline import processes
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
+from tasks.deployment_process import deployed
 from tasks.secret import header
-from tasks.standing import MARK, Place, Standing, deployed, use_secret
+from tasks.standing import MARK, Place, Standing, use_secret
 
 PROJECT = Path(__file__).parent.parent.parent
 

@@ -35,7 +35,7 @@ from podline.data.sources.sample import write_sample
 from podline.processes import kill_marked
 from podline.storage import Store, open_store
 from tasks import automations
-from tasks.standing import deployed
+from tasks.deployment_process import deployed
 
 _HERE = Path(__file__).resolve().parent
 PATHS = os.pathsep.join(map(str, (_HERE.parent.parent, _HERE.parent, _HERE)))

@@ -1,0 +1,55 @@
+"""Task runs whose process was killed: they would be shown as Running for good.
+
+A task run's state is written by its own process alone. So whoever finds a flow run gone closes its task runs: the
+worker, by the flow's hook, when it sees the process end; and each flow run at its start, for those of its own that an
+earlier start left, and for those of runs that are over and whose worker is gone as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import Flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.context import FlowRunContext
+from prefect.states import Crashed
+
+from tasks.automations import TAG
+
+MESSAGE = "Its process is gone; what it had saved is kept."
+_OPEN = [StateType.RUNNING, StateType.PENDING, StateType.SCHEDULED]
+_OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
+
+
+def close_what_is_left() -> None:
+    """To be called at the start of a flow run, before its first task."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    with get_client(sync_client=True) as client:
+        _close(client, FlowRunFilter(id=FlowRunFilterId(any_=[context.flow_run.id])))
+        over = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OVER))
+        _close(client, FlowRunFilter(state=over, tags=FlowRunFilterTags(all_=[TAG])))
+
+
+def close_tasks(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
+    """Closes the task runs of a flow run that crashed; a hook of flows."""
+    with get_client(sync_client=True) as client:
+        _close(client, FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id])))
+
+
+def _close(client: SyncPrefectClient, runs: FlowRunFilter) -> None:
+    is_open = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=_OPEN)))
+    for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=is_open):
+        client.set_task_run_state(task_run.id, Crashed(message=MESSAGE), force=True)
