@@ -30,6 +30,11 @@ MESSAGE = "Stopped as planned; what it had saved is kept, and it goes on by itse
 _PAUSE = timedelta(seconds=20)
 
 
+def is_one() -> bool:
+    """Whether SIGTERM means a planned stop here: a worker started this process, and nobody cancels the run."""
+    return settings.of_prefect_worker() and get_intent() is None
+
+
 def interrupted() -> Pause | None:
     """To be called where a flow's body was ended by SIGTERM: puts the run back, and tells how the flow is to end.
 
@@ -37,7 +42,7 @@ def interrupted() -> Pause | None:
         What to raise, for Prefect's engine to end without a crash; None where nobody would take the run up again (no
         worker started it), where a person cancels it, or where the server does not answer.
     """
-    if not settings.of_prefect_worker() or get_intent() is not None:
+    if not is_one():
         return None
     # Who asked once may ask the whole group as well.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

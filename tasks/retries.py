@@ -25,11 +25,13 @@ from prefect.utilities.math import clamped_poisson_interval
 from podline.budgets import Budgets
 from podline.errors import PodlineError, one_line
 from podline.progress import Reporter
+from tasks import planned_stop
 from tasks.failures import in_form_words, message_of, tell_details
 from tasks.listening import terminal
 
 _JITTER = 0.3
 _CANCELLED = "cancelled with its run; what it had saved is kept, and Retry goes on from there"
+_STOPPED = "stopped with its run, as planned; what it had saved is kept, and the run goes on from there"
 
 Heard = Callable[[str, BaseException, float], None]
 """Told of a stage that failed and is tried again: its name, why it failed, after how many seconds."""
@@ -105,14 +107,16 @@ class _Engine(SyncTaskRunEngine[Any, Any]):
         self._telemetry.end_span_on_failure(failed.message)
 
     def handle_crash(self, exc: BaseException) -> None:
-        """A run that a person cancels has a task that was cancelled, and not one that crashed."""
-        if not (isinstance(exc, TerminationSignal) and get_intent() == "cancel"):
+        """A run that a person cancels, or that is stopped as planned, has no task that crashed."""
+        cancelled = get_intent() == "cancel"
+        if not isinstance(exc, TerminationSignal) or not (cancelled or planned_stop.is_one()):
             super().handle_crash(exc)
             return
-        self.logger.info("%s: %s", self.task.name, _CANCELLED)
-        self.set_state(Cancelled(message=_CANCELLED), force=True)
+        message = _CANCELLED if cancelled else _STOPPED
+        self.logger.info("%s: %s", self.task.name, message)
+        self.set_state(Cancelled(message=message), force=True)
         self._raised = exc
-        self._telemetry.end_span_on_failure(_CANCELLED)
+        self._telemetry.end_span_on_failure(message)
 
 
 def _seconds(delay: float) -> str:

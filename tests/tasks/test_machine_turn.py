@@ -72,6 +72,8 @@ def test_the_second_training_waits_is_shown_as_waiting_and_has_its_turn(client: 
     finished = client.read_flow_run(second.finish())
     assert finished.id == waiting[0].id
     assert finished.state_name == "Completed"
+    # To wait is no start: after a crash it would begin again by itself, as any other.
+    assert finished.run_count == 1
     assert second.said[0].startswith("waits for its turn on ")
     assert second.said[0].endswith(f": {name} trains there")
     assert second.said[-1] == "its turn has come"

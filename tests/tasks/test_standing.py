@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import signal
 import socket
 import stat
 from pathlib import Path
@@ -49,6 +50,20 @@ def told(root: Path) -> set[str]:
     return {Path(f"/proc/{process}/cmdline").read_text() for process in ours}
 
 
+def workers(root: Path) -> list[int]:
+    ours = processes.marked(MARK, str(root / ".podline" / "standing"))
+    return [process for process in ours if "tasks.working" in processes.command(process)]
+
+
+def project_without_its_flow(folder: Path) -> Path:
+    """A project that reads well, and that Prefect refuses to deploy."""
+    (folder / "flows").mkdir()
+    (folder / "flows" / "night.py").write_text("")
+    night = "{name: night, entrypoint: flows/night.py:night, work_pool: {name: cpu}}"
+    (folder / "prefect.yaml").write_text(f"deployments: [{night}]")
+    return folder
+
+
 def test_a_folder_without_deployments_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=rf"{tmp_path}/prefect.yaml cannot be read .*--project"):
         list(deployed(tmp_path))
@@ -71,6 +86,17 @@ def test_a_taken_port_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=f"--port {port}: nobody can listen there"):
             place_in(tmp_path).up("127.0.0.1", port, PROJECT, print)
     assert not place_in(tmp_path).down(print)
+
+
+def test_in_a_wrong_folder_nothing_is_started(tmp_path: Path) -> None:
+    root, said = tmp_path / "root", list[str]()
+    with pytest.raises(SettingsError, match=rf"{tmp_path}/prefect.yaml cannot be read .*--project"):
+        place_in(root).up("127.0.0.1", free_port(), tmp_path, said.append)
+    (tmp_path / "prefect.yaml").write_text("deployments: [{name: night, entrypoint: flows/night.py:night}]")
+    with pytest.raises(SettingsError, match=r"flows/night.py, the flow of night, is missing; .*--project"):
+        place_in(root).up("127.0.0.1", free_port(), tmp_path, said.append)
+    assert not said
+    assert not root.exists() or not processes.marked(MARK, str(root / ".podline" / "standing"))
 
 
 def test_the_secret_goes_to_the_server_that_is_up_and_to_no_other(
@@ -138,6 +164,25 @@ def test_up_twice_and_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         (scratch / "standing" / "secret").write_text("another:one")
         with pytest.raises(SettingsError, match="PREFECT_SERVER_API_AUTH_STRING is not set"):
             place_in(tmp_path).up("127.0.0.1", port, PROJECT, print)
+        (scratch / "standing" / "secret").write_text(secret)
+
+        # A server that was killed: its worker is found, and works for the next one.
+        os.kill(standing.server, signal.SIGKILL)
+        os.waitpid(standing.server, 0)
+        # What the new one refuses ends it again, and leaves the worker.
+        with pytest.raises(PodlineError, match="prefect deploy"):
+            place_in(tmp_path).up("127.0.0.1", port, project_without_its_flow(tmp_path), said.append)
+        assert workers(tmp_path) == [standing.worker]
+        assert not [command for command in told(tmp_path) if "tasks.serving" in command]
+        there = place_in(tmp_path).up("127.0.0.1", port, PROJECT, said.append)
+        assert there.worker == standing.worker
+        assert there.server != standing.server
+        assert workers(tmp_path) == [standing.worker]
+        # At another port it could not find it.
+        os.kill(there.server, signal.SIGKILL)
+        os.waitpid(there.server, 0)
+        elsewhere = place_in(tmp_path).up("127.0.0.1", free_port(), PROJECT, said.append)
+        assert workers(tmp_path) == [elsewhere.worker] != [standing.worker]
     finally:
         assert place_in(tmp_path).down(said.append)
     mark = str(tmp_path / ".podline" / "standing")
