@@ -165,7 +165,10 @@ def _failures(blocks: Iterable[Told]) -> AutomationCore:
 def _pauses(blocks: Iterable[Told]) -> AutomationCore:
     trigger = _when([PAUSED], {"prefect.resource.id": ["prefect.deployment.*"]}, related={})
     actions = _notifications(
-        blocks, "{{ deployment.name }}: schedule paused", "{{ event.payload.message }}\n{{ deployment|ui_url }}"
+        # The last night, whose log says why: Prefect knows no address of a deployment here.
+        blocks,
+        "{{ deployment.name }}: schedule paused",
+        "{{ event.payload.message }}\n{{ flow_run|ui_url }}",
     )
     return _automation(PAUSES, "Which schedule was paused and why, to the blocks of nights.notify.", trigger, actions)
 

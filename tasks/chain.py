@@ -28,7 +28,7 @@ from tasks.nights import later_night, what_began
 from tasks.nights_index import index_afterwards
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from tasks.parameters import TrainingParameters
-from tasks.promoting import promotion_of
+from tasks.promoting import promotion_of, tell_refusal
 from tasks.run_log import everyone
 from tasks.sources import conversion_of
 from tasks.stages import convert, evaluate, promote, report, train, validate
@@ -63,7 +63,9 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
     close_what_is_left()
     night = later_night()
     if night is not None:
-        return Cancelled(message=f"needless: the night that was due at {night.expected_start_time:%F %T} stands for it")
+        return Cancelled(
+            message=f"needless: the night that was due at {night.expected_start_time:%F %T} UTC stands for it"
+        )
     machine = settings.load()
     root = open_store(parameters.machine.root or machine.root).uri
     recipe = parameters.training_recipe()
@@ -129,5 +131,6 @@ def _learned(
     if unchanged:
         get_run_logger().info("unchanged since %s", unchanged)
         add_tags(_UNCHANGED)
+    tell_refusal(promoted)
     publish_artifacts(root, times, converted, trained, evaluated, reported, promoted, unchanged)
     return summary(root, times, evaluated, reported, promoted, unchanged)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from prefect.client.schemas.objects import State
-from prefect.exceptions import TerminationSignal
+from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.states import Failed
 from pydantic import BaseModel
@@ -74,7 +74,6 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
         except PodlineError as error:
             message = message_of(error)
             get_run_logger().error(message)
-            _RUN_LOG.addFilter(_told)
             return Failed(message=message, data=error)
         except TerminationSignal:
             pause = planned_stop.interrupted()
@@ -86,8 +85,11 @@ def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
 
 
 def _told(record: logging.LogRecord) -> bool:
-    """Keeps the engine, which raises the error of a failed run once more, from writing its traceback into the log."""
-    return not (record.exc_info and isinstance(record.exc_info[1], PodlineError))
+    """Keeps the engine, which raises once more what the state says, from writing a traceback into the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], PodlineError | CancelledRun))
+
+
+_RUN_LOG.addFilter(_told)
 
 
 def _fields() -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
+from prefect.logging import get_run_logger
 
 from podline.again import IN_ORDER, forget
 from podline.catalogue import run_of
@@ -126,4 +127,8 @@ def publish_chart(store: Store, found: LearningRateResult) -> None:
     chart = base64.b64encode(store.read_bytes(found.chart)).decode()
     title = f"Suggested learning rate: {found.learning_rate:g}"
     create_image_artifact(f"data:image/png;base64,{chart}", key="learning-rate", description=title)
-    create_markdown_artifact("\n".join([f"# {title}", "", *found.lines()[1:]]), key="learning-rate-reasons")
+    first, *reasons = found.lines()
+    create_markdown_artifact("\n".join([f"# {title}", "", *reasons]), key="learning-rate-reasons", description=title)
+    get_run_logger().info("%s; the chart is among the artifacts", first)
+    for reason in reasons:
+        get_run_logger().info(reason)

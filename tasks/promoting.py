@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from prefect.logging import get_run_logger
+
 from podline.promotion.stage import PromoteResult, PromoteSpec
 from podline.stages import EvaluateResult, TrainResult, TrainSpec
+from tasks.this_run import add_tags
+
+REFUSED = "not-promoted"
+"""The tag of a run whose model is refused as champion."""
 
 
 def promotion_of(training: TrainSpec, trained: TrainResult, evaluated: EvaluateResult) -> PromoteSpec:
@@ -21,7 +27,16 @@ def promotion_of(training: TrainSpec, trained: TrainResult, evaluated: EvaluateR
 
 
 def outcome(promoted: PromoteResult | None) -> str:
-    """The outcome in a line, for the table of key figures."""
+    """The outcome in a line, for the table of key figures, which has no room for more than one reason."""
     if promoted is None:
         return "not asked for"
-    return "; ".join((promoted.headline, *promoted.refusals))
+    first, rest = promoted.refusals[:1], len(promoted.refusals) - 1
+    more = (f"{rest} more in the report",) if rest > 0 else ()
+    return "; ".join((promoted.headline, *first, *more))
+
+
+def tell_refusal(promoted: PromoteResult | None) -> None:
+    """Has a refused promotion seen on a run that went well otherwise: a tag, and a warning at the end of its log."""
+    if promoted is not None and not promoted.promoted:
+        add_tags(REFUSED)
+        get_run_logger().warning(outcome(promoted))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -27,6 +28,28 @@ from tasks.standing import LEAVE_SECONDS
 
 _RUN = "PREFECT__FLOW_RUN_ID"
 _API_SECONDS = 10.0
+_LOG = "prefect.flow_runs.worker"
+_WAITS = "waits: as many runs of its deployment are at work as may be at once (Deployments, the deployment, Runs)"
+
+
+class Plainly(logging.Filter):
+    """Has a run that waits for its deployment's limit say so, once, where Prefect says twice a minute what it did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written."""
+        message, run = record.getMessage(), str(getattr(record, "flow_run_id", ""))
+        if "submitting flow run" in message:  # a moment later it says that it has, or why not
+            return False
+        if not message.startswith("Aborted submission") or "SCHEDULED" not in message:
+            return True
+        record.msg, record.args = _WAITS, ()
+        is_new = run not in self._told
+        self._told.add(run)
+        return is_new
 
 
 def main() -> None:
@@ -37,6 +60,7 @@ def main() -> None:
     arguments = parser.parse_args()
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, lambda *_signal: _leave())
+    logging.getLogger(_LOG).addFilter(Plainly())
     asyncio.run(ProcessWorker(work_pool_name=arguments.pool, name=arguments.name).start())
 
 

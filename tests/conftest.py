@@ -32,11 +32,14 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A Prefect server with a database and a home of its own; it takes 10 to 60 s to come up, so there is one."""
-    from prefect.settings import PREFECT_HOME, temporary_settings  # noqa: PLC0415 (most tests need no Prefect)
+    # Most tests need no Prefect.
+    from prefect.settings import PREFECT_HOME, PREFECT_UI_URL, temporary_settings  # noqa: PLC0415
     from prefect.testing.utilities import prefect_test_harness  # noqa: PLC0415
 
     home = tmp_path_factory.mktemp("prefect")
-    with temporary_settings({PREFECT_HOME: home}), prefect_test_harness(server_startup_timeout=280):
+    # Links in notifications lead there.
+    ours = {PREFECT_HOME: home, PREFECT_UI_URL: "http://127.0.0.1:4200"}
+    with temporary_settings(ours), prefect_test_harness(server_startup_timeout=280):
         yield
 
 

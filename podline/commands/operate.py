@@ -72,7 +72,7 @@ def up(host: str, port: int, project: Path, overwrite: bool, forget: tuple[str, 
 def down(**options: Any) -> None:
     """Stops what `podline up` started for the same root, and nothing else.
 
-    A training in progress saves a checkpoint first; Retry in the UI goes on from it when all is up again.
+    A training in progress saves a checkpoint first, and goes on from it by itself when all is up again.
 
       podline down
     """
@@ -97,7 +97,7 @@ def deploy(project: Path, overwrite: bool, forget: tuple[str, ...], **options: A
     A server with a secret is asked with PREFECT_API_AUTH_STRING. That of `podline up` is found, if it is up for the
     same root (the setting root) on this machine.
 
-    Next: a worker, `prefect worker start --pool cpu`.
+    Next: a worker, `python -m tasks.working --pool cpu`.
     """
     importlib.import_module(_STANDING).use_secret(load_settings(options))
     deploying = importlib.import_module(_DEPLOYING)

@@ -145,11 +145,14 @@ def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
     emit_event(
         PAUSED,
         resource={"prefect.resource.id": f"prefect.deployment.{deployment}", "prefect.resource.name": "nightly"},
+        related=[{"prefect.resource.id": f"prefect.flow-run.{third.id}", "prefect.resource.role": "flow-run"}],
         payload={"message": "nightly: 3 nights in a row failed"},
     )
     wait_until(lambda: len(notes) == 5)
     assert notes[4]["subject"] == "nightly: schedule paused"
-    assert notes[4]["body"].startswith("nightly: 3 nights in a row failed\n")
+    message, link = notes[4]["body"].splitlines()
+    assert message == "nightly: 3 nights in a row failed"
+    assert link.endswith(f"/runs/flow-run/{third.id}")
 
     # As it was, and without anybody to tell.
     assert automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN]) == "as it was"
