@@ -33,7 +33,16 @@ from podline.errors import PodlineError
 from podline.frozen import Frozen
 from tasks import automations, project_file
 from tasks.asking import explained, require_named
-from tasks.deployment_merge import Difference, Values, deployment_of, in_words, merged, values_of
+from tasks.deployment_merge import (
+    ABSENT,
+    Difference,
+    Values,
+    defaults_of,
+    deployment_of,
+    in_words,
+    merged,
+    values_of,
+)
 from tasks.tpu_lease import LIMIT, make_limit
 
 TPU = "tpu"
@@ -121,7 +130,10 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
         if file != remembered[name]:
             _remember(client, name, file)
         yield Change("deployment", name, _did(before.get(name), after[name]))
+        defaults = defaults_of(after[name].document["parameter_openapi_schema"])
         for difference in differences:
+            if difference.in_file is ABSENT and defaults.get(difference.path, ABSENT) == difference.on_server:
+                continue
             yield Change("", f"{name}.{difference.path}", _about(difference, overwritten=request.overwrite))
 
 

@@ -106,6 +106,24 @@ def deployment_of(values: Values) -> dict[str, Any]:
     return deployment
 
 
+def defaults_of(schema: Mapping[str, Any]) -> Values:
+    """What a form's fields are left at: the UI saves these with every edit, though nobody has set them.
+
+    Args:
+        schema: the JSON schema of a deployment's parameters.
+    """
+    definitions = schema.get("definitions") or {}
+
+    def below(path: str, part: Mapping[str, Any]) -> Values:
+        part = definitions.get(str(part.get("$ref", "")).rpartition("/")[2], part)
+        if "properties" not in part:
+            return {path: part["default"]} if "default" in part else {}
+        inner = (below(f"{path}{_CUT}{name}", field) for name, field in part["properties"].items())
+        return {path: value for values in inner for path, value in values.items()}
+
+    return below("parameters", schema)
+
+
 def _flat(prefix: str, value: Any) -> Values:
     if isinstance(value, Mapping) and value:
         parts = (_flat(f"{prefix}{_CUT}{key}", inner) for key, inner in value.items())

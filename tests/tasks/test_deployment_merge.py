@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tasks.deployment_merge import ABSENT, Difference, deployment_of, merged, values_of
+from tasks.deployment_merge import ABSENT, Difference, defaults_of, deployment_of, merged, values_of
 
 A, B, C = {"x": 1}, {"x": 2}, {"x": 3}
 
@@ -58,3 +58,17 @@ def test_a_deployment_becomes_values_by_path_and_back() -> None:
 def test_two_schedules_that_differ_in_whether_they_are_on_are_one() -> None:
     [path] = values_of({"schedules": [{"cron": "0 1 * * *"}]})
     assert values_of({"schedules": [{"cron": "0 1 * * *", "active": False}]}).keys() == {path}
+
+
+def test_what_a_form_is_left_at_is_known_by_path() -> None:
+    of_training = {"properties": {"seed": {"default": -1}, "further": {"default": ""}}}
+    of_flow = {"properties": {"recipe": {"default": "sample"}, "training": {"$ref": "#/definitions/Training"}, "x": {}}}
+    schema = {
+        "properties": {"parameters": {"$ref": "#/definitions/Flow", "title": "parameters"}},
+        "definitions": {"Flow": of_flow, "Training": of_training},
+    }
+    assert defaults_of(schema) == {
+        "parameters.parameters.recipe": "sample",
+        "parameters.parameters.training.seed": -1,
+        "parameters.parameters.training.further": "",
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, FlowRun
 from prefect.client.schemas.schedules import CronSchedule
+from prefect.exceptions import CancelledRun
 from prefect.flow_engine import run_flow
 from prefect.states import Crashed, Pending, Running, Scheduled
 from small_flow_stages import FLOW_STAGES, ran
@@ -220,3 +222,12 @@ def test_from_a_stage_on_it_runs_again_and_a_retry_does_not_repeat_that(nightly:
     (it.root / "ran").unlink()
     assert it.do(it.by_hand(start_from="report")).state_name == "Completed"
     assert ran(str(it.root)) == ["convert", "validate", "report"]
+
+
+def test_a_night_that_gives_way_leaves_no_traceback_in_its_log() -> None:
+    log = logging.getLogger("prefect.flow_runs")
+    needless = CancelledRun("needless: the night that was due at … stands for it")
+    record = log.makeRecord(log.name, logging.ERROR, "", 0, "unexpected", (), (CancelledRun, needless, None))
+    assert not log.filter(record)
+    bug = log.makeRecord(log.name, logging.ERROR, "", 0, "unexpected", (), (ValueError, ValueError("a bug"), None))
+    assert log.filter(bug)
