@@ -126,8 +126,8 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     # Killed at its start, and tried again.
     wait_until(lambda: _children(up, "train"), seconds=600)
     os.kill(_child(up, "train"), signal.SIGKILL)
-    progress = {"artifacts": {"key": {"any_": ["train-progress"]}}}
-    wait_until(lambda: up.ask("artifacts/filter", progress), seconds=600)
+    progress = {"artifacts": {"key": {"any_": ["sample-progress"]}}}
+    wait_until(lambda: re.search(r"train: [1-9]", str(up.ask("artifacts/filter", progress))), seconds=600)
     child = _child(up, "train")
     os.kill(child, signal.SIGSTOP)
     try:
