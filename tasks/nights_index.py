@@ -22,7 +22,8 @@ from tasks.page_links import PageLinks
 from tasks.parameters import TrainingParameters
 from tasks.run_log import everyone
 
-_HEADLINE = re.compile("<h1>(.*?)</h1>", re.DOTALL)
+# How many nights, and what is said of the last; what else there is follows as a link within the page.
+_HEADLINE = re.compile("<h1><strong>(.*?)</strong>(.*?)(?:<a |</h1>)", re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -59,5 +60,6 @@ def _write_index(parameters: TrainingParameters) -> None:
 def index_text(store: Store) -> str:
     """The way to the index, and what it says first."""
     says = _HEADLINE.search(store.read_bytes(INDEX).decode())
-    headline = markdown(Markup(says[1]).striptags()) if says else ""  # noqa: S704 (the opposite: tags are taken away)
+    # Its tags are taken away.
+    headline = markdown(Markup(": ".join(says.groups())).striptags()) if says else ""  # noqa: S704
     return f"# All nights\n\n{PageLinks(store).to(INDEX)}\n\n{headline}\n"
