@@ -26,6 +26,7 @@ from tasks.forms import read_form, run_name
 from tasks.leftover_tasks import close_tasks, close_what_is_left
 from tasks.listening import terminal
 from tasks.outcome import publish_chart
+from tasks.progress_cards import deal_cards
 from tasks.stages import find_learning_rate
 
 
@@ -65,6 +66,7 @@ def _found(given: Any) -> dict[str, Any]:
         steps=parameters.steps,
         strategy=machine.strategy,
     )
+    deal_cards(parameters.recipe, [LR_FIND.name])
     found = find_learning_rate(spec)
-    publish_chart(store, found)
+    publish_chart(store, parameters.recipe, found)
     return found.model_dump(mode="json")

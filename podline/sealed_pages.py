@@ -6,6 +6,8 @@ import re
 
 from podline import digests
 
+INDEX = "index.html"
+"""The page over all nights, in a store's root."""
 _SEAL = re.compile(rb"<!-- sha256 ([0-9a-f]{64}) -->\n\Z")
 
 

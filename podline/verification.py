@@ -24,7 +24,7 @@ from podline.errors import PodlineError
 from podline.origins import ORIGIN, of_another_training
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.sealed_pages import seal_problem
+from podline.sealed_pages import INDEX, seal_problem
 from podline.storage import Listed, Store
 from podline.verification_of_histories import Told, histories
 
@@ -32,7 +32,6 @@ _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2}
 _KNOWN = (*_DEPTHS, ledger.FOLDER, ledger_chain.FOLDER, champions.FOLDER)
-_INDEX = "index.html"
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 # What an evaluation leaves that ends with the word that the model has learned nothing.
@@ -273,13 +272,13 @@ class _Look:
 
     def _look_at_the_rest(self) -> None:
         """The index, and what is in folders that are not the store's."""
-        if _INDEX in self.there:
-            problem = seal_problem(self.store.read_bytes(_INDEX))
+        if INDEX in self.there:
+            problem = seal_problem(self.store.read_bytes(INDEX))
             if problem is None:
-                where = self.store.where(_INDEX)
+                where = self.store.where(INDEX)
                 self.notes.append(f"{where} has no checksum: an earlier version wrote it; `podline runs index` does")
             elif problem:
-                self._problem(_INDEX, f"{self.store.where(_INDEX)} {problem}; `podline runs index` makes it again")
+                self._problem(INDEX, f"{self.store.where(INDEX)} {problem}; `podline runs index` makes it again")
         top = ledger.FOLDER
         for name in self.there:
             parts = name.split("/")
@@ -288,7 +287,7 @@ class _Look:
         others: dict[str, int] = {}
         for name in self.there:
             first, slash, _ = name.partition("/")
-            if first not in _KNOWN and name != _INDEX:
+            if first not in _KNOWN and name != INDEX:
                 others[f"{first}{slash}"] = others.get(f"{first}{slash}", 0) + 1
         self.notes += [
             f"{self.store.where(first.rstrip('/'))} is not looked at: {plural(count, 'file')} that no stage made"

@@ -28,6 +28,7 @@ from tasks.nights import later_night, what_began
 from tasks.nights_index import index_afterwards
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from tasks.parameters import TrainingParameters
+from tasks.progress_cards import deal_cards
 from tasks.promoting import promotion_of, tell_refusal
 from tasks.run_log import everyone
 from tasks.sources import conversion_of
@@ -35,6 +36,7 @@ from tasks.stages import convert, evaluate, promote, report, train, validate
 from tasks.this_run import add_tags
 
 _UNCHANGED = "unchanged"
+_IN_ORDER = [each.stage.name for each in (convert, validate, train, evaluate, promote, report)]
 
 
 def described(parameters: TrainingParameters) -> str:
@@ -74,6 +76,7 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
     reporter = Reporter("ledger", everyone("ledger"))
     with index_afterwards(parameters), recorded(root, recipe.name, "flow", reporter, **_attempt()) as notes:
         notes.planned(recipe, machine, strategy)
+        deal_cards(recipe.name, [stage for stage in _IN_ORDER if stage != "promote" or parameters.promote])
         times = TimeSheet(notes, parameters.start_from)
         return _stages(parameters, recipe, root, strategy, machine.workers, times)
 
@@ -132,5 +135,5 @@ def _learned(
         get_run_logger().info("unchanged since %s", unchanged)
         add_tags(_UNCHANGED)
     tell_refusal(promoted)
-    publish_artifacts(root, times, converted, trained, evaluated, reported, promoted, unchanged)
+    publish_artifacts(root, recipe.name, times, converted, trained, evaluated, reported, promoted, unchanged)
     return summary(root, times, evaluated, reported, promoted, unchanged)

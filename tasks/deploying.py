@@ -32,6 +32,7 @@ from podline import settings
 from podline.errors import PodlineError
 from podline.frozen import Frozen
 from tasks import automations, project_file
+from tasks.addresses import nights_path
 from tasks.asking import explained, require_named
 from tasks.deployment_merge import (
     ABSENT,
@@ -43,6 +44,7 @@ from tasks.deployment_merge import (
     merged,
     values_of,
 )
+from tasks.page_links import address, serves_pages
 from tasks.tpu_lease import LIMIT, make_limit
 
 TPU = "tpu"
@@ -117,6 +119,8 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
     yield from _automations(client, request.forget)
 
     wanted = [each for each in document["deployments"] if for_tpus or TPU not in each.get("tags", ())]
+    if serves_pages():
+        wanted = [_with_pages(each) for each in wanted]
     remembered = {each["name"]: _remembered(client, each["name"]) for each in wanted}
     merges = {}
     for deployment in wanted:
@@ -145,6 +149,15 @@ def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[C
         did = automations.put(client, name, automation)
         if automation or did == automations.REMOVED:
             yield Change("automation", name, did)
+
+
+def _with_pages(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """A deployment whose description leads to the index of its nights, if its runs train anything."""
+    if TPU in deployment.get("tags", ()):
+        return dict(deployment)
+    link = f"[All nights]({address(nights_path(deployment['name']))})"
+    described = str(deployment.get("description") or "").strip()
+    return {**deployment, "description": f"{described}\n\n{link}".strip()}
 
 
 def _plain(deployment: Mapping[str, Any]) -> dict[str, Any]:

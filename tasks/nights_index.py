@@ -1,17 +1,29 @@
-"""The index of a store's nights, written anew when a training flow ends, well or not."""
+"""The index of a store's nights, written anew when a training flow ends, well or not; and the way to it on the run."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
+
+from markupsafe import Markup
+from prefect.artifacts import create_markdown_artifact
+from prefect.runtime import flow_run
 
 from podline import settings
 from podline.errors import PodlineError
 from podline.progress import Reporter
 from podline.reporting.nights_page import write_index
-from podline.storage import open_store
+from podline.reporting.templates import markdown
+from podline.sealed_pages import INDEX
+from podline.storage import Store, open_store
+from tasks.artifact_keys import key_of
+from tasks.page_links import PageLinks
 from tasks.parameters import TrainingParameters
 from tasks.run_log import everyone
+
+# How many nights, and what is said of the last; what else there is follows as a link within the page.
+_HEADLINE = re.compile("<h1><strong>(.*?)</strong>(.*?)(?:<a |</h1>)", re.DOTALL)
 
 
 @contextlib.contextmanager
@@ -31,7 +43,23 @@ def index_afterwards(parameters: TrainingParameters) -> Iterator[None]:
 
 def _write_index(parameters: TrainingParameters) -> None:
     try:
-        write_index(open_store(parameters.machine.root or settings.load().root))
+        store = open_store(parameters.machine.root or settings.load().root)
+        write_index(store)
     except PodlineError as error:
         # The night itself is done, and its report is there.
         Reporter("index", everyone("index")).warn(f"the index of nights is not up to date: {error}")
+        return
+    # A server that is away for a moment must not hide why a night failed.
+    with contextlib.suppress(Exception):
+        if flow_run.id:
+            create_markdown_artifact(
+                index_text(store), key=key_of(parameters.recipe, "nights"), description="All nights of the store"
+            )
+
+
+def index_text(store: Store) -> str:
+    """The way to the index, and what it says first."""
+    says = _HEADLINE.search(store.read_bytes(INDEX).decode())
+    # Its tags are taken away.
+    headline = markdown(Markup(": ".join(says.groups())).striptags()) if says else ""  # noqa: S704
+    return f"# All nights\n\n{PageLinks(store).to(INDEX)}\n\n{headline}\n"

@@ -19,9 +19,11 @@ from podline.running import perform
 from podline.settings import Settings
 from podline.stages import STAGES
 from tasks import tpu_use
+from tasks.artifact_keys import recipe_of
 from tasks.bucket_credentials import bucket_credentials
 from tasks.node_run import failure
 from tasks.node_signs import telling
+from tasks.progress_cards import deal_cards
 from tasks.run_log import everyone
 
 # The first attempt was told by the flow that waits: budgets count from there.
@@ -41,6 +43,8 @@ def perform_here(stage: str, spec: dict[str, Any]) -> State[Any]:
         if stage not in STAGES:
             raise SettingsError(f"stage {stage!r}: there is none; {settings.nearest(stage, STAGES)}")
         machine = _of_the_node(settings.load())
+        given = STAGES[stage].spec.model_validate(spec)
+        deal_cards(recipe_of(given.folder), [stage])
         to_run = everyone(stage)
         with bucket_credentials(), telling(UUID(flow_run.id)) as tell:
 
@@ -48,7 +52,7 @@ def perform_here(stage: str, spec: dict[str, Any]) -> State[Any]:
                 tell(event)
                 to_run(event)
 
-            perform(STAGES[stage].spec.model_validate(spec), hear, machine, attempt=_NOT_THE_FIRST, clock=tpu_use.CLOCK)
+            perform(given, hear, machine, attempt=_NOT_THE_FIRST, clock=tpu_use.CLOCK)
     except PodlineError as error:
         return Failed(message=failure(error))
     return Completed(message=f"{stage} is done; what it made is in the store")

@@ -13,12 +13,15 @@ from prefect.logging import get_run_logger
 from podline.again import IN_ORDER, forget
 from podline.catalogue import run_of
 from podline.plurals import plural
+from podline.promotion.document import PROMOTION
 from podline.promotion.stage import PromoteResult
 from podline.recording import Notes
 from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text
 from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
 from podline.storage import Store, open_store
 from podline.tool_stages import LearningRateResult
+from tasks.artifact_keys import key_of
+from tasks.page_links import PageLinks
 from tasks.promoting import outcome
 from tasks.report_artifact import report_text
 from tasks.stage_task import StageTask
@@ -93,6 +96,7 @@ def summary(
 
 def publish_artifacts(
     root: str,
+    recipe: str,
     times: TimeSheet,
     converted: ConvertResult,
     trained: TrainResult,
@@ -103,32 +107,36 @@ def publish_artifacts(
 ) -> None:
     """Puts the report and a table of the key figures on the flow run."""
     store = open_store(root)
-    page, title = report_text(store, trained, reported), f"Report of {evaluated.run}"
+    links = PageLinks(store)
+    page, title = report_text(store, trained, reported, links), f"Report of {evaluated.run}"
     if unchanged:
         page = f"> **Unchanged since {unchanged}:** data, settings and code are the same.\n\n{page}"
         title = f"Unchanged since {unchanged}"
-    create_markdown_artifact(page, key="report", description=title)
+    create_markdown_artifact(page, key=key_of(recipe, "report"), description=title)
     rows = {METRIC_NAMES[name]: metric_text(name, metric) for name, metric in evaluated.metrics.items()}
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
     rows["training"] = f"{plural(trained.steps, 'step')} in {duration(trained.seconds)} on {trained.devices}"
     rows["promotion"] = outcome(promoted)
+    if promoted:
+        rows["promotion, every check"] = links.to(f"{trained.folder}/{PROMOTION}")
     rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"
-    rows["report"] = store.where(reported.html)
+    rows["report"] = links.to(reported.html)
     create_table_artifact(
         [{"figure": name, "value": value} for name, value in rows.items()],
-        key="key-figures",
+        key=key_of(recipe, "key-figures"),
         description=f"Key figures of {evaluated.run}",
     )
 
 
-def publish_chart(store: Store, found: LearningRateResult) -> None:
+def publish_chart(store: Store, recipe: str, found: LearningRateResult) -> None:
     """Puts the chart of a search for a learning rate on the flow run, and its reasons as text."""
-    # In the artifact itself: a browser elsewhere has no way to the store.
+    # In the artifact itself: where no server serves the store, a browser elsewhere has no way to it.
     chart = base64.b64encode(store.read_bytes(found.chart)).decode()
     title = f"Suggested learning rate: {found.learning_rate:g}"
-    create_image_artifact(f"data:image/png;base64,{chart}", key="learning-rate", description=title)
+    create_image_artifact(f"data:image/png;base64,{chart}", key=key_of(recipe, "learning-rate"), description=title)
     first, *reasons = found.lines()
-    create_markdown_artifact("\n".join([f"# {title}", "", *reasons]), key="learning-rate-reasons", description=title)
+    text = [f"# {title}", "", *reasons, "", f"The chart: {PageLinks(store).to(found.chart)}"]
+    create_markdown_artifact("\n".join(text), key=key_of(recipe, "learning-rate-reasons"), description=title)
     get_run_logger().info("%s; the chart is among the artifacts", first)
     for reason in reasons:
         get_run_logger().info(reason)

@@ -1,4 +1,4 @@
-"""A stage's events on its Prefect run: in its log, and as a progress artifact that moves."""
+"""A stage's events on its Prefect run: in its log, and on a card of progress that moves."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable
-from uuid import UUID
 
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.logging import get_run_logger
 
 from podline.progress import Event, Listener, to_logger
 from podline.progress_words import Pace, amount, metrics
 from tasks.listening import terminal
+from tasks.progress_cards import show
 
 _ARTIFACT_SECONDS = 3.0
 _LAST_SECONDS = 5.0
 
 
 def everyone(stage: str) -> Listener:
-    """All who listen to a stage's task run: the terminal, the log, the artifact. To be called inside the run."""
-    listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressArtifact(stage))
+    """All who listen to a stage's task run: the terminal, the log, the card. To be called inside the run."""
+    listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressCard(stage))
 
     def tell(event: Event) -> None:
         for listener in listeners:
@@ -44,7 +43,7 @@ def _whatever_the_console_does(listener: Listener) -> Listener:
     return tell
 
 
-class ProgressArtifact:
+class ProgressCard:
     """Shows a stage's progress on its run, at most every few seconds.
 
     It is written in a thread of its own: a server that is away keeps its clients waiting for a minute and more, and the
@@ -54,21 +53,22 @@ class ProgressArtifact:
     def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._stage, self._clock = stage, clock
         self._pace = Pace(clock)
-        self._artifact: UUID | None = None
-        self._wanted_at = float("-inf")
+        self._wanted_at, self._share = float("-inf"), 0.0
         self._wanted: tuple[float, str] | None = None
         self._lock = threading.Lock()
         self._writer: threading.Thread | None = None
 
     def __call__(self, event: Event) -> None:
-        """Moves the artifact on."""
+        """Moves the card on."""
+        if event["event"] == "result" and self._share < 100.0:
+            self._want(100.0, f"{self._stage}: done").join(_LAST_SECONDS)
         if event["event"] != "progress" or not event["total"]:
             return
         share = min(100.0, 100.0 * event["done"] / event["total"])
         left = self._pace.left(event)
         if share < 100.0 and self._clock() - self._wanted_at < _ARTIFACT_SECONDS:
             return
-        self._wanted_at = self._clock()
+        self._wanted_at, self._share = self._clock(), share
         parts = (amount(event), metrics(event["metrics"], ", "), left)
         writer = self._want(share, f"{self._stage}: {', '.join(part for part in parts if part)}")
         if share == 100.0:
@@ -79,7 +79,7 @@ class ProgressArtifact:
         with self._lock:
             self._wanted = share, description
             if self._writer is None:
-                # The run that the artifact belongs to is known by this thread's context.
+                # The run that the card belongs to is known by this thread's context.
                 work = contextvars.copy_context().run
                 self._writer = threading.Thread(target=work, args=(self._write,), name="progress", daemon=True)
                 self._writer.start()
@@ -94,10 +94,4 @@ class ProgressArtifact:
                     return
             # A server that is away must not cost the stage its work.
             with contextlib.suppress(Exception):
-                self._publish(*wanted)
-
-    def _publish(self, share: float, description: str) -> None:
-        if self._artifact is None:
-            self._artifact = create_progress_artifact(share, f"{self._stage}-progress", description)  # type: ignore[assignment]
-        else:
-            update_progress_artifact(self._artifact, share, description)
+                show(self._stage, *wanted)

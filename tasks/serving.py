@@ -1,7 +1,8 @@
 """A Prefect server of Podline's: Prefect's own application behind :mod:`tasks.guard`; ``python -m tasks.serving``.
 
-With ``--host`` and ``--port`` it serves until it is asked to end. With ``--listen-fd N``, a socket of the parent's, it
-also ends when the parent does: the parent holds the other end of standard input, which then closes.
+With ``--host`` and ``--port`` it serves until it is asked to end, and the pages of stores as well (:mod:`tasks.pages`).
+With ``--listen-fd N``, a socket of the parent's, it also ends when the parent does: the parent holds the other end of
+standard input, which then closes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from prefect.settings import (
     PREFECT_SERVER_API_KEEPALIVE_TIMEOUT,
     PREFECT_SERVER_CORS_ALLOWED_ORIGINS,
     PREFECT_UI_API_URL,
+    PREFECT_UI_SERVE_BASE,
     PREFECT_UI_URL,
     temporary_settings,
 )
@@ -32,6 +34,7 @@ from starlette.types import ASGIApp
 from podline import processes
 from podline.errors import SettingsError
 from tasks.guard import Guard, allowed, require_secret, url_of
+from tasks.pages import Pages
 
 _ANY_PAGE = "*"
 
@@ -51,12 +54,13 @@ class _Server(uvicorn.Server):
             await super().startup(sockets)
 
 
-def application(host: str, port: int) -> ASGIApp:
+def application(host: str, port: int, *, with_pages: bool) -> ASGIApp:
     """Prefect's application, for pages of its own and those that PREFECT_SERVER_CORS_ALLOWED_ORIGINS names.
 
     Args:
         host: the address that it is served at.
         port: likewise.
+        with_pages: it serves the pages of stores as well.
     """
     listed = [origin.strip() for origin in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value().split(",")]
     named = (PREFECT_API_URL.value(), PREFECT_UI_URL.value(), PREFECT_UI_API_URL.value())
@@ -64,7 +68,10 @@ def application(host: str, port: int) -> ASGIApp:
     # Prefect's default is any page.
     origins = ",".join(sorted(ours.origins)) if _ANY_PAGE in listed else PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value()
     with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: origins}):
-        return Guard(create_app(), ours)
+        served = create_app()
+    if with_pages:
+        served = Pages(served, PREFECT_SERVER_API_AUTH_STRING.value() or "", PREFECT_UI_SERVE_BASE.value())
+    return Guard(served, ours)
 
 
 def main() -> None:
@@ -87,7 +94,8 @@ def main() -> None:
     except SettingsError as error:
         parser.error(str(error))
     config = uvicorn.Config(
-        application(arguments.host, arguments.port),
+        # A link to the server of a single run would be dead when the run has ended.
+        application(arguments.host, arguments.port, with_pages=sockets is None),
         host=arguments.host,
         port=arguments.port,
         lifespan="on",

@@ -14,6 +14,7 @@ from podline.tpu.clock import Clock, SystemClock
 from podline.tpu.settings import TpuSettings
 from podline.tpu.story import Story
 from podline.tpu.story_file import read_story
+from tasks.artifact_keys import key_of, recipe_of
 from tasks.tpu_lease import lease
 
 CLOCK: Clock = SystemClock()
@@ -34,4 +35,5 @@ def publish_story(spec: Any) -> None:
     # A server that is away for a moment must not cost the stage its work, nor hide why it failed.
     with contextlib.suppress(Exception):
         if rows:
-            create_table_artifact(rows, key="tpu", description=f"What happened to the TPU of {spec.folder}")
+            about = f"What happened to the TPU of {spec.folder}"
+            create_table_artifact(rows, key=key_of(recipe_of(spec.folder), "tpu"), description=about)

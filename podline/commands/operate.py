@@ -54,7 +54,10 @@ def up(host: str, port: int, project: Path, overwrite: bool, forget: tuple[str, 
       podline up
       podline up --root /data/podline --port 4300
 
-    The browser asks for a secret, once: it is told when it is made, and kept in a file under the root, mode 600.
+    The same server serves the pages of stores, read only: a run's artifacts link to them.
+
+    The browser asks for a secret, once for the UI and once for the pages (user: podline; password: what is after the
+    colon): it is told when it is made, and kept in a file under the root, mode 600.
     Podline's own commands on this machine find it there; for `prefect`, set PREFECT_API_AUTH_STRING to it.
 
     Everything lies under the root. Variables for Prefect count: PREFECT_API_DATABASE_CONNECTION_URL for a database that

@@ -18,11 +18,10 @@ from podline.reporting import figures, quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
 from podline.reporting.templates import TEMPLATES, unbroken
-from podline.sealed_pages import sealed
+from podline.sealed_pages import INDEX, sealed
 from podline.stages import STAGES
 from podline.storage import BUCKET_SCHEME, Store
 
-INDEX = "index.html"
 MOST_ROWS = 1_000
 """So many nights are in their table, and so many other runs in theirs; the charts show all nights."""
 MOST_CHARTED = 12

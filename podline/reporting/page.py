@@ -12,6 +12,7 @@ from podline.reporting import charts, figures, pictures, quoted, tables, verdict
 from podline.reporting.facts import Facts, RunFacts
 from podline.reporting.origin_table import origin_table
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
+from podline.sealed_pages import INDEX
 
 
 def html(facts: Facts) -> str:
@@ -30,6 +31,7 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
     manifest = facts.manifest
     return {
         "run": facts.spec.run,
+        "index": "../" * len(facts.spec.verdict_folder.split("/")) + INDEX,
         "recipe_name": facts.recipe.name,
         "dataset": manifest.dataset,
         "finished": figures.moment(facts.events[-1].time) if facts.events else "",

@@ -33,16 +33,6 @@ NAME = "a first try"
 SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 
 
-@pytest.fixture
-def screenshots(request: pytest.FixtureRequest) -> Path:
-    """The folder of this test's pictures; TEST_OUTPUT says where all of them go."""
-    folder = Path(os.environ.get("TEST_OUTPUT", PROJECT / "test-output")) / request.node.name
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.png"):
-        old.unlink()
-    return folder
-
-
 @pytest.fixture(params=["sqlite", "postgresql-with-a-secret-of-ones-own"])
 def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """The variables of the server."""
@@ -126,8 +116,8 @@ def _damaged_while_training(ui: PrefectUi, up: Standing) -> Iterator[None]:
     # Killed at its start, and tried again.
     wait_until(lambda: _children(up, "train"), seconds=600)
     os.kill(_child(up, "train"), signal.SIGKILL)
-    progress = {"artifacts": {"key": {"any_": ["train-progress"]}}}
-    wait_until(lambda: up.ask("artifacts/filter", progress), seconds=600)
+    progress = {"artifacts": {"key": {"any_": ["sample-progress"]}}}
+    wait_until(lambda: re.search(r"train: [1-9]", str(up.ask("artifacts/filter", progress))), seconds=600)
     child = _child(up, "train")
     os.kill(child, signal.SIGSTOP)
     try:

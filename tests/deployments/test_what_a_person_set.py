@@ -16,7 +16,7 @@ from prefect.client.schemas.actions import (
 )
 from prefect.client.schemas.schedules import CronSchedule
 
-from tasks import automations
+from tasks import automations, deploying
 from tasks.deploying import Change, Request, deployed
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -184,3 +184,20 @@ def test_what_is_for_tpus_comes_with_a_tpu(
     _deploy(project)
     assert {pool.name for pool in client.read_work_pools()} == {"cpu", "tpu"}
     assert {each.name for each in client.read_deployments()} == {NAME, "tpu-patrol"}
+
+
+def test_a_description_leads_to_the_index_of_nights_where_the_server_serves_pages(
+    client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _deploy(project)
+    plain = _nightly(client).description
+    assert "](" not in plain
+    monkeypatch.setattr(deploying, "serves_pages", lambda: True)
+    # After an update of the server; what nobody changed follows.
+    changes = _deploy(project)
+    assert _nightly(client).description == f"{plain}\n\n[All nights](/podline/nights/{NAME})"
+    assert _deploy(project)[-1].did == "as it was"
+    assert not [change for change in changes if "description" in change.name]
+    monkeypatch.setattr(deploying, "serves_pages", lambda: False)
+    _deploy(project)
+    assert _nightly(client).description == plain

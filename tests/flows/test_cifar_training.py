@@ -38,7 +38,7 @@ def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CifarParamete
 
 
 def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
-    """The last flow run, the states of its task runs by name, its artifacts by key."""
+    """The last flow run, the states of its task runs by name, its artifacts by key, cards of progress by stage."""
     with get_client(sync_client=True) as client:
         run = max(client.read_flow_runs(), key=lambda run: run.created)
         of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
@@ -46,7 +46,8 @@ def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
         artifacts = client.read_artifacts(
             artifact_filter=ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
         )
-    return run, tasks, {artifact.key: artifact for artifact in artifacts}
+    cards = {one.description.partition(":")[0]: one for one in artifacts if one.type == "progress"}
+    return run, tasks, {**{artifact.key: artifact for artifact in artifacts}, **cards}
 
 
 def ledger_of(root: str) -> list[Entry]:
@@ -65,9 +66,13 @@ def test_a_second_run_finds_everything_and_says_so(parameters: CifarParameters) 
     assert ran(parameters.machine.root) == ALL
     assert states == dict.fromkeys(ALL, "Completed")
     assert run.name.startswith("sample 20")
-    assert artifacts["report"].data.startswith("# It went well\n")
-    assert "50.0 % [40.0, 60.0]" in str(artifacts["key-figures"].data)
-    assert artifacts["train-progress"].data == 100.0
+    assert artifacts["sample-report"].data.startswith("# It went well\n")
+    assert "50.0 % [40.0, 60.0]" in str(artifacts["sample-key-figures"].data)
+    assert {name: artifacts[name].data for name in ALL} == dict.fromkeys(ALL, 100.0)
+    # No server serves the store.
+    assert f"`{first['report']}`" in artifacts["sample-report"].data
+    index = Path(parameters.machine.root) / "index.html"
+    assert f"`{index}`" in artifacts["sample-nights"].data
 
     assert first["metrics"] == {"top1": {"value": 0.5, "low": 0.4, "high": 0.6}}
     assert Path(first["report"]).read_text() == "<p>fine</p>"
@@ -125,7 +130,8 @@ def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: C
     assert list(first["stages"]) == ["convert", "validate", "train", "evaluate", "promote", "report"]
     assert reused(first) == ["convert", "validate", "train", "evaluate"]
     _, _, artifacts = newest_run()
-    assert "champion number 1" in str(artifacts["key-figures"].data)
+    assert "champion number 1" in str(artifacts["sample-key-figures"].data)
+    assert f"{first['run']}/promotion.json" in str(artifacts["sample-key-figures"].data)
     assert len(reused(cifar_training(nightly))) == 6
     assert [entry.run for entry in history(open_store(nightly.machine.root), "sample")] == [first["run"]]
 

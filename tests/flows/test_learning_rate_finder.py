@@ -38,9 +38,9 @@ def test_a_search_answers_with_a_rate_and_leaves_its_chart_and_is_found_the_next
     with get_client(sync_client=True) as client:
         found = {
             key: client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
-            for key in ("learning-rate", "learning-rate-reasons")
+            for key in ("sample-learning-rate", "sample-learning-rate-reasons")
         }
-    [chart], [reasons] = found["learning-rate"], found["learning-rate-reasons"]
+    [chart], [reasons] = found["sample-learning-rate"], found["sample-learning-rate-reasons"]
     assert chart.type == "image"
     assert chart.data == "data:image/png;base64," + base64.b64encode(b"a picture").decode()
     assert "because" in str(reasons.data)

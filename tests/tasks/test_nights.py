@@ -99,7 +99,7 @@ class Nightly:
     def report(self, run: UUID) -> Any:
         """The artifact of a run."""
         ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-        return next(one for one in self.client.read_artifacts(artifact_filter=ours) if one.key == "report")
+        return next(one for one in self.client.read_artifacts(artifact_filter=ours) if one.key == "sample-report")
 
 
 @pytest.fixture

@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
 from podline.stages import ReportResult, TrainResult
 from podline.storage import open_store
+from tasks.page_links import PageLinks
 from tasks.report_artifact import report_text
 
 CHART = '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 10 20" style="max-width: 15px"><path/></svg>'
@@ -21,7 +24,9 @@ def text_of(root: Path, page: str, store: Any = None) -> str:
     folder = open_store(root)
     folder.publish_bytes(REPORTED.html, page.encode(), replace=True)
     folder.publish_bytes(REPORTED.markdown, MARKDOWN.encode(), replace=True)
-    return report_text(store or folder, TRAINED, REPORTED)
+    store = store or folder
+    with temporary_settings({PREFECT_API_URL: None}):  # no server serves it
+        return report_text(store, TRAINED, REPORTED, PageLinks(store))
 
 
 def test_charts_come_after_what_counts_most_and_before_the_figures(tmp_path: Path) -> None:

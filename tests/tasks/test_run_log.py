@@ -21,15 +21,13 @@ def test_a_server_that_is_away_keeps_nobody_waiting_and_gets_the_newest_when_it_
 ) -> None:
     back, written = threading.Event(), []
 
-    def create(share: float, _key: str, _description: str) -> str:
+    def show(_stage: str, share: float, _words: str) -> None:
         back.wait(60)
         written.append(share)
-        return "artifact"
 
-    monkeypatch.setattr(run_log, "create_progress_artifact", create)
-    monkeypatch.setattr(run_log, "update_progress_artifact", lambda _id, share, _description: written.append(share))
+    monkeypatch.setattr(run_log, "show", show)
     clock = iter(range(0, 1000, 10))
-    artifact = run_log.ProgressArtifact("train", lambda: float(next(clock)))
+    artifact = run_log.ProgressCard("train", lambda: float(next(clock)))
     for done in (1, 2, 3):
         artifact(progress(done))
     assert written == []
@@ -43,8 +41,8 @@ def test_what_cannot_be_written_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*_anything: Any) -> None:
         raise ConnectionError
 
-    monkeypatch.setattr(run_log, "create_progress_artifact", refuse)
-    run_log.ProgressArtifact("train")(progress(4))
+    monkeypatch.setattr(run_log, "show", refuse)
+    run_log.ProgressCard("train")(progress(4))
 
 
 def test_a_console_whose_reader_is_gone_ends_no_stage() -> None:

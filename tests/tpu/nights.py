@@ -116,7 +116,7 @@ def newest_run() -> tuple[Any, Any]:
     with get_client(sync_client=True) as client:
         run = max(client.read_flow_runs(), key=lambda run: run.created)
         ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
-        tables = [artifact for artifact in client.read_artifacts(artifact_filter=ours) if artifact.key == "tpu"]
+        tables = [artifact for artifact in client.read_artifacts(artifact_filter=ours) if artifact.key == "sample-tpu"]
     newest = max(tables, key=lambda table: table.created, default=None)
     return run.state, newest.data if newest else None
 
