@@ -336,6 +336,11 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=_PRIVATE if folder.name == _SCRATCH else 0o777, exist_ok=True)
 
 
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
 class FolderStore(Store):
     """A folder as the store: a name is published by a rename on the same file system."""
 
@@ -392,9 +397,16 @@ class FolderStore(Store):
     def listing(self, prefix: str = "") -> list[Listed]:
         """See :meth:`Store.listing`."""
         top = self.local(prefix) if prefix else self.root
-        names = (path.relative_to(self.root).as_posix() for path in top.rglob("*"))
-        found = (self.find(name) for name in sorted(names) if not name.startswith(f"{_SCRATCH}/"))
+        with explained("list", top):
+            found = [self.find(name) for name in sorted(self._names(top))]
         return [facts for facts in found if facts is not None]
+
+    def _names(self, top: Path) -> Iterator[str]:
+        """The files below a folder, without those of processes at work; folders of theirs come and go."""
+        for folder, folders, files in os.walk(top, onerror=_unless_gone):
+            here = Path(folder).relative_to(self.root)
+            folders[:] = [each for each in folders if here / each != Path(_SCRATCH)]
+            yield from ((here / file).as_posix() for file in files)
 
     def now(self) -> float:
         """By a file: the folder may be another machine's; see :meth:`Store.now`."""

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.fixture
 def folder(tmp_path: Path) -> FolderStore:
     return FolderStore(tmp_path / "a folder")
+
+
+def test_a_listing_does_not_mind_folders_that_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, scandir = FolderStore(tmp_path), os.scandir
+    for name in ("runs/a/x", "runs/b/x", ".podline/tmp/x"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+
+    def gone(path: str) -> Any:
+        if Path(path).name in ("a", ".podline"):
+            raise FileNotFoundError(errno.ENOENT, "gone", path)
+        if Path(path).name == "c":
+            raise PermissionError(errno.EACCES, "not yours", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    assert store.list() == ["runs/b/x"]
+    (tmp_path / "runs/c").mkdir()
+    with pytest.raises(StoreError, match=r"cannot list .*not yours"):
+        store.list()
 
 
 def test_published_bytes_are_read_back_and_listed(store: Store) -> None:

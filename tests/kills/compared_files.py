@@ -107,14 +107,14 @@ HOW: tuple[tuple[str, Callable[[bytes], Any]], ...] = (
 
 
 def comparable(store: Store) -> dict[str, Any]:
-    """What must be the same: name → what is compared of it. The ledger is not among it; see :func:`ended_runs`.
+    """What must be the same: name → what is compared of it. Of the ledger, :func:`ended_runs` tells.
 
     Raises:
         LookupError: a file is there that no row of the table knows.
     """
     found = {}
     for name in store.list():
-        if not name.startswith("ledger/"):
+        if not name.startswith(("ledger/", "ledger-chain/")):
             how = next((how for pattern, how in HOW if fnmatch.fnmatch(name, pattern)), None)
             if how is None:
                 raise LookupError(f"{store.where(name)}: how is it compared?")
