@@ -38,6 +38,7 @@ _COMMANDS = (
     (r"get it with `podline sample [^`]*`", "leave Source empty and the sample is drawn"),
     (r"`podline sample [^`]*` draws some", "an empty Source has some drawn"),
     (r"run `podline (?:convert|train|evaluate)[^`]*` first", "start a run of the deployment first"),
+    (r"run `podline (?:convert|train|evaluate)[^`]*` again", "start a run of the deployment again"),
     (r"`podline (?:convert|train|evaluate)[^`]*`", "a run of the deployment"),
 )
 

@@ -63,6 +63,7 @@ def test_a_day(database: dict[str, str], screenshots: Path, tmp_path: Path) -> N
         assert NAME in ui.text
         ui.screenshot("failed", whole=True)
         ui.tab("Details")
+        ui.page.get_by_text("See More").first.click()  # of a message with so long a path
         expect(ui.page.get_by_text(cause).first).to_be_visible()
         assert dict(ui.stages())["evaluate"] == "Failed"
         ui.screenshot("failed-stages")
