@@ -14,7 +14,10 @@ from night_stages import real_stages
 from night_world import PARAMETERS, draw
 
 from podline.progress import silent
-from podline.stages import EvaluateSpec, Spec, TrainSpec, stage_of
+from podline.settings import Settings
+from podline.specs import evaluation_spec, training_spec
+from podline.stages import Spec, stage_of
+from podline.storage import open_store
 from tasks.parameters import CifarParameters
 from tasks.sources import conversion_of
 
@@ -24,19 +27,10 @@ def figures(folder: Path, data: int) -> dict[str, Any]:
     draw(folder / "raw", data)
     root = str(folder / "root")
     given = CifarParameters.model_validate(PARAMETERS | {"source": str(folder / "raw"), "root": root})
-    recipe = given.training_recipe()
     converted = _run(conversion_of(given, root, 1))
-    trained = _run(TrainSpec(root=root, recipe=recipe, fingerprint=converted.fingerprint))
-    evaluated = _run(
-        EvaluateSpec(
-            root=root,
-            run=trained.run,
-            dataset=recipe.dataset,
-            fingerprint=converted.fingerprint,
-            weights_sha256=trained.weights_sha256,
-            batch_size=recipe.evaluation_batch_size,
-        )
-    )
+    training = training_spec(open_store(root), given.training_recipe(), converted.fingerprint, Settings().strategy)
+    trained = _run(training)
+    evaluated = _run(evaluation_spec(training, trained))
     metrics = {name: metric.model_dump(mode="json") for name, metric in evaluated.metrics.items()}
     return {"run": trained.run, "weights": trained.weights_sha256, "metrics": metrics}
 
