@@ -184,9 +184,9 @@ def _kill(*processes: int | None) -> None:
 def figures_of(world: World, run: FlowRun) -> dict[str, Any]:
     """What a run reports: the checksums of weights and evaluation, and the metrics."""
     artifacts, store = world.artifacts(run.id), world.store
-    name = artifacts["key-figures"].description.removeprefix("Key figures of ")
+    name = artifacts["sample-key-figures"].description.removeprefix("Key figures of ")
     results = {stage: store.read_json(f"runs/{name}/stages/{stage}.json")["result"] for stage in STAGES[2:]}
-    assert artifacts["report"].data.strip()
+    assert artifacts["sample-report"].data.strip()
     assert store.read_bytes(results["report"]["html"])
     return {
         "run": name,
