@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from podline.completion import record_files
+from podline.completion import Completion, artifact_of, completion_name
 from podline.data.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
 from podline.data.sources.source import Feature
+from podline.stages import ConvertResult
 from podline.storage import Store, open_store
 
 FINGERPRINT = "0123456789abcdef"
@@ -120,8 +121,25 @@ def seal(root: Path | str, dataset: str = "sample") -> Manifest:
 
 def record_conversion(store: Store, folder: str, manifest: Manifest) -> None:
     """Leaves the completion record of a conversion that wrote what is there."""
-    files = [MANIFEST, *(shard.file for shard in manifest.shards)]
-    record_files(store, folder, "convert", [f"{folder}/{file}" for file in files])
+    names = [f"{folder}/{file}" for file in (MANIFEST, *(shard.file for shard in manifest.shards))]
+    result = ConvertResult(
+        seconds=0.0,
+        dataset=manifest.dataset,
+        fingerprint=manifest.fingerprint,
+        folder=folder,
+        read=manifest.read,
+        written=manifest.written,
+        quarantined=len(manifest.quarantined),
+        splits={split.name: split.records for split in manifest.splits},
+        bytes=sum(shard.bytes for shard in manifest.shards),
+        shards_written=len(manifest.shards),
+        shards_reused=0,
+    )
+    artifacts = tuple(artifact_of(store, name) for name in names)
+    record = Completion(
+        stage="convert", spec_digest="", result=result.model_dump(mode="json"), artifacts=artifacts, beside=()
+    )
+    store.publish_json(completion_name(folder, "convert"), record.model_dump(mode="json"), replace=True)
 
 
 def _split(name: str, columns: dict[str, np.ndarray], shards: list, classes: int) -> SplitInfo:

@@ -10,6 +10,7 @@ from raw_cifar import convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT, publish_dataset
 
 from beam_jobs.conversion import convert
+from podline.completion import completion_name
 from podline.data.manifest import (
     MANIFEST,
     Manifest,
@@ -50,6 +51,8 @@ def earlier(store: FolderStore, manifest: Manifest, *, recorded: bool = True) ->
             bytes=1, shards_written=1, shards_reused=0,
         )  # fmt: skip
         complete(store, FOLDER, spec, result, [NAME])
+    else:
+        store.local(completion_name(FOLDER, "convert")).unlink()
 
 
 def brighten(store: FolderStore) -> None:

@@ -17,7 +17,9 @@ from prefect.client.schemas.actions import (
 from prefect.client.schemas.schedules import CronSchedule
 
 from tasks import automations, deploying
+from tasks.addresses import nights_path
 from tasks.deploying import Change, Request, deployed
+from tasks.page_links import address
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "cifar-nightly"
@@ -195,7 +197,7 @@ def test_a_description_leads_to_the_index_of_nights_where_the_server_serves_page
     monkeypatch.setattr(deploying, "serves_pages", lambda: True)
     # After an update of the server; what nobody changed follows.
     changes = _deploy(project)
-    assert _nightly(client).description == f"{plain}\n\n[All nights](/podline/nights/{NAME})"
+    assert _nightly(client).description == f"{plain}\n\n[All nights]({address(nights_path(NAME))})"
     assert _deploy(project)[-1].did == "as it was"
     assert not [change for change in changes if "description" in change.name]
     monkeypatch.setattr(deploying, "serves_pages", lambda: False)
