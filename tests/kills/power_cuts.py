@@ -144,10 +144,10 @@ class PowerCuts:
 
     def _copy_present(self, target: Path, state: str) -> None:
         target.mkdir()
-        for path in sorted(self._root.rglob("*")):
+        # Without temporary files, which come and go meanwhile, and locks that nobody holds.
+        kept = [top for top in self._root.iterdir() if top.name != ".podline"]
+        for path in sorted(path for top in kept for path in (top, *top.rglob("*"))):
             place = path.relative_to(self._root)
-            if place.parts[:1] == (".podline",):
-                continue  # temporary files, and locks that nobody holds
             if path.is_dir():
                 (target / place).mkdir()
             elif path.is_file():
