@@ -29,7 +29,7 @@ from prefect.logging.loggers import flow_run_logger
 
 from podline import settings
 from podline.ledger_entry import Started
-from tasks.this_run import starts
+from tasks.this_run import starts, states_of
 
 PAUSED = "podline.schedule.paused"
 """The event that a schedule was paused; its payload has a message."""
@@ -55,8 +55,8 @@ def what_began() -> Beginning:
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
         schedule = client.read_deployment(run.deployment_id).name if run.auto_scheduled and run.deployment_id else ""
-        attempt = starts(client, run.id)
-        states = sorted(client.read_flow_run_states(run.id), key=lambda state: state.timestamp)
+        states = states_of(client, run.id)
+    attempt = starts(states)
     ends = [state.type for state in states if state.is_final()]
     if ends and ends[-1] != StateType.CRASHED:
         return Beginning("retry", schedule, attempt)
@@ -75,7 +75,7 @@ def later_night() -> FlowRun | None:
         return None
     with get_client(sync_client=True) as client:
         run = client.read_flow_run(context.flow_run.id)
-        if not run.auto_scheduled or run.expected_start_time is None or starts(client, run.id) > 1:
+        if not run.auto_scheduled or run.expected_start_time is None or starts(states_of(client, run.id)) > 1:
             return None
         due = FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC))  # type: ignore[arg-type] (any time will do)
         nights = _nights(client, run, set(StateType) - {StateType.CANCELLED, StateType.CANCELLING}, due)

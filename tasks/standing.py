@@ -29,7 +29,7 @@ from tasks import project_file
 from tasks.deployment_process import deployed, line_of
 from tasks.guard import LOOPBACK, url_of
 from tasks.secret import header, kept, kept_or_made
-from tasks.started import Started
+from tasks.started import STOP_SECONDS, Started
 
 MARK = "_PODLINE_STANDING"
 POOL = "cpu"
@@ -39,7 +39,6 @@ _ANY_QUESTION = ("GET", "/api/admin/version")
 _POLL = 0.2
 LEAVE_SECONDS = 60.0
 """How long a worker that is asked to end waits for its runs, which save their work."""
-_STOP_SECONDS = 15.0
 _SERVER, _WORKER = "tasks.serving", "tasks.working"
 # As an earlier release starts a worker.
 _OLD_WORKER = ["worker", "start"]
@@ -205,7 +204,7 @@ class Place:
             tell(f"worker             left without its server: {len(needless)} ended")
             processes.end(lambda: [process for process in self._workers() if process != kept], self._patience)
         if not is_found:
-            processes.end(self._ours, _STOP_SECONDS)
+            processes.end(self._ours, STOP_SECONDS)
         for process in [*needless, *self._of_kind(_SERVER)]:
             processes.kill_group(process)
         return kept
@@ -238,10 +237,9 @@ class Place:
         if workers:
             tell(f"runs in progress   {len(runs)}" + ("; they save their work" if runs else ""))
         processes.end(self._workers, self._patience)
-        processes.end(
-            lambda: [process for process in self._ours() if process not in self._of_kind(_SERVER)], _STOP_SECONDS
-        )
-        processes.end(self._ours, _STOP_SECONDS)
+        servers = self._of_kind(_SERVER)
+        processes.end(lambda: [process for process in self._ours() if process not in servers], STOP_SECONDS)
+        processes.end(self._ours, STOP_SECONDS)
         processes.kill_marked(MARK, str(self._folder))
         self._note.unlink(missing_ok=True)
         return True
@@ -249,7 +247,7 @@ class Place:
     @property
     def _patience(self) -> float:
         """For how long a worker may take its leave."""
-        return LEAVE_SECONDS + _STOP_SECONDS
+        return LEAVE_SECONDS + STOP_SECONDS
 
     def _noted(self) -> Standing | None:
         """What was started last, whatever has become of it."""

@@ -7,7 +7,8 @@ from types import TracebackType
 
 from podline import processes
 
-_STOP_SECONDS = 15.0
+STOP_SECONDS = 15.0
+"""How long a process that is asked to end has for it, unless it has work to save."""
 
 
 class Started:
@@ -35,7 +36,7 @@ class Started:
                 continue
             process.terminate()
             try:
-                process.wait(_STOP_SECONDS)
+                process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 processes.kill_group(process.pid)
                 process.wait()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import State, StateType
 from prefect.runtime import flow_run
 
 
@@ -17,9 +17,13 @@ def add_tags(*tags: str) -> None:
         client.update_flow_run(run, tags={*client.read_flow_run(run).tags, *tags})
 
 
-def starts(client: SyncPrefectClient, run: UUID) -> int:
-    """How often a flow run has begun: its server's own count leaves out the starts after a planned stop."""
-    states = sorted(client.read_flow_run_states(run), key=lambda state: state.timestamp)
+def states_of(client: SyncPrefectClient, run: UUID) -> list[State]:
+    """The states that a flow run has had, the earliest first."""
+    return sorted(client.read_flow_run_states(run), key=lambda state: state.timestamp)
+
+
+def starts(states: Sequence[State]) -> int:
+    """How often a flow run of these states has begun: its server's own count leaves out those after a planned stop."""
     before = [None, *(state.type for state in states)]
     return sum(state.is_running() and was != StateType.RUNNING for was, state in zip(before, states, strict=False))
 

@@ -17,7 +17,7 @@ from prefect.states import Completed, Crashed, Pending, Running
 from tasks import planned_stop
 from tasks.failures import explained
 from tasks.planned_stop import put_back
-from tasks.this_run import starts
+from tasks.this_run import starts, states_of
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPre
         assert client.set_flow_run_state(run, Running(), force=True).state.is_running()
         # What the automation that starts crashed runs again counts.
         assert client.read_flow_run(run).run_count == 1
-        assert starts(client, run) == stops + 1
+        assert starts(states_of(client, run)) == stops + 1
     client.set_flow_run_state(run, Crashed(), force=True)
     begin_again = client.set_flow_run_state(run, Running(), force=True)
     assert begin_again.state.is_running()
