@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from podline import digests
+from podline.completion import completion_name, read_completion
 from podline.document_digest import with_digest
 from podline.errors import ArtifactError
 from podline.frozen import Frozen
@@ -271,13 +272,10 @@ def _require_recorded(store: Store, folder: str) -> None:
 
 def _recorded(store: Store, folder: str) -> set[str]:
     """The sha256 of the manifest's file, as the data set's completion records say it; one that is damaged says none."""
-    from podline.stages import CONVERT, VALIDATE, Completion, completion_name  # noqa: PLC0415 (it imports this module)
-
     known = set()
-    for stage in (CONVERT, VALIDATE):
-        record = completion_name(folder, stage.name)
-        if store.exists(record):
-            with contextlib.suppress(ValueError, ArtifactError):
-                named = Completion.model_validate(store.read_json(record)).artifacts
+    for stage in ("convert", "validate"):
+        if store.exists(completion_name(folder, stage)):
+            with contextlib.suppress(ArtifactError):
+                named = read_completion(store, folder, stage).artifacts
                 known |= {artifact.sha256 for artifact in named if artifact.name == f"{folder}/{MANIFEST}"}
     return known

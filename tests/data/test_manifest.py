@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from raw_cifar import convert_spec, write_raw_cifar
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT, record_conversion
 
 from beam_jobs.conversion import convert
 from podline.completion import completion_name
@@ -24,33 +24,18 @@ from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.recipes.registry import get
 from podline.specs import training_spec
-from podline.stages import CONVERT, ConvertResult, ConvertSpec, TrainSpec, complete
+from podline.stages import CONVERT, TrainSpec
 from podline.storage import FolderStore
 
 FOLDER = dataset_folder("sample", FINGERPRINT)
 NAME = f"{FOLDER}/{MANIFEST}"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path)
-
-
-@pytest.fixture
-def manifest(store: FolderStore) -> Manifest:
-    return publish_dataset(store.root)
-
-
 def earlier(store: FolderStore, manifest: Manifest, *, recorded: bool = True) -> None:
     """Makes the data set one of an earlier version, with the conversion's completion record or without."""
     store.publish_bytes(NAME, manifest.to_earlier_bytes(), replace=True)
     if recorded:
-        spec = ConvertSpec(root=store.uri, dataset="sample", source="gone")
-        result = ConvertResult(
-            dataset="sample", fingerprint=FINGERPRINT, folder=FOLDER, read=1, written=1, quarantined=0, splits={},
-            bytes=1, shards_written=1, shards_reused=0,
-        )  # fmt: skip
-        complete(store, FOLDER, spec, result, [NAME])
+        record_conversion(store, FOLDER, manifest)
     else:
         store.local(completion_name(FOLDER, "convert")).unlink()
 

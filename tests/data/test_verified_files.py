@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cached_pages import forget, is_cached
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import FINGERPRINT
 
 from podline.data import verified_files
 from podline.data.manifest import Manifest, dataset_folder
@@ -24,16 +24,6 @@ from podline.stages import VALIDATE, ValidateSpec, manifest_sha256
 from podline.storage import FolderStore
 
 FOLDER = dataset_folder("sample", FINGERPRINT)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path)
-
-
-@pytest.fixture
-def manifest(store: FolderStore) -> Manifest:
-    return publish_dataset(store.root)
 
 
 @pytest.fixture(autouse=True)
