@@ -145,16 +145,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = arguments != given
     # As an exception it lets every stage save and every child end, which dying of the signal would not.
     signal.signal(signal.SIGTERM, _terminated)
+    shared: dict[str, bool] = {}
+    as_json = "--json" in arguments
     try:
-        cli.main(arguments, prog_name="podline", standalone_mode=False)
+        cli.main(arguments, prog_name="podline", standalone_mode=False, obj=shared)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        _fail(arguments, debug, error.format_message(), 2, usage=error)
+        _fail(debug, error.format_message(), 2, as_json=as_json, usage=error)
     except (KeyboardInterrupt, click.Abort):
-        _fail(arguments, debug, "interrupted; the same command goes on from what is there", 130)
+        _fail(debug, "interrupted; the same command goes on from what is there", 130, as_json=as_json)
     except Exception as error:
-        _fail(arguments, debug, _line(error), getattr(error, "exit_code", 1), kind=type(error).__name__)
+        # A command that has printed what it found, and then fails for it, has said all that there is to say in JSON.
+        as_json = as_json and "said_json" not in shared
+        _fail(debug, _line(error), getattr(error, "exit_code", 1), as_json=as_json, kind=type(error).__name__)
     sys.exit(0)
 
 
@@ -165,22 +169,22 @@ def _line(error: Exception) -> str:
 
 
 def _fail(
-    arguments: list[str],
     debug: bool,
     message: str,
     code: int,
     *,
+    as_json: bool,
     kind: str = "Usage",
     usage: click.ClickException | None = None,
 ) -> NoReturn:
-    """One line on standard error, or the traceback; with --json a document on standard output as well."""
+    """One line on standard error, or the traceback; a document on standard output as well where one is due."""
     if debug:
         traceback.print_exc()
     context = getattr(usage, "ctx", None)
     hint = f" (see `{context.command_path} --help`)" if context else ""
     message = plain(message)
     click.echo(f"podline: error: {message}{hint}", err=True)
-    if "--json" in arguments:
+    if as_json:
         document: dict[str, Any] = {"error": {"type": kind, "message": message, "exit_code": code}}
         click.echo(json.dumps(document, indent=2))
     sys.exit(code)

@@ -141,6 +141,10 @@ def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None
     answer = podline("data", "show", "mnist", "--root", tmp_path, "--json")
     error = json.loads(answer.out)["error"]
     assert (error["type"], error["exit_code"], answer.code) == ("StoreError", 5, 5)
+    (tmp_path / "runs" / "sample-0123456789ab").mkdir(parents=True)
+    (tmp_path / "runs" / "sample-0123456789ab" / "spec.json").write_text("{}")
+    answer = podline("store", "verify", "--root", tmp_path, "--json")
+    assert (len(json.loads(answer.out)["problems"]), answer.code) == (1, 4)
 
 
 def test_an_unforeseen_error_is_a_bug_and_says_so(podline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,5 +136,6 @@ def say(lines: Sequence[str]) -> None:
 
 
 def say_json(document: Any) -> None:
-    """The one JSON document of ``--json``, on standard output."""
+    """The one JSON document of ``--json``, on standard output; an error after it prints no second one."""
+    click.get_current_context().ensure_object(dict)["said_json"] = True
     click.echo(json.dumps(document, indent=2, allow_nan=False))
