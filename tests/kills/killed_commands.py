@@ -73,9 +73,14 @@ class Kill:
 
 @dataclass
 class Episode:
-    """One store: kills in a row, the command once more, and what is wrong then."""
+    """One store: kills in a row, the command once more, and what is wrong then.
+
+    Attributes:
+        missed: starts that ended well before they could be killed.
+    """
 
     kills: list[Kill] = field(default_factory=list)
+    missed: int = 0
     tries: int = 0
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
@@ -117,7 +122,8 @@ class World:
         for _ in range(min(most, chance.randint(1, _KILLS_IN_A_ROW))):
             kill = self._kill(root, chance)
             if kill is None:
-                break  # it was done before
+                episode.missed += 1
+                break
             episode.kills.append(kill)
             if kill.code not in (-signal.SIGKILL, _TRY_AGAIN, 0):
                 episode.problems.append(f"{kill} is not {_TRY_AGAIN}; see {self._log}")
@@ -135,7 +141,7 @@ class World:
         return episode
 
     def _kill(self, root: str, chance: random.Random) -> Kill | None:
-        """Gives the command and kills it, or a process that it started; None if it ended before that.
+        """Gives the command and kills it, or a process that it started; None if it ended well before that.
 
         Every second kill comes while the command writes to the store.
         """
@@ -156,6 +162,7 @@ class World:
             target = chance.choice(sorted(below)) if below else process.pid
             what = "the command" if target == process.pid else _named(target)
             if process.poll() is not None:
+                assert process.poll() == 0, f"ended with {process.poll()} though nobody killed it; see {self._log}"
                 return None
             after = time.monotonic() - started
             with contextlib.suppress(ProcessLookupError):
@@ -180,7 +187,7 @@ class World:
         locks = [*store.scratch.glob("locks/*.lock"), *self.folder.glob("cache/locks/*")]
         found += [f"{each} is locked" for each in locks if _is_locked(each)]
         found += [f"{each} is in the user's home" for each in (self.folder / "home").iterdir()]
-        ended = 1 + sum(kill.code == 0 for kill in episode.kills)
+        ended = 1 + episode.missed + sum(kill.code == 0 for kill in episode.kills)
         # One that was killed when it had told of its end is counted as well.
         most = ended + sum(kill.code == -signal.SIGKILL for kill in episode.kills)
         least, most = {"none": (0, 0), "once": (1, 1), "each time": (ended, most)}[self.case.told]
