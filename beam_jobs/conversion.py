@@ -19,12 +19,8 @@ import apache_beam as beam
 
 from beam_jobs.runners import open_pipeline, quiet, run
 from beam_jobs.steps import REUSED, Job, WriteOrFind, finished, publish
-from podline.completion import Artifact
 from podline.data.coco_records import CocoShardTask, coco_tasks
 from podline.data.coco_truth import publish_truths
-from podline.data.draft import Draft, draft_of
-from podline.data.fingerprint import source_of
-from podline.data.manifest import MANIFEST, SHARD_RECORDS, Quarantined, converted_manifest
 from podline.data.official import OfficialCheck, official_lines
 from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
 from podline.data.shards import ShardTask, shard_tasks
@@ -35,12 +31,18 @@ from podline.data.sources.official_sums import check_official
 from podline.data.sources.remote import is_remote
 from podline.data.sources.source import Source
 from podline.data.tfds import tfds_names
-from podline.in_use import using
-from podline.page_cache import may_keep
+from podline.datasets.draft import Draft, draft_of
+from podline.datasets.fingerprint import source_of
+from podline.documents.completion import Artifact
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Quarantined, converted_manifest
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.stages import ConvertResult, ConvertSpec, complete
-from podline.storage import Store, open_store
+from podline.stages.completed import complete
+from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.store.contract import Store
+from podline.store.in_use import using
+from podline.store.opening import open_store
+from podline.store.page_cache import may_keep
 
 _POLL_SECONDS = 0.2
 

@@ -32,7 +32,7 @@ from apache_beam.runners.runner import create_runner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from podline.errors import ChildKilledError, PodlineError, SettingsError, from_json
-from podline.stages import ConvertSpec
+from podline.stages.specs import ConvertSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")

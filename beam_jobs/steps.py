@@ -19,13 +19,14 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_jobs.runners import crossing_borders
 from podline.data.coco_records import CocoShardTask
-from podline.data.draft import Draft
-from podline.data.manifest import publish_manifest, shard_record
 from podline.data.planning import ShardPlan
 from podline.data.records import RecordLayout
 from podline.data.shards import ShardTask, Workbench, WrittenShard, write_shard
+from podline.datasets.draft import Draft
+from podline.documents.manifest import publish_manifest, shard_record
 from podline.errors import ArtifactError
-from podline.storage import Store, explained, open_store
+from podline.store.contract import Store, explained
+from podline.store.opening import open_store
 
 WRITTEN, REUSED = ".written", ".reused"  # a finished shard's mark is its file's name with one of these
 

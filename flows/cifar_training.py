@@ -16,8 +16,8 @@ from prefect.client.schemas.objects import State
 from tasks.chain import described, from_archive_to_report
 from tasks.forms import run_name
 from tasks.leftover_tasks import close_tasks
-from tasks.nights import pause_if_hopeless
 from tasks.parameters import CifarParameters
+from tasks.runs.nights import pause_if_hopeless
 
 
 @flow(

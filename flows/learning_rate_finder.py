@@ -16,17 +16,17 @@ from prefect.client.schemas.objects import State
 from podline import settings
 from podline.progress import Reporter
 from podline.recipes import registry
-from podline.searches import learning_rate_spec
-from podline.storage import open_store
-from podline.tool_stages import LR_FIND
-from tasks.bucket_credentials import bucket_credentials
+from podline.stages.table import LR_FIND
+from podline.store.opening import open_store
+from podline.training.searches import learning_rate_spec
 from tasks.failures import explained
 from tasks.finder_parameters import FinderParameters
 from tasks.forms import read_form, run_name
 from tasks.leftover_tasks import close_tasks, close_what_is_left
-from tasks.listening import terminal
 from tasks.outcome import publish_chart
-from tasks.progress_cards import deal_cards
+from tasks.runs.bucket_credentials import bucket_credentials
+from tasks.runs.listening import terminal
+from tasks.runs.progress_cards import deal_cards
 from tasks.stages import find_learning_rate
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from prefect import flow
 
 from podline.tpu.patrol import Finding
-from tasks.patrol import patrolled
+from tasks.node.patrol import patrolled
 
 
 @flow(name="tpu-patrol")

@@ -1,8 +1,8 @@
 """What can go wrong, sorted by the one question that matters: would trying again help?
 
 *Permanent* errors fail at once; *transient* ones are retried with the delays of their cause, see
-:mod:`podline.budgets`. A message is one line (or a few short ones): it names the file, the record, both values and the
-remedy.
+:mod:`podline.stages.budgets`. A message is one line (or a few short ones): it names the file, the record, both values
+and the remedy.
 
 Errors cross process borders: a stage's child writes :meth:`PodlineError.to_json`, and its parent raises the same class
 again with :func:`from_json`.

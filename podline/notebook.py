@@ -16,23 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podline.catalogue import dataset_for, training_of
 from podline.errors import SettingsError
-from podline.prediction import PREDICT
+from podline.inventory.catalogue import dataset_for, training_of
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
-from podline.searches import learning_rate_spec
-from podline.storage import open_store
-from podline.tool_stages import (
-    INPUT_SPEED,
-    LR_FIND,
-    SHOW,
-    InputSpeed,
-    InputSpeedSpec,
-    LearningRateResult,
-    ShowSpec,
-)
+from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW
+from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
+from podline.store.opening import open_store
+from podline.training.searches import learning_rate_spec
 
 if TYPE_CHECKING:
     import numpy as np

@@ -23,7 +23,7 @@ from podline.cluster import Cluster
 from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.strategies import StrategyName
-from podline.tpu.settings import TpuSettings
+from podline.tpu_settings import TpuSettings
 
 _PREFIX = "PODLINE_"
 _SETTINGS_FILE = "PODLINE_SETTINGS"
@@ -277,8 +277,8 @@ def standing_prefect(home: Path, api_url: str, secret: str, root: str, mark: Map
         **_own_prefect(home, api_url, secret),
         # Whoever clicks on Run or Retry watches: the worker asks for work more often than every 10 s, its default.
         "PREFECT_WORKER_QUERY_SECONDS": "2",
-        # A crash is noticed at once, and not a quarter of an hour later; see tasks/event_order.py.
-        "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "tasks.event_order",
+        # A crash is noticed at once, and not a quarter of an hour later; see tasks/server/event_order.py.
+        "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "tasks.server.event_order",
         "PYTHONUNBUFFERED": "1",
         # By whichever name the page was opened, through a tunnel as well, it asks the server that it came from.
         _UI_API_URL: os.environ.get(_UI_API_URL, "/api"),

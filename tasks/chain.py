@@ -11,29 +11,30 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from podline import settings
-from podline.in_use import using
+from podline.ledger.recording import recorded
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.recording import recorded
-from podline.specs import evaluation_spec, training_spec
-from podline.stages import ConvertResult, ReportSpec, ValidateSpec, manifest_sha256
-from podline.storage import open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.specs import ConvertResult, ReportSpec, ValidateSpec
+from podline.store.in_use import using
+from podline.store.opening import open_store
 from podline.strategies import StrategyName
-from tasks.bucket_credentials import bucket_credentials
 from tasks.failures import explained
 from tasks.form_rules import not_shown
 from tasks.forms import read_form
 from tasks.leftover_tasks import close_what_is_left
-from tasks.nights import later_night, what_began
 from tasks.nights_index import index_afterwards
 from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from tasks.parameters import TrainingParameters
-from tasks.progress_cards import deal_cards
 from tasks.promoting import promotion_of, tell_refusal
-from tasks.run_log import everyone
+from tasks.runs.bucket_credentials import bucket_credentials
+from tasks.runs.nights import later_night, what_began
+from tasks.runs.progress_cards import deal_cards
+from tasks.runs.run_log import everyone
+from tasks.runs.this_run import add_tags
 from tasks.sources import conversion_of
 from tasks.stages import convert, evaluate, promote, report, train, validate
-from tasks.this_run import add_tags
 
 _UNCHANGED = "unchanged"
 _IN_ORDER = [each.stage.name for each in (convert, validate, train, evaluate, promote, report)]

@@ -17,10 +17,10 @@ from pydantic import BaseModel, ValidationError
 from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
-from podline.storage import open_store
-from tasks.listening import heard_by
-from tasks.own_server import OwnServer
+from podline.store.opening import open_store
 from tasks.parameters import CifarParameters, CocoParameters, TrainingParameters
+from tasks.runs.listening import heard_by
+from tasks.server.own_server import OwnServer
 from tasks.sources import look_at_source
 
 _STAGE = "prefect"
@@ -110,7 +110,7 @@ def run_flow(
 
 
 def _make_limit() -> None:
-    from tasks.tpu_lease import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
+    from tasks.node.tpu_lease import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
 
     make_limit()
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx
 
-from podline.completion import completion_name
 from podline.data.sources.sample import write_sample
+from podline.documents.completion import completion_name
 from podline.errors import PodlineError
 from podline.settings import Settings
-from podline.stages import EVALUATE, STAGES
-from podline.storage import open_store
-from tasks.secret import header
-from tasks.standing import Place
+from podline.stages.table import CHAIN, EVALUATE
+from podline.store.opening import open_store
+from tasks.server.secret import header
+from tasks.server.standing import Place
 
 _RECIPE = "sample"
 _DEPLOYMENT = "cifar-training/cifar-manual"
@@ -117,7 +117,7 @@ class _Server:
 def _run_commands(source: str, root: str, steps: int) -> None:
     length = ["--steps", str(steps)]
     options = {"convert": ["--source", source], "validate": []}
-    for stage in STAGES:
+    for stage in (stage.name for stage in CHAIN):
         ours = [sys.executable, "-P", "-m", "podline.cli"]
         command = [*ours, stage, _RECIPE, "--root", root, *options.get(stage, length)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (our own)

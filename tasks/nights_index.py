@@ -15,12 +15,13 @@ from podline.errors import PodlineError
 from podline.progress import Reporter
 from podline.reporting.nights_page import write_index
 from podline.reporting.templates import markdown
-from podline.sealed_pages import INDEX
-from podline.storage import Store, open_store
-from tasks.artifact_keys import key_of
-from tasks.page_links import PageLinks
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.store.sealed_text import INDEX
 from tasks.parameters import TrainingParameters
-from tasks.run_log import everyone
+from tasks.runs.artifact_keys import key_of
+from tasks.runs.run_log import everyone
+from tasks.server.page_links import PageLinks
 
 # How many nights, and what is said of the last; what else there is follows as a link within the page.
 _HEADLINE = re.compile("<h1><strong>(.*?)</strong>(.*?)(?:<a |</h1>)", re.DOTALL)

@@ -10,22 +10,23 @@ from typing import Any, TypeVar
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 from prefect.logging import get_run_logger
 
-from podline.again import IN_ORDER, forget
-from podline.catalogue import run_of
+from podline.documents.promotion import PROMOTION
+from podline.figures import METRIC_NAMES, count, duration, metric_text
+from podline.inventory.catalogue import run_of
+from podline.inventory.invalidation import IN_ORDER, forget
+from podline.ledger.recording import Notes
 from podline.plurals import plural
-from podline.promotion.document import PROMOTION
-from podline.promotion.stage import PromoteResult
-from podline.recording import Notes
-from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text
-from podline.stages import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
-from podline.storage import Store, open_store
-from podline.tool_stages import LearningRateResult
-from tasks.artifact_keys import key_of
-from tasks.page_links import PageLinks
+from podline.stages.promotion import PromoteResult
+from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
+from podline.stages.tools import LearningRateResult
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from tasks.promoting import outcome
 from tasks.report_artifact import report_text
+from tasks.runs.artifact_keys import key_of
+from tasks.runs.this_run import once
+from tasks.server.page_links import PageLinks
 from tasks.stage_task import StageTask
-from tasks.this_run import once
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)

@@ -17,7 +17,7 @@ from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.settings import DatasetName, Recipe
-from podline.stages import LEFT_OUT
+from podline.stages.specs import LEFT_OUT
 from tasks.form_rules import Rule, at, extend, grouped, one_of, refused
 
 _AS_WRITTEN = "as the recipe says"

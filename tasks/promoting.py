@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from prefect.logging import get_run_logger
 
-from podline.promotion.stage import PromoteResult, PromoteSpec
-from podline.stages import EvaluateResult, TrainResult, TrainSpec
-from tasks.this_run import add_tags
+from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.stages.specs import EvaluateResult, TrainResult, TrainSpec
+from tasks.runs.this_run import add_tags
 
 REFUSED = "not-promoted"
 """The tag of a run whose model is refused as champion."""

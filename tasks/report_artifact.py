@@ -6,10 +6,10 @@ import base64
 
 from podline.reporting.page_charts import Chart, charts_in
 from podline.reporting.templates import markdown
-from podline.sealed_pages import INDEX
-from podline.stages import ReportResult, TrainResult
-from podline.storage import Store
-from tasks.page_links import PageLinks
+from podline.stages.specs import ReportResult, TrainResult
+from podline.store.contract import Store
+from podline.store.sealed_text import INDEX
+from tasks.server.page_links import PageLinks
 
 _SECTION = "\n## "
 

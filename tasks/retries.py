@@ -22,12 +22,12 @@ from prefect.states import AwaitingRetry, Cancelled
 from prefect.task_engine import SyncTaskRunEngine
 from prefect.utilities.math import clamped_poisson_interval
 
-from podline.budgets import Budgets
 from podline.errors import PodlineError, one_line
 from podline.progress import Reporter
-from tasks import planned_stop
+from podline.stages.budgets import Budgets
 from tasks.failures import in_form_words, message_of, tell_details
-from tasks.listening import terminal
+from tasks.runs import planned_stop
+from tasks.runs.listening import terminal
 
 _JITTER = 0.3
 _CANCELLED = "cancelled with its run; what it had saved is kept, and Retry goes on from there"

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podline.data import fingerprint
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.data.sources.sample import FOLDER, write_sample
+from podline.datasets import fingerprint
 from podline.recipes.settings import DatasetName
-from podline.stages import CONVERT, ConvertSpec
-from podline.storage import open_store
-from tasks.listening import terminal
+from podline.stages.specs import ConvertSpec
+from podline.stages.table import CONVERT
+from podline.store.opening import open_store
 from tasks.parameters import TrainingParameters
+from tasks.runs.listening import terminal
 
 # What draws a sample, and the folder that is there when it is done.
 _SAMPLES: dict[DatasetName, tuple[Callable[[Path], object], str]] = {

@@ -17,19 +17,20 @@ from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 
 from podline import settings
-from podline.data.fingerprint import fingerprint, source_of
+from podline.datasets.fingerprint import fingerprint, source_of
 from podline.errors import TransientError
 from podline.progress import Reporter
-from podline.running import perform, tpu_of
-from podline.stages import ConvertResult, ConvertSpec, Result, Spec, Stage, TrainSpec, stage_of
-from podline.storage import open_store
-from tasks import tpu_use
-from tasks.listening import terminal
-from tasks.machine_turn import turn_to_train
-from tasks.node_run import run_on_node
-from tasks.progress_cards import show
+from podline.stages.specs import ConvertResult, ConvertSpec, Result, Spec, TrainSpec
+from podline.stages.table import Stage, stage_of
+from podline.store.opening import open_store
+from podline.supervision.running import perform, tpu_of
+from tasks.node import tpu_use
+from tasks.node.node_run import run_on_node
 from tasks.retries import Heard, nobody, run
-from tasks.run_log import everyone
+from tasks.runs.listening import terminal
+from tasks.runs.machine_turn import turn_to_train
+from tasks.runs.progress_cards import show
+from tasks.runs.run_log import everyone
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)

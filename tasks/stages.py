@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from podline.promotion.stage import PROMOTE
-from podline.stages import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE
-from podline.tool_stages import LR_FIND
+from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PROMOTE, REPORT, TRAIN, VALIDATE
 from tasks.stage_task import StageTask
 
 convert = StageTask(CONVERT, "Raw archives become sharded TFRecords.")

@@ -54,7 +54,7 @@ def gcs() -> Iterator[str]:
 @pytest.fixture
 def gcs_root(gcs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A prefix of its own in the stand-in's bucket, and a cache of its own, for this process and those it starts."""
-    from podline.buckets import forget_clients  # noqa: PLC0415 (most tests need no bucket)
+    from podline.store.buckets import forget_clients  # noqa: PLC0415 (most tests need no bucket)
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs)
     monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "cache"))
@@ -66,7 +66,7 @@ def gcs_root(gcs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 @pytest.fixture
 def proxy(gcs: str, gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[fault_proxy.FaultProxy]:
     """What lies between ``gcs_root`` and its stand-in, and does nothing until a test sets the share of faults."""
-    from podline.buckets import forget_clients  # noqa: PLC0415 (most tests need no bucket)
+    from podline.store.buckets import forget_clients  # noqa: PLC0415 (most tests need no bucket)
 
     with fault_proxy.fault_proxy(gcs) as proxy:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)

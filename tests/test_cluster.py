@@ -10,7 +10,7 @@ from podline import settings
 from podline.cluster import Cluster, lost, parse
 from podline.errors import SettingsError, WorkerLostError
 from podline.recipes import registry
-from podline.stages import EvaluateSpec, TrainSpec, ValidateSpec, part_of_work
+from podline.stages.specs import EvaluateSpec, TrainSpec, ValidateSpec, part_of_work
 
 
 def config(cluster: object, kind: str = "worker", index: object = 0) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import podline.tool_stages  # noqa: F401 (it registers its stages)
+import podline.stages.tools  # noqa: F401 (it registers its stages)
 from podline.cli import SECTIONS
-from podline.stages import STAGES
+from podline.stages.table import STAGES
 
 PROJECT = Path(__file__).parent.parent
 HEAVY = ("tensorflow", "keras", "prefect", "apache_beam", "pandas", "matplotlib")
@@ -37,12 +37,22 @@ def loaded_by(modules: list[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("packages", "allowed"),
     [
-        (["podline.data", "podline.storage", "podline.stages", "podline.supervisor", "podline.child"], set()),
+        (
+            [
+                "podline.data",
+                "podline.datasets",
+                "podline.documents",
+                "podline.stages",
+                "podline.store.folder",
+                "podline.supervision",
+            ],
+            set(),
+        ),
         (
             [
                 "podline.cli",
                 "podline.commands",
-                "podline.catalogue",
+                "podline.inventory",
                 "podline.settings",
                 "podline.recipes",
                 "podline.notebook",
@@ -69,7 +79,32 @@ def test_every_stage_and_command_is_where_its_entry_point_says() -> None:
     entry_points += [entry_point for stage in stages for entry_point in (stage.run_at, stage.find_at)]
     for entry_point in entry_points:
         module, _, name = entry_point.partition(":")
-        spec = importlib.util.find_spec(module)
-        assert spec is not None, f"there is no module {module}"
-        assert spec.origin is not None
-        assert name in Path(spec.origin).read_text(), f"{module} has no {name}"
+        assert name in defined_in(PROJECT / f"{module.replace('.', '/')}.py"), f"{module} defines no {name}"
+
+
+def defined_in(file: Path) -> set[str]:
+    """What a module defines at its top: functions, and names that it gives to values."""
+    found = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_the_tree_in_the_design_is_the_real_one() -> None:
+    tree = (PROJECT / "docs" / "design.md").read_text().split("```")[1]
+    above, told = "", set()
+    for line in tree.strip().splitlines():
+        name = line.split()[0]
+        above = above if line.startswith(" ") else name
+        told.add(above + name if line.startswith(" ") else name)
+    there = {"deployments/", "tests/"}
+    for top in ("flows", "tasks", "beam_jobs", "podline"):
+        there |= {
+            f"{top}/",
+            *(f"{file.parent.relative_to(PROJECT)}/" for file in (PROJECT / top).glob("*/__init__.py")),
+        }
+    there |= {f"podline/{file.name}" for file in (PROJECT / "podline").glob("[!_]*.py")}
+    assert told == there

@@ -4,8 +4,8 @@ import pytest
 
 from podline.commands.results import result_lines
 from podline.plurals import plural
-from podline.stages import ValidateResult
-from podline.storage import open_store
+from podline.stages.specs import ValidateResult
+from podline.store.opening import open_store
 
 
 @pytest.mark.parametrize(

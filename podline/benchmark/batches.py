@@ -8,12 +8,12 @@ import tensorflow as tf
 
 from podline.benchmark import plain
 from podline.benchmark.timing import in_turns
-from podline.data.manifest import read_manifest
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
+from podline.documents.manifest import read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.recipes.settings import AugmentationSettings
-from podline.storage import open_store
+from podline.store.opening import open_store
 
 _SPLIT = "train"
 

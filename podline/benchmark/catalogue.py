@@ -20,8 +20,8 @@ from podline.benchmark.child import measure
 from podline.benchmark.row import Row, cost_row, rate_row
 from podline.cluster import VARIABLE
 from podline.frozen import Frozen
-from podline.page_cache import may_keep
 from podline.settings import variable_of
+from podline.store.page_cache import may_keep
 from podline.strategies import WORKERS
 
 

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from podline import processes
 from podline.errors import PodlineError
 from podline.settings import child_environment
+from podline.supervision import processes
 
 _SHOWN_LINES = 15
 

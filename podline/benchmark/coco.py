@@ -17,12 +17,13 @@ import numpy as np
 
 from podline.benchmark.timing import in_turns
 from podline.data.coco_letterbox import LetterBox
-from podline.data.manifest import read_manifest
 from podline.data.reader import open_split
 from podline.data.sources.stick_people import Draws, ground
+from podline.documents.manifest import read_manifest
 from podline.progress import silent
-from podline.stages import CONVERT, ConvertSpec
-from podline.storage import open_store
+from podline.stages.specs import ConvertSpec
+from podline.stages.table import CONVERT
+from podline.store.opening import open_store
 
 WIDTH, HEIGHT = 640, 480
 _SIDE = 368

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from podline.progress import silent
-from podline.stages import CONVERT, ConvertSpec
+from podline.stages.specs import ConvertSpec
+from podline.stages.table import CONVERT
 
 _ROW = 3073
 _BLOCK_ROWS = 10_000

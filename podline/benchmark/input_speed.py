@@ -27,16 +27,16 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.data.manifest import Manifest, SplitInfo, read_manifest
 from podline.data.reader import open_split
+from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.input.pipeline import Arrays, TrainingInput
-from podline.page_cache import let_go, may_keep
 from podline.progress import Reporter
-from podline.stages import manifest_sha256
-from podline.storage import open_store
-from podline.tool_stages import InputSpeed, InputSpeedSpec, StageSpeed
+from podline.stages.completed import manifest_sha256
+from podline.stages.tools import InputSpeed, InputSpeedSpec, StageSpeed
+from podline.store.opening import open_store
+from podline.store.page_cache import let_go, may_keep
 from podline.training import devices
-from podline.training.objective import objective_of
+from podline.training.objectives import objective_of
 from podline.training.plan import TRAINING_SPLIT, Plan, plan_training
 from podline.training.run import initial_state
 from podline.training.steps import TrainingSteps

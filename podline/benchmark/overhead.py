@@ -16,16 +16,16 @@ import tensorflow as tf
 from podline.benchmark.parts import Parts
 from podline.benchmark.timing import in_turns
 from podline.data.reader import open_split
+from podline.documents.metrics_log import METRICS, MetricsLine, MetricsLog
 from podline.recipes import registry
 from podline.recipes.settings import Duration
-from podline.storage import open_store
+from podline.store.opening import open_store
 from podline.training.checkpoints import Clock
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeStretches, judge_probe
 from podline.training.gradients import GradientNorms
 from podline.training.hooks import RunClock, WriteMetrics
 from podline.training.loop import Hook, run_loop
-from podline.training.metrics_log import METRICS, MetricsLine, MetricsLog
 from podline.training.objective import IMAGE
 from podline.training.pace import Paced
 from podline.training.plan import EVALUATION_SPLIT

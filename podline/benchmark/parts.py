@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from podline.data.manifest import read_manifest
 from podline.data.reader import open_split
+from podline.documents.manifest import read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.recipes.settings import Recipe
-from podline.storage import open_store
-from podline.training.objective import objective_of
+from podline.store.opening import open_store
+from podline.training.objectives import objective_of
 from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.run import initial_state, prepared
 from podline.training.steps import TrainingSteps

@@ -9,13 +9,13 @@ import numpy as np
 
 from podline.benchmark import plain_poses
 from podline.benchmark.timing import in_turns
-from podline.data.manifest import read_manifest
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
+from podline.documents.manifest import read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.input.pose_targets import compiled_targets
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseTargetSettings
-from podline.storage import open_store
+from podline.store.opening import open_store
 
 _SPLIT = "train"
 # All that an augmentation can do, about as strong as it is used.

@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from podline.benchmark.catalogue import BENCHMARKS, QUICK, Sizes
 from podline.benchmark.row import Row
 from podline.errors import SettingsError
+from podline.figures import rate
 from podline.progress import Listener, Reporter
-from podline.reporting.figures import rate
 from podline.settings import nearest
-from podline.storage import explained
+from podline.store.contract import explained
 
 
 def run(

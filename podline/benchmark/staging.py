@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 from google.cloud import storage
 
-from podline.buckets import split_uri
-from podline.data.manifest import read_manifest
 from podline.data.reader import open_split
+from podline.documents.manifest import read_manifest
 from podline.progress import silent
 from podline.settings import load
-from podline.stages import CONVERT, ConvertSpec
-from podline.storage import open_store
+from podline.stages.specs import ConvertSpec
+from podline.stages.table import CONVERT
+from podline.store.buckets import split_uri
+from podline.store.opening import open_store
 
 _BLOCK_BYTES = 1 << 20
 

@@ -16,10 +16,11 @@ from podline.benchmark.catalogue import QUICK, Sizes, alternately
 from podline.benchmark.child import measure
 from podline.benchmark.row import Row, cost_row, rate_row
 from podline.errors import SettingsError
+from podline.figures import rate
 from podline.progress import Listener, Reporter
-from podline.reporting.figures import rate
 from podline.settings import variable_of
-from podline.storage import BUCKET_SCHEME, explained, open_store
+from podline.store.contract import BUCKET_SCHEME, explained
+from podline.store.opening import open_store
 
 _STAGING = "podline.benchmark.staging"
 _LARGER = 8  # times, of the object whose memory is looked at

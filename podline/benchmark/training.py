@@ -12,15 +12,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from podline.data.epochs import Epochs
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
+from podline.documents.manifest import Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.recipes import registry
+from podline.recipes.epochs import Epochs
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
-from podline.storage import open_store
-from podline.training.objective import objective_of
+from podline.store.opening import open_store
+from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT
 from podline.training.run import initial_model, initial_state, prepared

@@ -11,16 +11,17 @@ from typing import Any
 import click
 
 from podline.benchmark.row import Row
-from podline.catalogue import dataset_for, manifest_of
-from podline.ceiling import CEILING, CeilingSpec
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
 from podline.errors import SettingsError
+from podline.inventory.catalogue import dataset_for, manifest_of
 from podline.progress import Listener
 from podline.recipes.choices import Choices
-from podline.storage import open_store
-from podline.tool_stages import INPUT_SPEED, InputSpeedSpec
+from podline.stages.ceiling import CeilingSpec
+from podline.stages.table import CEILING, INPUT_SPEED
+from podline.stages.tools import InputSpeedSpec
+from podline.store.opening import open_store
 
 _STAGE = "benchmark"
 _COMPARE = "compare"

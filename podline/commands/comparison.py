@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from podline.catalogue import Run, run_of, runs
 from podline.commands import pages, stage
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.errors import StoreError
-from podline.storage import Store, open_store
+from podline.inventory.catalogue import Run, run_of, runs
+from podline.store.contract import Store
+from podline.store.opening import open_store
 
 _COMPARE = "--compare"
 

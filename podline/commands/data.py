@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from podline.catalogue import Dataset, choose_dataset, conversion_of, datasets, manifest_of, remarks
 from podline.commands import display, pages
 from podline.commands.options import (
     dataset_named,
@@ -20,14 +19,18 @@ from podline.commands.options import (
 )
 from podline.commands.results import result_lines
 from podline.data.counting import verify_counts
-from podline.data.manifest import Manifest
 from podline.data.sources import download as downloading
+from podline.documents.manifest import Manifest
+from podline.figures import count as number
+from podline.figures import moment, size
+from podline.inventory.catalogue import Dataset, choose_dataset, conversion_of, datasets, manifest_of, remarks
 from podline.plurals import plural
 from podline.progress import Listener, Reporter
-from podline.reporting.figures import count as number
-from podline.reporting.figures import moment, size
-from podline.stages import VALIDATE, ValidateSpec, manifest_sha256
-from podline.storage import Store, open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ValidateSpec
+from podline.stages.table import VALIDATE
+from podline.store.contract import Store
+from podline.store.opening import open_store
 
 _name = click.argument("name", metavar="NAME")
 _fingerprint = click.option("--fingerprint", help="Which one, by the start of its fingerprint.  [default: the newest]")

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from podline.figures import duration
 from podline.plain import plain
 from podline.progress import Event, Listener
-from podline.progress_words import Pace, amount, metrics
-from podline.reporting.figures import duration
+from podline.stages.progress_words import Pace, amount, metrics
 
 _NAME_WIDTH = 8
 _LINE_SHARE = 0.1

@@ -10,7 +10,8 @@ import click
 from podline.commands import pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.errors import SettingsError
-from podline.storage import explained, open_store
+from podline.store.contract import explained
+from podline.store.opening import open_store
 
 
 @click.command("explain", cls=pages.Command)

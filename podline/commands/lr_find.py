@@ -21,9 +21,9 @@ from podline.commands.options import (
 from podline.commands.stage import fingerprint_option, perform
 from podline.progress import Reporter
 from podline.recipes.choices import Choices
-from podline.searches import learning_rate_spec
-from podline.storage import open_store
-from podline.tool_stages import LR_FIND
+from podline.stages.table import LR_FIND
+from podline.store.opening import open_store
+from podline.training.searches import learning_rate_spec
 
 
 @click.command("lr-find", cls=pages.Command)

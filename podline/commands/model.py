@@ -8,10 +8,10 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
+from podline.figures import count, short_count, size
 from podline.models.counts import ModelDescription, describe_recipe
 from podline.recipes.choices import Choices
 from podline.recipes.settings import DatasetName
-from podline.reporting.figures import count, short_count, size
 
 # What the images of a data set are, before there is a manifest that says so; those with people are as the recipe says.
 _IMAGES: dict[DatasetName, tuple[tuple[int, int, int], int]] = {

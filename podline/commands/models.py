@@ -6,19 +6,20 @@ from typing import Any
 
 import click
 
-from podline import champions
-from podline.catalogue import run_of, training_of
-from podline.champions import Crowned
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
-from podline.completion import completion_name
+from podline.documents import champions
+from podline.documents.champions import Crowned
+from podline.documents.completion import completion_name
+from podline.documents.metric import Metric
 from podline.errors import ArtifactError, RefusedError, StoreError
-from podline.promotion.stage import PromoteResult, PromoteSpec
+from podline.figures import METRIC_NAMES, metric_text, moment
+from podline.inventory.catalogue import run_of, training_of
 from podline.recipes.choices import Choices
-from podline.reporting.figures import METRIC_NAMES, metric_text, moment
-from podline.running import perform
-from podline.stages import Metric
-from podline.storage import Store, open_store
+from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.supervision.running import perform
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
 _recipe_argument = click.argument("recipe", metavar="RECIPE")

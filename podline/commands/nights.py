@@ -9,7 +9,8 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
-from podline.storage import explained, open_store
+from podline.store.contract import explained
+from podline.store.opening import open_store
 
 
 @click.command("index", cls=pages.Command)

@@ -9,9 +9,10 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
-from podline.prediction import PREDICT, PredictSpec
-from podline.running import perform
-from podline.storage import open_store
+from podline.stages.prediction import PredictSpec
+from podline.stages.table import PREDICT
+from podline.store.opening import open_store
+from podline.supervision.running import perform
 
 
 @click.command(PREDICT.name, cls=pages.Command)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from podline.documents.metric import Metric
+from podline.figures import METRIC_NAMES, count, duration, metric_text, percent, rate, size
 from podline.plurals import plural
-from podline.preflight import Preflight
-from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text, percent, rate, size
-from podline.stages import (
-    ConvertResult,
-    EvaluateResult,
-    Metric,
-    ReportResult,
-    Result,
-    TrainResult,
-    ValidateResult,
-)
-from podline.storage import Store
+from podline.stages.preflight import Preflight
+from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, TrainResult, ValidateResult
+from podline.store.contract import Store
 
 
 @singledispatch

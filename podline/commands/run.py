@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from podline.again import IN_ORDER
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
@@ -21,9 +20,10 @@ from podline.commands.options import (
     store_options,
     strategy_option,
 )
-from podline.reporting.figures import METRIC_NAMES, metric_text
-from podline.stages import Metric
-from podline.storage import open_store
+from podline.documents.metric import Metric
+from podline.figures import METRIC_NAMES, metric_text
+from podline.inventory.invalidation import IN_ORDER
+from podline.store.opening import open_store
 
 # By name, since the library does not import what is above it.
 _FLOW = ("tasks.embedded", "run_training")

@@ -11,17 +11,18 @@ from typing import Any
 
 import click
 
-from podline import ledger_chain
 from podline.commands import nights, pages
 from podline.commands.explain import explain_run
 from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
+from podline.documents.ledger_entry import Entry
 from podline.errors import ArtifactError, SettingsError
-from podline.ledger import FOLDER, Named, entries, entry_of, foreign, names
-from podline.ledger_entry import Entry
+from podline.figures import METRIC_NAMES, metric_text
+from podline.ledger import chain
+from podline.ledger.ledger import FOLDER, Named, entries, entry_of, foreign, names
 from podline.plurals import plural
-from podline.reporting.figures import METRIC_NAMES, metric_text
 from podline.reporting.ledger import COLUMNS, frame_of, row_of
-from podline.storage import Store, explained, open_store
+from podline.store.contract import Store, explained
+from podline.store.opening import open_store
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 _SUFFIXES = (".csv", ".parquet")
@@ -165,7 +166,7 @@ def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]
 def _say_what_is_missing(store: Store) -> None:
     """A word, if there are fewer entries than the ledger's chain counts."""
     try:
-        expected, there = ledger_chain.count(store), len(names(store))
+        expected, there = chain.count(store), len(names(store))
     except ArtifactError as error:
         click.echo(f"{error}", err=True)
         return
@@ -222,7 +223,7 @@ def _say_json_list(documents: Iterable[dict[str, Any]]) -> None:
 
 def _unrecorded(store: Store) -> list[dict[str, Any]]:
     """The runs that have a folder and no entry: not evaluated yet, or older than the ledger."""
-    from podline.catalogue import runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
+    from podline.inventory.catalogue import runs  # noqa: PLC0415 (NumPy, and it looks through all folders)
 
     told = {entry.run for entry in entries(store, names(store), damaged=lambda _error: None)}
     return [

@@ -10,8 +10,8 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import json_option, say, say_json
+from podline.figures import METRIC_NAMES, count
 from podline.plurals import plural
-from podline.reporting.figures import METRIC_NAMES, count
 
 
 @click.command("score", cls=pages.Command)

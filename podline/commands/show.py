@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from podline.catalogue import dataset_for, training_of
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
+from podline.figures import count, percent
+from podline.inventory.catalogue import dataset_for, training_of
 from podline.recipes.choices import Choices
-from podline.reporting.figures import count, percent
-from podline.storage import open_store
-from podline.tool_stages import SHOW, ShowSpec
+from podline.stages.table import SHOW
+from podline.stages.tools import ShowSpec
+from podline.store.opening import open_store
 
 
 @click.command("show", cls=pages.Command)

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from podline import ledger, stages
-from podline.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
@@ -27,19 +25,34 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.commands.results import result_lines
+from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError, StoreError
-from podline.preflight import PREFLIGHT, PreflightSpec
+from podline.inventory.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
+from podline.ledger import ledger
+from podline.ledger.recording import recorded
 from podline.progress import Listener, Reporter
-from podline.promotion.document import PROMOTION
 from podline.recipes.choices import Choices
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.settings import POSES, DatasetName, Recipe
-from podline.recording import recorded
-from podline.running import perform
 from podline.settings import Settings, cluster
-from podline.specs import evaluation_spec, training_spec
-from podline.stages import Spec, Stage
-from podline.storage import Store, open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.preflight import PreflightSpec
+from podline.stages.specs import (
+    JUDGED,
+    LEFT_OUT,
+    ConvertSpec,
+    EvaluateSpec,
+    ReportSpec,
+    Spec,
+    TrainResult,
+    TrainSpec,
+    ValidateSpec,
+)
+from podline.stages.table import CONVERT, EVALUATE, PREFLIGHT, REPORT, TRAIN, VALIDATE, Stage
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.supervision.running import perform
 
 S = TypeVar("S", bound=Spec)
 
@@ -53,7 +66,7 @@ fingerprint_option = click.option(
 split_option = click.option(
     "--split",
     type=click.Choice(["test", "train"]),
-    default=stages.JUDGED,
+    default=JUDGED,
     show_default=True,
     help="What it is judged on; of train, the answer goes into a folder of its own.",
 )
@@ -123,31 +136,31 @@ def _performed(stage: Stage[Any, Any], spec: Any, listener: Listener, settings: 
     with recorded(spec.root, training.recipe.name, "commands", Reporter("ledger", listener)) as notes:
         notes.planned(training.recipe, settings, spec.strategy)
         notes.asked(training)
-        if stage is stages.EVALUATE:
-            trained = run_of(open_store(spec.root), spec.run).stages[stages.TRAIN.name].result
-            notes.answered(training, stages.TrainResult.model_validate({**trained, "reused": True}), 0.0)
+        if stage is EVALUATE:
+            trained = run_of(open_store(spec.root), spec.run).stages[TRAIN.name].result
+            notes.answered(training, TrainResult.model_validate({**trained, "reused": True}), 0.0)
         started = time.monotonic()
         result = perform(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)
         # After the training comes the evaluation; and an evaluation that is found has its entry, unless the command
         # that made it was killed before it wrote one.
-        notes.dropped = stage is stages.TRAIN or (result.reused and _is_told(open_store(spec.root), training))
+        notes.dropped = stage is TRAIN or (result.reused and _is_told(open_store(spec.root), training))
     return result
 
 
-def _is_told(store: Store, training: stages.TrainSpec) -> bool:
+def _is_told(store: Store, training: TrainSpec) -> bool:
     """Whether the ledger has an entry of a run that ended well; the newest are looked at first."""
     finished = ledger.names(store, recipe=training.recipe.name, state="finished")
     return any(entry.run == training.run for entry in ledger.entries(store, finished))
 
 
-def _training_told(stage: Stage[Any, Any], spec: Any) -> stages.TrainSpec | None:
+def _training_told(stage: Stage[Any, Any], spec: Any) -> TrainSpec | None:
     """The training that the ledger is to tell of; None where what is done is no part of a run, or another tells it."""
     if spec.by_workers and cluster().place:
         return None
-    if stage is stages.TRAIN:
+    if stage is TRAIN:
         return spec
-    judges = stage is stages.EVALUATE and spec.split == stages.JUDGED
+    judges = stage is EVALUATE and spec.split == JUDGED
     return training_of(open_store(spec.root), spec.run) if judges else None
 
 
@@ -160,7 +173,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 
 
 @_stage_command(
-    stages.CONVERT,
+    CONVERT,
     click.option(
         "--source",
         help="A folder with the raw data, or an official .tar.gz; either may be in gs://; see docs/storage.md.",
@@ -182,7 +195,7 @@ def convert(
     keep_jpeg: bool,
     allow_left_out: float | None,
     beam_options: tuple[str, ...],
-) -> stages.ConvertSpec:
+) -> ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
 
     RECIPE is cifar10, cifar100, mnist, sample or coco_pose, or a data set of people, coco or coco_sample. The same
@@ -198,21 +211,21 @@ def convert(
     pose = (None if request.name in POSES else request.recipe.pose) or PoseSettings()
     if source is None:
         raise SettingsError("where is the raw data? give --source DIR")
-    return stages.ConvertSpec(
+    return ConvertSpec(
         root=request.store.uri,
         dataset=dataset,
         source=absolute(source),
         side=side or pose.side,
         max_people=max_people or pose.max_people,
         keep_jpeg=keep_jpeg,
-        allow_left_out=stages.LEFT_OUT if allow_left_out is None else allow_left_out,
+        allow_left_out=LEFT_OUT if allow_left_out is None else allow_left_out,
         workers=request.settings.workers,
         beam_options=beam_options,
     )
 
 
-@_stage_command(stages.VALIDATE, fingerprint_option)
-def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
+@_stage_command(VALIDATE, fingerprint_option)
+def validate(request: Request, fingerprint: str | None) -> ValidateSpec:
     """Every byte of a converted data set is checked against its manifest, and its splits against each other.
 
     What is wrong is named: which record of which shard. RECIPE is cifar10, cifar100, mnist, sample or coco.
@@ -221,12 +234,12 @@ def validate(request: Request, fingerprint: str | None) -> stages.ValidateSpec:
 
     Next: `podline train cifar10 --root podline-root`.
     """
-    dataset = request.dataset(stages.VALIDATE, fingerprint)
-    return stages.ValidateSpec(
+    dataset = request.dataset(VALIDATE, fingerprint)
+    return ValidateSpec(
         root=request.store.uri,
         dataset=request.dataset_name,
         fingerprint=dataset.fingerprint,
-        manifest_sha256=stages.manifest_sha256(request.store, dataset.folder),
+        manifest_sha256=manifest_sha256(request.store, dataset.folder),
     )
 
 
@@ -247,13 +260,13 @@ def preflight(request: Request, fingerprint: str | None, **changes: Any) -> Pref
 
 
 @_stage_command(
-    stages.TRAIN,
+    TRAIN,
     recipe_options,
     strategy_option,
     fingerprint_option,
     click.option("--preflight/--no-preflight", default=True, help="Rehearse everything before the first step, or not."),
 )
-def train(request: Request, fingerprint: str | None, preflight: bool, **changes: Any) -> stages.TrainSpec:
+def train(request: Request, fingerprint: str | None, preflight: bool, **changes: Any) -> TrainSpec:
     """A recipe is trained on its converted data set; a run that was broken off goes on from its last checkpoint.
 
     The recipe and the data name the run: other values are another run, the same values are found done.
@@ -267,8 +280,8 @@ def train(request: Request, fingerprint: str | None, preflight: bool, **changes:
     return spec.model_copy(update={"preflight": preflight})
 
 
-@_stage_command(stages.EVALUATE, recipe_options, strategy_option, fingerprint_option, split_option)
-def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> stages.EvaluateSpec:
+@_stage_command(EVALUATE, recipe_options, strategy_option, fingerprint_option, split_option)
+def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> EvaluateSpec:
     """A trained model is judged on the test split, every example once, with 95 % intervals.
 
     The untrained model is judged as well; a classifier that cannot be told from guessing ends with exit code 7, a pose
@@ -283,8 +296,8 @@ def evaluate(request: Request, fingerprint: str | None, split: str, **changes: A
     return _evaluate_spec(request, fingerprint, split, Choices(**changes))
 
 
-@_stage_command(stages.REPORT, recipe_options, fingerprint_option, split_option)
-def report(request: Request, fingerprint: str | None, split: str, **changes: Any) -> stages.ReportSpec:
+@_stage_command(REPORT, recipe_options, fingerprint_option, split_option)
+def report(request: Request, fingerprint: str | None, split: str, **changes: Any) -> ReportSpec:
     """One HTML page about a run, which needs no other file: curves, mistakes, data, model, time; beside it Markdown.
 
     Give the recipe and the options that `podline train` was given.
@@ -297,10 +310,10 @@ def report(request: Request, fingerprint: str | None, split: str, **changes: Any
     """
     choices = Choices(**changes)
     spec = _evaluate_spec(request, fingerprint, split, choices)
-    evaluated = stages.EVALUATE.find(spec, request.reporter(stages.EVALUATE))
+    evaluated = EVALUATE.find(spec, request.reporter(EVALUATE))
     if evaluated is None:
         raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {request.name}` first")
-    return stages.ReportSpec(
+    return ReportSpec(
         root=spec.root,
         run=spec.run,
         dataset=spec.dataset,
@@ -312,21 +325,21 @@ def report(request: Request, fingerprint: str | None, split: str, **changes: Any
     )
 
 
-def _promotion_sha256(store: Store, spec: stages.EvaluateSpec) -> str:
+def _promotion_sha256(store: Store, spec: EvaluateSpec) -> str:
     """Of the decision about the run's model, if there was one; it was made about the split that runs are judged on."""
     name = f"{spec.folder}/{PROMOTION}"
-    return store.sha256(name) if spec.split == stages.JUDGED and store.exists(name) else ""
+    return store.sha256(name) if spec.split == JUDGED and store.exists(name) else ""
 
 
-def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> stages.TrainSpec:
+def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> TrainSpec:
     recipe = choices.apply(request.recipe)
-    dataset = dataset_for(request.store, recipe, fingerprint, request.reporter(stages.TRAIN))
+    dataset = dataset_for(request.store, recipe, fingerprint, request.reporter(TRAIN))
     return training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy)
 
 
-def _evaluate_spec(request: Request, fingerprint: str | None, split: str, choices: Choices) -> stages.EvaluateSpec:
+def _evaluate_spec(request: Request, fingerprint: str | None, split: str, choices: Choices) -> EvaluateSpec:
     spec = _train_spec(request, fingerprint, choices)
-    trained = stages.TRAIN.find(spec, request.reporter(stages.TRAIN))
+    trained = TRAIN.find(spec, request.reporter(TRAIN))
     if trained is None:
         raise StoreError(f"{spec.root} has no finished run {spec.run}; run `podline train {request.name}` first")
     return evaluation_spec(spec, trained, split)

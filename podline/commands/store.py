@@ -8,15 +8,17 @@ from typing import Any
 
 import click
 
-from podline import holdings, verification
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.errors import ArtifactError
-from podline.holdings import Holding, UnpackedSource
+from podline.figures import moment, size
+from podline.inventory import inventory, verification
+from podline.inventory.inventory import Holding, UnpackedSource
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.reporting.figures import moment, size
-from podline.storage import FolderStore, Store, open_store
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
 
 _DAY_SECONDS = 86_400
 # What was touched within so long may be in the making on another machine, whose processes are not known here: a
@@ -41,7 +43,7 @@ def list_holdings(as_json: bool, **options: Any) -> None:
     Next: `podline store verify`.
     """
     store = open_store(load_settings(options).root)
-    found, sources = holdings.holdings(store), holdings.unpacked_sources(store)
+    found, sources = inventory.holdings(store), inventory.unpacked_sources(store)
     if as_json:
         say_json([_document(store, one) for one in (*found, *sources)])
     elif not found and not sources:
@@ -98,8 +100,8 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     """
     store = open_store(load_settings(options).root)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
-    needless: list[Holding | UnpackedSource] = [*holdings.needless(holdings.holdings(store), before)]
-    needless += [one for one in holdings.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]
+    needless: list[Holding | UnpackedSource] = [*inventory.needless(inventory.holdings(store), before)]
+    needless += [one for one in inventory.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]
     if yes:
         gone = [one for one in needless if _remove(store, one)]
     else:
@@ -115,11 +117,11 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
 
 
 def _remove(store: Store, one: Holding | UnpackedSource) -> bool:
-    return holdings.remove(store, one) if isinstance(one, Holding) else one.remove()
+    return inventory.remove(store, one) if isinstance(one, Holding) else one.remove()
 
 
 def _in_use(store: Store, one: Holding | UnpackedSource) -> bool:
-    return holdings.in_use(store, one) if isinstance(one, Holding) else one.in_use
+    return inventory.in_use(store, one) if isinstance(one, Holding) else one.in_use
 
 
 def _name(one: Holding | UnpackedSource) -> str:

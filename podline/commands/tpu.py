@@ -16,13 +16,13 @@ from podline.tpu import patrol as patrol_table
 from podline.tpu import policy
 from podline.tpu.clock import SystemClock
 from podline.tpu.gate import admitted
-from podline.tpu.settings import Limits, TpuSettings
 from podline.tpu.story import Story
+from podline.tpu_settings import Limits, TpuSettings
 
 # By name, since the library does not import what is above it.
-_PATROL = ("tasks.patrol", "patrolled_by_hand")
-_WHOSE_TURN = ("tasks.tpu_lease", "whose_turn")
-_USE_SECRET = ("tasks.standing", "use_secret")
+_PATROL = ("tasks.node.patrol", "patrolled_by_hand")
+_WHOSE_TURN = ("tasks.node.tpu_lease", "whose_turn")
+_USE_SECRET = ("tasks.server.standing", "use_secret")
 
 _options = in_order(
     click.option("--node", help="The node's name.  [default: the setting tpu.node]"),

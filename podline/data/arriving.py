@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.damage import undamaged
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
-from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import MappedShard, open_shard
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, header, payload_crcs, stored_crcs
+from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
 from podline.errors import ArtifactError, DamagedTransferError
-from podline.storage import Listed, Store
+from podline.store.contract import Listed, Store
+from podline.store.transfer_retries import undamaged
 
 # Whoever wants more of a shard than this share waits until it is here: each range is a request of its own.
 _LARGEST_SHARE = 1 / 16

@@ -24,7 +24,7 @@ from podline.data.sources.coco_people import PEOPLE, unpacked
 from podline.data.sources.image_files import expect_all
 from podline.data.tfrecord import Bytes, seal
 from podline.errors import SourceError
-from podline.storage import explained
+from podline.store.contract import explained
 
 Columns = dict[str, np.ndarray]
 

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from podline.data.keypoints import COCO_JOINTS
-from podline.data.manifest import FileInfo, Manifest
 from podline.data.sources.coco import CocoImage, CocoSource
 from podline.data.sources.coco_annotations import PERSON
+from podline.documents.manifest import FileInfo, Manifest
 from podline.errors import ArtifactError
-from podline.storage import Store, explained
+from podline.store.contract import Store, explained
 
 _SKELETON = (
     (16, 14), (14, 12), (17, 15), (15, 13), (12, 13), (6, 12), (7, 13), (6, 7), (6, 8), (7, 9), (8, 10), (9, 11),

@@ -9,12 +9,12 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from podline.data.manifest import Manifest
 from podline.data.tfrecord import FOOTER_BYTES, HEADER_BYTES, masked
+from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.storage import Store, explained
+from podline.store.contract import Store, explained
 
 _LENGTH_BYTES = 8
 

@@ -23,12 +23,12 @@ import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode
-from podline.data.manifest import FieldInfo
 from podline.data.records import IMAGE, RecordLayout, layout_of_fields, place_of, size_of
 from podline.data.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Bytes, header, masked, seal
+from podline.documents.manifest import FieldInfo
 from podline.errors import ArtifactError
 from podline.plurals import plural
-from podline.storage import explained
+from podline.store.contract import explained
 
 SIZE = "size"
 """The feature that says an image's own width and height."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from podline.data.manifest import Manifest
+from podline.documents.manifest import Manifest
 from podline.frozen import Frozen
 
 _NAMED = 3

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
-from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.records import place_of, size_of
 from podline.data.tfrecord import Bytes, map_frames
+from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
 
 
 @dataclass(frozen=True)

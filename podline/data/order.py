@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.epochs import Epochs
+from podline.recipes.epochs import Epochs
 
 UInt64 = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.int64]

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.arriving import Arrivals, ArrivingShard
-from podline.data.manifest import FieldInfo, Manifest, ShardInfo
 from podline.data.open_shards import open_shard
 from podline.data.records import size_of
 from podline.data.verified_files import VerifiedFiles, verify
+from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
 from podline.progress import Reporter
-from podline.storage import FolderStore, Store
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
 
 
 class SplitReader:

@@ -23,9 +23,9 @@ from typing import Literal
 
 import numpy as np
 
-from podline.data.manifest import FieldInfo
 from podline.data.sources.source import Feature
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, empty_frames, seal
+from podline.documents.manifest import FieldInfo
 from podline.errors import SourceError
 
 IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys: the picture, the main label, the id of COCO's image

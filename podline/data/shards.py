@@ -24,15 +24,15 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from podline.data.holes import write_with_holes
-from podline.data.manifest import ShardInfo
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
 from podline.data.sources.source import Source, SourceSplit
 from podline.data.tfrecord import Bytes
+from podline.documents.manifest import ShardInfo
 from podline.frozen import Frozen
-from podline.page_cache import Passing
-from podline.storage import explained
+from podline.store.contract import explained
+from podline.store.page_cache import Passing
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from podline.data.manifest import FieldInfo, Manifest
+from podline.documents.manifest import FieldInfo, Manifest
 
 FEATURES = "features.json"
 _PACKAGE = "tensorflow_datasets.core.features"

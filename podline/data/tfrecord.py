@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from podline.errors import ArtifactError
 from podline.plurals import plural
-from podline.storage import explained
+from podline.store.contract import explained
 
 Bytes = npt.NDArray[np.uint8]
 Crcs = npt.NDArray[np.uint32]

@@ -24,12 +24,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from podline.data.manifest import FileInfo, Manifest, ShardInfo
+from podline.documents.manifest import FileInfo, Manifest, ShardInfo
 from podline.errors import ArtifactError, PodlineError
 from podline.frozen import Frozen
-from podline.page_cache import let_go, may_keep
 from podline.progress import Reporter, silent
-from podline.storage import FolderStore, Store, explained
+from podline.store.contract import Store, explained
+from podline.store.folder import FolderStore
+from podline.store.page_cache import let_go, may_keep
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 # Enough for the file systems that keep whole or even seconds.

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.documents.evaluation import CalibrationBin, ClassFigures, Figures, Guess, Mistake
+from podline.documents.metric import Metric
 from podline.errors import ArtifactError, DivergenceError
-from podline.evaluation.document import CalibrationBin, ClassFigures, Figures, Guess, Mistake
 from podline.evaluation.guesses import Guesses
-from podline.evaluation.intervals import mean_interval, wilson_interval
-from podline.stages import Metric
+from podline.intervals import mean_interval, wilson_interval
 
 TOP = 5
 BINS = 15

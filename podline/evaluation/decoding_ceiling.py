@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import Params
 
-from podline.ceiling import LARGEST, CeilingRow, CeilingSpec, DecodingCeiling
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.keypoints import COCO_PLACES, JOINTS, from_coco
 from podline.errors import SourceError
@@ -26,6 +25,7 @@ from podline.evaluation.pose_decoding import decode_people
 from podline.input.pose_targets import pose_targets
 from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
+from podline.stages.ceiling import LARGEST, CeilingRow, CeilingSpec, DecodingCeiling
 
 ROOTS = (32, 48, 64, 96, 128, 192, LARGEST)
 """Borders of the table's rows: roots of areas at the network's input, in pixels; smaller people are left out."""

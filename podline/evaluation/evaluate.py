@@ -12,24 +12,28 @@ import numpy.typing as npt
 import tensorflow as tf
 from pydantic import ValidationError
 
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader, open_split
+from podline.documents.evaluation import EVALUATION, Evaluation
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.metric import Metric
+from podline.documents.pose_evaluation import PoseEvaluation
 from podline.errors import ArtifactError, SanityError, SettingsError
 from podline.evaluation.classification import ClassificationTally
-from podline.evaluation.document import EVALUATION, Evaluation
 from podline.evaluation.forward import News, answers_of
 from podline.evaluation.guesses import GUESSES
-from podline.evaluation.intervals import guessing_interval
-from podline.evaluation.pose_document import PoseEvaluation
 from podline.evaluation.poses import judge_poses, pose_answers, settings_of
 from podline.input.pipeline import EvaluationInput
+from podline.intervals import guessing_interval
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.stages import SPEC, EvaluateResult, EvaluateSpec, Metric, TrainSpec, complete, manifest_sha256
-from podline.storage import Store, open_store
+from podline.stages.completed import complete, manifest_sha256
+from podline.stages.specs import SPEC, EvaluateResult, EvaluateSpec, TrainSpec
+from podline.store.contract import Store
+from podline.store.folder import temporary_store
+from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.export import load_model
-from podline.training.objective import objective_of
+from podline.training.objectives import objective_of
 from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.run import initial_model, prepared
 
@@ -42,8 +46,8 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     """Judges a run's model, and the weights that its training began with, and writes ``runs/<run>/evaluation.json``.
 
     Beside it lies what is said of each example: ``guesses.npz``, or the people found, as COCO results. Every figure is
-    the same for any ``batch_size``; see :class:`podline.evaluation.document.Evaluation` and
-    :class:`podline.evaluation.pose_document.PoseEvaluation` for what there is. A pose network that cannot be told from
+    the same for any ``batch_size``; see :class:`podline.documents.evaluation.Evaluation` and
+    :class:`podline.documents.pose_evaluation.PoseEvaluation` for what there is. A pose network that cannot be told from
     guessing is warned of, in the document as well: few images are soon too few to find anybody in others.
 
     Args:
@@ -70,7 +74,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         after = load_model(store, spec.folder, spec.weights_sha256)
     case = _Case(spec, recipe, before, after, strategy, store, manifest, reporter)
     judgement = _judged_poses(case) if recipe.pose else _judged_classes(case)
-    with contextlib.nullcontext(store) if agreement.chief else store.private("worker") as mine:
+    with contextlib.nullcontext(store) if agreement.chief else temporary_store(store, "worker") as mine:
         result = _published(spec, mine, judgement, time.monotonic() - started)
     # Nobody is done before the chief is.
     agreement.meet()

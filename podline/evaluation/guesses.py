@@ -9,9 +9,9 @@ from dataclasses import astuple, dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from podline.completion import read_artifact
+from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError, StoreError
-from podline.storage import Store
+from podline.store.contract import Store
 
 GUESSES = "guesses.npz"
 """The file, beside ``evaluation.json``."""

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
-from podline.evaluation.intervals import Z
+from podline.documents.metric import Metric
 from podline.evaluation.oks_intervals import DRAWS, drawn_figures, figures_of
 from podline.evaluation.paired import changed, difference, mcnemar
 from podline.frozen import Frozen
-from podline.stages import Metric
+from podline.intervals import Z
 
 LEVEL = 0.05
 """A difference that chance gives in fewer than one of twenty comparisons of equal models is not called noise."""

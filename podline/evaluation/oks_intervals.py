@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
+from podline.documents.metric import Metric
 from podline.evaluation.oks import OksFigures
-from podline.stages import Metric
 
 DRAWS = 1000
 _PERCENTILES = (2.5, 97.5)

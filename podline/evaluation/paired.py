@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from podline.evaluation.intervals import Z
-from podline.stages import Metric
+from podline.documents.metric import Metric
+from podline.intervals import Z
 
 Key = TypeVar("Key")
 

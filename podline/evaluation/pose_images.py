@@ -7,39 +7,10 @@ from typing import Any
 import numpy as np
 from pycocotools.cocoeval import COCOeval
 
-from podline.frozen import Frozen
+from podline.documents.ranked_images import ImageFigures, Ranked
 
 SHOWN = 3
 """Images of each kind that are singled out."""
-
-
-class ImageFigures(Frozen):
-    """One image with labelled people.
-
-    Attributes:
-        image_id: COCO's.
-        people: labelled people.
-        found: how many of them were found, at OKS 0.5.
-        false_alarms: results from the score threshold on that are nobody.
-        quality: the OKS of those found, added up, as a share of ``people + false_alarms``: 1 is perfect.
-    """
-
-    image_id: int
-    people: int
-    found: int
-    false_alarms: int
-    quality: float
-
-
-class Ranked(Frozen):
-    """The images that went best, middling and worst; none is in two of them.
-
-    Of equally good ones those with more people come first; of equally bad ones likewise.
-    """
-
-    best: tuple[ImageFigures, ...]
-    median: tuple[ImageFigures, ...]
-    worst: tuple[ImageFigures, ...]
 
 
 def by_image(evaluation: COCOeval, threshold: float) -> list[ImageFigures]:

@@ -8,24 +8,24 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.catalogue import run_of
-from podline.completion import completion_name
 from podline.data.coco_letterbox import LetterBox
-from podline.data.manifest import Manifest
 from podline.data.reader import open_split
+from podline.documents.completion import completion_name
+from podline.documents.evaluation import chosen_threshold
+from podline.documents.manifest import Manifest
+from podline.drawing.picture_sheet import Block, Image, Picture, Row
+from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
-from podline.evaluation.document import chosen_threshold
 from podline.evaluation.poses import FIELDS, find_people, pose_answers, settings_of
+from podline.figures import count
 from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.inventory.catalogue import run_of
 from podline.progress import Reporter
-from podline.reporting.figures import count
-from podline.reporting.picture_sheet import Block, Image, Picture, Row
-from podline.reporting.skeletons import poses_of, with_skeletons
-from podline.stages import TRAIN
-from podline.storage import Store
-from podline.tool_stages import ShowSpec
+from podline.stages.table import TRAIN
+from podline.stages.tools import ShowSpec
+from podline.store.contract import Store
 from podline.training.export import load_model
-from podline.training.objective import objective_of
+from podline.training.objectives import objective_of
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
 
 _KEYPOINTS = "keypoints"

@@ -14,22 +14,17 @@ import tensorflow as tf
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.keypoints import JOINTS
-from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader, open_split
+from podline.documents.manifest import Manifest
+from podline.documents.metric import Metric
+from podline.documents.pose_evaluation import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
+from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
 from podline.errors import DivergenceError
 from podline.evaluation.coco_results import Results, Truth, people_to_results
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
 from podline.evaluation.oks import at_threshold, judged, tables
 from podline.evaluation.oks_intervals import figures_within
 from podline.evaluation.pose_decoding import People, decode_people
-from podline.evaluation.pose_document import (
-    MAPS,
-    SEEN,
-    ChosenThreshold,
-    PoseEvaluation,
-    PoseFigures,
-    people_name,
-)
 from podline.evaluation.pose_images import by_image, ranked
 from podline.input.pipeline import EvaluationInput
 from podline.input.pose_targets import pose_targets
@@ -37,9 +32,8 @@ from podline.models.pose import stage_names
 from podline.progress import Reporter
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.settings import Recipe
-from podline.reporting.pose_maps import PoseMaps, maps_to_bytes
-from podline.stages import EvaluateSpec, Metric
-from podline.storage import Store
+from podline.stages.specs import EvaluateSpec
+from podline.store.contract import Store
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
 ID, SIZE = "image_id", "size"

@@ -21,21 +21,22 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.catalogue import run_of, training_of
 from podline.data.coco_letterbox import LetterBox
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.pictures import check_picture, read_picture
+from podline.documents.evaluation import chosen_threshold
+from podline.documents.manifest import Manifest, read_manifest
+from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
 from podline.evaluation.coco_results import people_to_results
-from podline.evaluation.document import chosen_threshold
 from podline.evaluation.pose_decoding import decode_people
 from podline.evaluation.poses import last_stages
-from podline.prediction import JSON, ClassShare, PicturePrediction, PredictResult, PredictSpec
+from podline.inventory.catalogue import run_of, training_of
 from podline.progress import Reporter
 from podline.recipes.pose_settings import PoseSettings
-from podline.reporting.skeletons import poses_of, with_skeletons
-from podline.stages import TRAIN
-from podline.storage import Store, explained, open_store
+from podline.stages.prediction import JSON, ClassShare, PicturePrediction, PredictResult, PredictSpec
+from podline.stages.table import TRAIN
+from podline.store.contract import Store, explained
+from podline.store.opening import open_store
 from podline.training.export import load_model
 
 Image = npt.NDArray[np.uint8]

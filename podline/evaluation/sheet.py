@@ -11,23 +11,25 @@ import numpy as np
 import tensorflow as tf
 from matplotlib.figure import Figure
 
-from podline.catalogue import run_of
-from podline.completion import completion_name
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader, open_split
+from podline.documents.completion import completion_name
+from podline.documents.evaluation import Guess
+from podline.documents.manifest import Manifest, read_manifest
+from podline.drawing.picture_sheet import LARGE, Block, Picture, Row, Sheet, sheet
 from podline.errors import StoreError
 from podline.evaluation.classification import ClassificationTally
-from podline.evaluation.document import Guess
 from podline.evaluation.evaluate import logits_of, tally
 from podline.evaluation.pose_sheet import pose_blocks
+from podline.figures import count, percent
 from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.inventory.catalogue import run_of
 from podline.progress import Reporter
 from podline.recipes.settings import AugmentationSettings
-from podline.reporting.figures import count, percent
-from podline.reporting.picture_sheet import LARGE, Block, Picture, Row, Sheet, sheet
-from podline.stages import TRAIN, manifest_sha256
-from podline.storage import Store, explained, open_store
-from podline.tool_stages import ShowResult, ShowSpec
+from podline.stages.completed import manifest_sha256
+from podline.stages.table import TRAIN
+from podline.stages.tools import ShowResult, ShowSpec
+from podline.store.contract import Store, explained
+from podline.store.opening import open_store
 from podline.training.export import load_model
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
 

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder
+from podline.documents.manifest import Manifest
 from podline.input.augmentation import augment
 from podline.input.buffers import Buffers
 from podline.input.pose_augmentation import augment_poses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from podline.data.manifest import Manifest
+from podline.documents.manifest import Manifest
 from podline.models.build import build_model
 from podline.models.pose_build import build_pose_model
 from podline.recipes.settings import Recipe

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.promotion.document import ExportedFile
-from podline.storage import Store, explained
+from podline.documents.promotion import ExportedFile
+from podline.store.contract import Store, explained
 from podline.training.export import KERAS
 
 SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"

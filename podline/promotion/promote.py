@@ -11,27 +11,26 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline import champions
-from podline.catalogue import run_of, training_of
-from podline.champions import Candidate, Crowned
 from podline.data.coco_truth import read_truth
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
+from podline.documents import champions
+from podline.documents.champions import Candidate, Crowned
+from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.pose_evaluation import PoseEvaluation, read_people
+from podline.documents.promotion import PROMOTION, Check, Promotion
 from podline.errors import ArtifactError
-from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
 from podline.evaluation.evaluate import logits_of, tally
 from podline.evaluation.forward import News
 from podline.evaluation.guesses import Guesses, read_guesses
 from podline.evaluation.oks import judged, tables
-from podline.evaluation.pose_document import PoseEvaluation, read_people
 from podline.evaluation.poses import FIELDS, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput
+from podline.inventory.catalogue import run_of, training_of
 from podline.models.counts import describe_recipe
 from podline.progress import Reporter
-from podline.promotion.document import PROMOTION, Check, Promotion
 from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
 from podline.promotion.rules import ENOUGH_PEERS, Cost, Paired, Standing, checks_of, export_checks
-from podline.promotion.stage import PromoteResult, PromoteSpec
 from podline.promotion.standings import (
     class_standing,
     examples_of,
@@ -41,10 +40,13 @@ from podline.promotion.standings import (
     pose_standing,
     standing_of,
 )
-from podline.stages import TrainSpec, complete
-from podline.storage import Store, open_store
+from podline.stages.completed import complete
+from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training.export import load_model
-from podline.training.objective import objective_of
+from podline.training.objectives import objective_of
 
 _SHOWN = {"top1": "accuracy", "ap": "AP"}
 
@@ -95,7 +97,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
 
     It writes, in ``runs/<run>``: ``promotion.json``, and the forms of the model that are handed on
     (:mod:`podline.promotion.exports`); the change itself is one entry in the champion's history
-    (:mod:`podline.champions`), the one moment at which anything is decided.
+    (:mod:`podline.documents.champions`), the one moment at which anything is decided.
 
     Args:
         spec: the model, and the rules.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import variance
 from typing import NamedTuple
 
+from podline.documents.promotion import Check, ExportedFile, Rule
 from podline.evaluation.paired import Tails, holm
 from podline.promotion.chance import (
     GUESSED_FREEDOM,
@@ -26,7 +27,6 @@ from podline.promotion.chance import (
     spread_of_all,
     student_tail,
 )
-from podline.promotion.document import Check, ExportedFile, Rule
 from podline.recipes.promotion_settings import PromotionSettings
 
 ENOUGH_PEERS = 3

@@ -9,26 +9,27 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
-from podline import champions
-from podline.catalogue import training_of
-from podline.champions import Crowned
-from podline.data.manifest import Manifest, read_manifest
+from podline.documents import champions
+from podline.documents.champions import Crowned
+from podline.documents.evaluation import EVALUATION, ClassFigures, Evaluation, Figures, read_evaluation
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.documents.pose_figures import JointFigures
 from podline.errors import PodlineError
 from podline.evaluation.classification import BINS
-from podline.evaluation.document import EVALUATION, ClassFigures, Evaluation, Figures, read_evaluation
 from podline.evaluation.guesses import Guesses
-from podline.evaluation.intervals import Z
 from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
 from podline.evaluation.noise import average_precisions
-from podline.evaluation.oks import JointFigures, close_joints
+from podline.evaluation.oks import close_joints
 from podline.evaluation.paired import chance_to_lose, changed
-from podline.evaluation.pose_document import PoseEvaluation
+from podline.intervals import Z
+from podline.inventory.catalogue import training_of
 from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
 from podline.promotion.rules import Paired, Standing, chance_beyond
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
-from podline.stages import SPEC, TrainSpec
-from podline.storage import Store
+from podline.stages.specs import SPEC, TrainSpec
+from podline.store.contract import Store
 
 # Of the newest trainings of a recipe so many are looked at, and so many peers are enough.
 _LOOKED_AT, MOST_PEERS = 60, 20

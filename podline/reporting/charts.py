@@ -1,4 +1,4 @@
-"""The report's charts, as SVG text; see :mod:`podline.reporting.drawing`."""
+"""The report's charts, as SVG text; see :mod:`podline.drawing.drawing`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from podline.evaluation.document import CalibrationBin, ClassFigures, Evaluation
-from podline.evaluation.pose_document import PoseEvaluation
-from podline.reporting import figures
-from podline.reporting.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
-from podline.stages import Metric
-from podline.training.metrics_log import EvaluationLine, StepsLine
+from podline import figures
+from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation
+from podline.documents.metric import Metric
+from podline.documents.metrics_log import EvaluationLine, StepsLine
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
 
 _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 # More classes than this are drawn as a picture without numbers: nobody reads 10,000 of them.

@@ -13,15 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from podline import digests
-from podline.catalogue import Run, training_of
-from podline.completion import local_artifact, record_files
-from podline.reporting import figures, tables
-from podline.reporting.drawing import chart, png
-from podline.reporting.templates import TEMPLATES
-from podline.stages import Metric
-from podline.storage import Store
-from podline.training.metrics_log import (
+from podline import figures
+from podline.documents.completion import local_artifact, record_files
+from podline.documents.metric import Metric
+from podline.documents.metrics_log import (
     METRICS,
     AnnealingLine,
     EvaluationLine,
@@ -30,6 +25,12 @@ from podline.training.metrics_log import (
     StepsLine,
     read_metrics,
 )
+from podline.drawing.drawing import chart, png
+from podline.inventory.catalogue import Run, training_of
+from podline.reporting import tables
+from podline.reporting.templates import TEMPLATES
+from podline.store import digests
+from podline.store.contract import Store
 
 HTML, PNG = "comparison.html", "comparison.png"
 # Seen on white and on black; the same run has the same one in every chart.

@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.catalogue import training_of
-from podline.completion import local_artifact
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import SplitReader, open_split
-from podline.data_changes import change_between
-from podline.differences import Row, differing
+from podline.datasets.changes import change_between
+from podline.documents.completion import local_artifact
+from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
+from podline.documents.origins import ORIGIN, read_origin
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.documents.promotion import read_promotion
 from podline.evaluation import noise
-from podline.evaluation.document import Evaluation, read_evaluation
 from podline.evaluation.moved_parts import Moved, chances
 from podline.evaluation.noise import Difference
-from podline.evaluation.pose_document import PoseEvaluation
+from podline.figures import count, percent
 from podline.frozen import Frozen
-from podline.origins import ORIGIN, read_origin
+from podline.inventory.catalogue import training_of
+from podline.ledger.differences import Row, differing
 from podline.plurals import plural
-from podline.promotion.document import read_promotion
-from podline.reporting.figures import count, percent
 from podline.reporting.lost_people import Found, drawn, lost_people
 from podline.reporting.pairs import FoundPair, GuessedPair, judgement, paired
-from podline.stages import JUDGED, TrainSpec
-from podline.storage import Store
-from podline.training.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
+from podline.stages.specs import JUDGED, TrainSpec
+from podline.store.contract import Store
 
 if TYPE_CHECKING:
-    from podline.reporting.picture_sheet import Sheet
+    from podline.drawing.picture_sheet import Sheet
 
 MOST_EXAMPLES, MOST_IMAGES = 24, 8
 """So many examples of a classifier are named and shown, and so many images of people."""
@@ -178,7 +178,7 @@ class Explained(NamedTuple):
     def picture_sheet(self) -> Sheet:
         """The examples that were lost, as one figure."""
         # matplotlib: nothing that a flow should wait for.
-        from podline.reporting.picture_sheet import LARGE, SMALL, Block, Picture, Row, sheet  # noqa: PLC0415
+        from podline.drawing.picture_sheet import LARGE, SMALL, Block, Picture, Row, sheet  # noqa: PLC0415
 
         of_people = self.drop.measure == "ap"
         pictures = []

@@ -10,24 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.catalogue import conversion_of, remarks
-from podline.completion import completion_name, local_artifact, read_completion
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
-from podline.errors import ArtifactError
-from podline.evaluation.document import EVALUATION, Evaluation, read_evaluation
-from podline.evaluation.pose_document import PoseEvaluation
-from podline.ledger_entry import Origin
-from podline.models.counts import ModelDescription, describe_recipe
-from podline.origins import read_origin
-from podline.recipes.settings import Recipe
-from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
-from podline.reporting.standing import Standing, standing_of
-from podline.stages import ReportSpec, TrainResult, TrainSpec
-from podline.storage import Store
-from podline.tpu.story import Entry
-from podline.tpu.story_file import read_story
-from podline.training.metrics_log import (
+from podline.documents.completion import completion_name, local_artifact, read_completion
+from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
+from podline.documents.ledger_entry import Origin
+from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.metrics_log import (
     EVENTS,
     METRICS,
     AnnealingLine,
@@ -39,6 +27,18 @@ from podline.training.metrics_log import (
     read_events,
     read_metrics,
 )
+from podline.documents.origins import read_origin
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.errors import ArtifactError
+from podline.inventory.catalogue import conversion_of, remarks
+from podline.models.counts import ModelDescription, describe_recipe
+from podline.recipes.settings import Recipe
+from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
+from podline.reporting.standing import Standing, standing_of
+from podline.stages.specs import ReportSpec, TrainResult, TrainSpec
+from podline.store.contract import Store
+from podline.tpu.story import Entry
+from podline.tpu.story_file import read_story
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.completion import read_artifact
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
-from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader, open_split
+from podline.documents.completion import read_artifact
+from podline.documents.manifest import Manifest
+from podline.documents.pose_evaluation import MAPS, SEEN, PoseEvaluation, people_name, read_people
+from podline.documents.ranked_images import ImageFigures, Ranked
+from podline.drawing.pose_maps import PoseMaps, maps_from_bytes
+from podline.drawing.skeletons import Image, poses_of
 from podline.errors import ArtifactError
-from podline.evaluation.pose_document import MAPS, SEEN, PoseEvaluation, people_name, read_people
-from podline.evaluation.pose_images import ImageFigures, Ranked
-from podline.reporting.pose_maps import PoseMaps, maps_from_bytes
-from podline.reporting.skeletons import Image, poses_of
-from podline.stages import ReportSpec
-from podline.storage import Store
+from podline.stages.specs import ReportSpec
+from podline.store.contract import Store
 
 TRAINING_SPLIT = "train"
 Poses = npt.NDArray[np.float32]

@@ -5,7 +5,7 @@
     nights.plot(x="ended", y="top1")
 
 What a run has not is missing (NaN, NA or NaT). The columns, and what pandas holds them as, are :data:`COLUMNS`; all
-that an entry has beside them (every setting, every package, every class) is in :func:`podline.ledger.entries`.
+that an entry has beside them (every setting, every package, every class) is in :func:`podline.ledger.ledger.entries`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from podline.ledger import entries, names
-from podline.ledger_entry import Entry, State
-from podline.reporting.figures import METRIC_NAMES
-from podline.storage import open_store
+from podline.documents.ledger_entry import Entry, State
+from podline.figures import METRIC_NAMES
+from podline.ledger.ledger import entries, names
+from podline.store.opening import open_store
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from podline.data_changes import change_between
-from podline.differences import AREAS, NONE, Row, differing
+from podline import figures
+from podline.datasets.changes import change_between
+from podline.documents.evaluation import EVALUATION
+from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import noise
-from podline.evaluation.document import EVALUATION
 from podline.evaluation.moved_parts import Moved, chances
 from podline.evaluation.noise import METHODS, Difference
 from podline.frozen import Frozen
-from podline.ledger_entry import Entry, Outcome
-from podline.reporting import figures
+from podline.ledger.differences import AREAS, NONE, Row, differing
 from podline.reporting.pairs import GuessedPair, Judged, paired
-from podline.storage import Store
+from podline.store.contract import Store
 
 
 class Part(Frozen):

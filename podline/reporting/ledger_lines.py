@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline.data_changes import in_words
-from podline.ledger_entry import Code, Data, Entry, Outcome, Training, Waiting
+from podline.datasets.changes import in_words
+from podline.documents.ledger_entry import Code, Data, Entry, Outcome, Training, Waiting
+from podline.figures import METRIC_NAMES, count, duration, metric_text, moment, percent, rate, size
 from podline.plurals import plural
-from podline.reporting.figures import METRIC_NAMES, count, duration, metric_text, moment, percent, rate, size
-from podline.storage import Store
+from podline.store.contract import Store
 
 _WIDTH = 18
 _WORST = 3

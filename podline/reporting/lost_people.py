@@ -11,10 +11,10 @@ import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
 from podline.data.reader import SplitReader
+from podline.drawing.skeletons import Image, with_skeletons
 from podline.evaluation.oks import CloseJoints, people_in
 from podline.reporting.judged_pictures import Scene, records_of, scene
 from podline.reporting.pairs import FoundPair
-from podline.reporting.skeletons import Image, with_skeletons
 
 # Pictures are shown at about this size; frames and rings around what was lost, in their pixels.
 _LONGER_SIDE, _LINE, _RADIUS = 480, 2, 11

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
-from podline.reporting import figures
+from podline import figures
+from podline.documents.metric import Metric
+from podline.drawing.drawing import ACCENT, INK, MUTED, SECOND, chart
 from podline.reporting.charts import percent_axis
-from podline.reporting.drawing import ACCENT, INK, MUTED, SECOND, chart
-from podline.stages import Metric
 
 _WIDTH, _HEIGHT, _MARGIN = 72.0, 18.0, 3.0
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from podline.differences import same_but_for_seed
+from podline import figures
+from podline.documents.ledger_entry import Entry, Outcome, Waiting
+from podline.documents.metric import Metric
 from podline.evaluation.noise import unpaired
-from podline.ledger_entry import Entry, Outcome, Waiting
-from podline.reporting import figures
+from podline.ledger.differences import same_but_for_seed
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import Chart, Point
 from podline.reporting.standing import Word, word_of
-from podline.stages import Metric
 
 ALARM = 0.001
 """A difference between equally good models that comes more seldom than this has a colour.

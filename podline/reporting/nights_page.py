@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from podline import champions, ledger
-from podline.ledger_entry import Entry
-from podline.reporting import figures, quoted
+from podline import figures
+from podline.documents import champions
+from podline.documents.ledger_entry import Entry
+from podline.ledger import ledger
+from podline.reporting import quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
 from podline.reporting.templates import TEMPLATES, unbroken
-from podline.sealed_pages import INDEX, sealed
-from podline.stages import STAGES
-from podline.storage import BUCKET_SCHEME, Store
+from podline.stages.table import STAGES
+from podline.store.contract import BUCKET_SCHEME, Store
+from podline.store.sealed_text import INDEX, sealed
 
 MOST_ROWS = 1_000
 """So many nights are in their table, and so many other runs in theirs; the charts show all nights."""

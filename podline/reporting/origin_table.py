@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline.ledger_entry import Origin
-from podline.reporting import figures
+from podline import figures
+from podline.documents.ledger_entry import Origin
 from podline.reporting.ledger_lines import code_in_words
 from podline.reporting.tables import Table, facts
 

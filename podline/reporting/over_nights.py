@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from podline.reporting import figures
+from podline import figures
 
 _WIDTH, _HEIGHT = 331.0, 130.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 6.0, 8.0, 20.0

@@ -7,12 +7,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from podline.evaluation.document import Evaluation
-from podline.reporting import charts, figures, pictures, quoted, tables, verdict
+from podline import figures
+from podline.documents.evaluation import Evaluation
+from podline.reporting import charts, pictures, quoted, tables, verdict
 from podline.reporting.facts import Facts, RunFacts
 from podline.reporting.origin_table import origin_table
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
-from podline.sealed_pages import INDEX
+from podline.store.sealed_text import INDEX
 
 
 def html(facts: Facts) -> str:

@@ -1,6 +1,6 @@
 """The charts of a report's page as pictures that stand by themselves, for places that show pictures but no page.
 
-A page's chart takes its colours and its font from the page (:mod:`podline.reporting.drawing`); here it gets those of
+A page's chart takes its colours and its font from the page (:mod:`podline.drawing.drawing`); here it gets those of
 the page on white paper. Nothing is drawn again, so this needs no matplotlib.
 """
 
@@ -10,20 +10,15 @@ import html
 import re
 from typing import NamedTuple
 
-# The page's roles on white paper.
-ON_PAPER = {
-    "ink": "#1b1f23",
-    "muted": "#626a73",
-    "rule": "#dde1e5",
-    "accent": "#1f5fa8",
-    "second": "#c05a17",
-    "paper": "#ffffff",
-}
+from podline.drawing.paper import ON_PAPER
+
 _CHART = re.compile(
     r'<svg class="chart" role="img" aria-label="(?P<alt>[^"]*)" viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"'
     r"[^>]*>(?P<drawing>.*?)</svg>",
     re.DOTALL,
 )
+
+
 # Of the page's units, which are small: a chart is looked at by itself.
 _SCALE = 1.6
 

@@ -15,18 +15,18 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.census import census_of, same_examples
 from podline.data.coco_truth import read_truth
-from podline.data.manifest import dataset_folder, read_manifest
+from podline.datasets.census import census_of, same_examples
+from podline.documents.evaluation import Evaluation
+from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation import noise
-from podline.evaluation.document import Evaluation
 from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
 from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
 from podline.evaluation.noise import Difference
 from podline.evaluation.oks import CloseJoints, close_joints, judged
-from podline.evaluation.pose_document import PoseEvaluation, read_people
-from podline.storage import Store
+from podline.store.contract import Store
 
 Measure = Literal["top1", "ap"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podline.evaluation.oks import JointFigures
-from podline.reporting import figures
+from podline import figures
+from podline.documents.metrics_log import StepsLine
+from podline.documents.pose_figures import JointFigures
+from podline.drawing.drawing import ACCENT, MUTED, SECOND, chart
 from podline.reporting.charts import steps_axis, thinned, verdict, words_on_the_left
-from podline.reporting.drawing import ACCENT, MUTED, SECOND, chart
 from podline.reporting.facts import PoseFacts
-from podline.training.metrics_log import StepsLine
 
 MEASURES = {
     "loss": "Loss of each stage",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podline.evaluation.pose_document import PoseEvaluation
-from podline.reporting import figures, pictures, pose_charts, pose_tables, quoted, verdict
+from podline import figures
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
+from podline.drawing.skeletons import CENTER, LEFT, RIGHT, with_skeletons
+from podline.reporting import pictures, pose_charts, pose_tables, quoted, verdict
 from podline.reporting.facts import PoseFacts
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
 from podline.reporting.page import marked, run_charts, run_content
-from podline.reporting.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
-from podline.reporting.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
 
 # Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.

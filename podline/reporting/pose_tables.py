@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from podline.data.manifest import Manifest
-from podline.evaluation.oks import JointFigures, SizeFigures
-from podline.evaluation.pose_document import PoseEvaluation
-from podline.evaluation.pose_images import Ranked
-from podline.reporting import figures, quoted
+from podline import figures
+from podline.documents.manifest import Manifest
+from podline.documents.metrics_log import StepsLine
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.documents.pose_figures import JointFigures, SizeFigures
+from podline.documents.ranked_images import Ranked
+from podline.reporting import quoted
 from podline.reporting.tables import Table
-from podline.training.metrics_log import StepsLine
 
 _NONE = "–"
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from podline.reporting import figures
-from podline.stages import Metric
+from podline import figures
+from podline.documents.metric import Metric
 
 
 class Quoted(str):
@@ -69,7 +69,7 @@ def value(source: str, name: str, metric: Metric) -> Quoted:
 
 
 def metric(source: str, name: str, metric: Metric) -> Quoted:
-    """A metric with its interval, as :func:`podline.reporting.figures.metric_text` writes it.
+    """A metric with its interval, as :func:`podline.figures.metric_text` writes it.
 
     Args:
         source: the metric's place; its value, low and high are below it.

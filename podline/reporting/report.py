@@ -7,8 +7,9 @@ import time
 from podline.progress import Reporter
 from podline.reporting import page, pose_page
 from podline.reporting.facts import Facts, PoseFacts, gather
-from podline.stages import ReportResult, ReportSpec, complete
-from podline.storage import open_store
+from podline.stages.completed import complete
+from podline.stages.specs import ReportResult, ReportSpec
+from podline.store.opening import open_store
 
 HTML = "report.html"
 MARKDOWN = "report.md"

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from podline import ledger
-from podline.differences import same_but_for_seed
+from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.ledger_entry import Entry
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import StoreError
-from podline.evaluation.document import Evaluation, read_evaluation
 from podline.evaluation.noise import Difference, unpaired
-from podline.evaluation.pose_document import PoseEvaluation
-from podline.ledger_entry import Entry
-from podline.promotion.document import Promotion, read_promotion
+from podline.ledger import ledger
+from podline.ledger.differences import same_but_for_seed
+from podline.ledger.recording import plain
 from podline.recipes.settings import Recipe
-from podline.recording import plain
 from podline.reporting.drop import Explained, explain
 from podline.reporting.pairs import FoundPair, GuessedPair, judgement, measure_of, paired
-from podline.stages import JUDGED, ReportSpec
-from podline.storage import Store
+from podline.stages.specs import JUDGED, ReportSpec
+from podline.store.contract import Store
 
 NIGHTS = 7
 """So many nights are looked back at."""

@@ -9,14 +9,15 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from podline.data.manifest import Manifest
-from podline.evaluation.document import ClassFigures, Evaluation, Figures
+from podline import figures
+from podline.documents.evaluation import ClassFigures, Evaluation, Figures
+from podline.documents.manifest import Manifest
+from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
 from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
-from podline.reporting import figures, quoted
+from podline.reporting import quoted
 from podline.reporting.templates import TEMPLATES, Markdown, markdown
 from podline.tpu.story import Entry, Story
-from podline.training.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
 
 # Pairs of classes that are listed as the most frequent confusions.
 _CONFUSIONS = 10

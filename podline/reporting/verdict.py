@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
+from podline import figures
+from podline.documents.metric import Metric
+from podline.documents.promotion import Promotion
 from podline.evaluation.noise import METHODS
-from podline.promotion.document import Promotion
-from podline.reporting import figures, pictures, quoted
+from podline.reporting import pictures, quoted
 from podline.reporting.drop import Explained
 from podline.reporting.facts import Facts, PoseFacts
 from podline.reporting.night_charts import Night, nights, spark
 from podline.reporting.pairs import measure_of
 from podline.reporting.standing import Rival, word_of
-from podline.stages import Metric
 
 _CAPTIONS = {
     "top1": "Accuracy; bars are 95 % intervals (Wilson).",

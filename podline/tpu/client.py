@@ -14,8 +14,8 @@ from podline.errors import TpuApiError, TpuUnhealthyError
 from podline.tpu.api_errors import NotFoundError, explain, explained
 from podline.tpu.clock import Clock, in_words
 from podline.tpu.messages import node_from, node_message, queue_message, queued_resource_from
-from podline.tpu.node import Node, NodeSpec, QueuedResource
-from podline.tpu.settings import ApiSettings
+from podline.tpu.node import Node, QueuedResource
+from podline.tpu_settings import ApiSettings, NodeSpec
 
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from podline.tpu.node import Health, Node, State
 from podline.tpu.policy import GONE, Action, Decision, Fact, Situation
 from podline.tpu.recovery import Recovery
 from podline.tpu.reservation import Reservation
-from podline.tpu.settings import TpuSettings
 from podline.tpu.story import Event, Story
+from podline.tpu_settings import TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu

@@ -13,7 +13,8 @@ from google.cloud import tpu_v2
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from podline.errors import TpuSetupError
-from podline.tpu.node import Health, Node, NodeSpec, QueuedResource, QueueState, State, Symptom, SymptomKind
+from podline.tpu.node import Health, Node, QueuedResource, QueueState, State, Symptom, SymptomKind
+from podline.tpu_settings import NodeSpec
 
 _OURS = ("made-by", "podline")
 

@@ -114,21 +114,3 @@ class QueuedResource(Frozen):
     state: QueueState
     nodes: tuple[str, ...] = ()
     problem: str = ""
-
-
-class NodeSpec(Frozen):
-    """How to make a node."""
-
-    accelerator_type: str = Field(min_length=1, description="for example v4-8")
-    runtime_version: str = Field(min_length=1, description="for example tpu-vm-tf-2.20.0-pjrt")
-    spot: bool = Field(default=False, description="cheaper, and preempted when Google needs it")
-    reserved: bool = Field(default=False, description="from a reservation of the project")
-    queued: bool = Field(default=False, description="through Google's queue instead of at once or not at all")
-    network: str = Field(default="", description="the project's default unless given")
-    subnetwork: str = Field(default="", description="the network's default unless given")
-    external_ip: bool = Field(default=True, description="without one, the subnetwork needs Private Google Access")
-    service_account: str = Field(default="", description="the project's default Compute account unless given")
-    startup_script: str = Field(default="", description="a file: the script that root runs at every start")
-    install: str = Field(default="", description="for the script: git+URL@REF, or a wheel: gs://…, https://…, a path")
-    prefect_url: str = Field(default="", description="for the script: PREFECT_API_URL as the node reaches it")
-    prefect_secret: str = Field(default="", description="for the script: a secret in Secret Manager, by its name")

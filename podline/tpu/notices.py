@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from podline.frozen import Frozen
-from podline.tpu.settings import MachineSettings
+from podline.tpu_settings import MachineSettings
 
 _PREFIX = "/computeMetadata/v1/instance/"
 _FLAVOR = {"Metadata-Flavor": "Google"}

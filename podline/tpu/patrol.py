@@ -14,7 +14,7 @@ from podline.frozen import Frozen
 from podline.tpu.clock import in_words
 from podline.tpu.node import IN_QUEUE, Node, QueuedResource, QueueState, State
 from podline.tpu.policy import GONE
-from podline.tpu.settings import TpuSettings
+from podline.tpu_settings import TpuSettings
 
 
 class Deed(StrEnum):

@@ -17,8 +17,8 @@ from podline.errors import PodlineError, TpuGoneError, TpuInUseError, TpuSetupEr
 from podline.frozen import Frozen
 from podline.tpu.clock import in_words
 from podline.tpu.node import Health, State, Symptom, SymptomKind
-from podline.tpu.settings import Limits
 from podline.tpu.story import Tried
+from podline.tpu_settings import Limits
 
 
 class Action(StrEnum):

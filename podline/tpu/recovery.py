@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from podline.errors import QuotaError, TpuApiError, TpuCapacityError, TpuSetupError
 from podline.tpu.clock import Clock, in_words
-from podline.tpu.node import IN_QUEUE, NodeSpec, QueueState, State
-from podline.tpu.settings import TpuSettings
+from podline.tpu.node import IN_QUEUE, QueueState, State
 from podline.tpu.story import Story
+from podline.tpu_settings import NodeSpec, TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu

@@ -12,8 +12,8 @@ from podline.tpu.gate import View
 from podline.tpu.lock import LockView
 from podline.tpu.node import Node
 from podline.tpu.reservation import ReservationView
-from podline.tpu.settings import TpuSettings
 from podline.tpu.story import Tried
+from podline.tpu_settings import TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu

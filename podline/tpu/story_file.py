@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from podline.errors import ArtifactError
-from podline.storage import Store
+from podline.store.contract import Store
 from podline.tpu.story import Entry, Event, Story
 
 FILE = "tpu.json"

@@ -19,7 +19,7 @@ from podline.frozen import Frozen
 from podline.tpu import notices
 from podline.tpu.clock import Clock, in_words
 from podline.tpu.node import Health, State
-from podline.tpu.settings import Limits, MachineSettings, TpuSettings
+from podline.tpu_settings import Limits, MachineSettings, TpuSettings
 
 if TYPE_CHECKING:
     from podline.tpu.client import CloudTpu

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterable
 
 from podline.data.order import random_uniform
+from podline.documents.metrics_log import AnnealingLine, EvaluationLine, EventKind, MetricsLine
 from podline.recipes.settings import AnnealingSettings
-from podline.training.metrics_log import AnnealingLine, EvaluationLine, EventKind, MetricsLine
 
 
 class Annealing:

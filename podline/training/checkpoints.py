@@ -30,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from podline import digests
+from podline.documents.metrics_log import LogMark, MetricsLog
 from podline.errors import ArtifactError, StoreError
 from podline.frozen import Frozen
-from podline.storage import Store, explained
-from podline.training.metrics_log import LogMark, MetricsLog
+from podline.store import digests
+from podline.store.contract import Store, explained
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

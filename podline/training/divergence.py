@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from podline.data.order import TrainingOrder
+from podline.documents.metrics_log import StepsLine
 from podline.errors import DivergenceError
 from podline.plurals import plural
 from podline.recipes.settings import ExplosionSettings
 from podline.training.loop import Hook, Stretch
-from podline.training.metrics_log import StepsLine
 
 # The usual loss is the median over so many stretches.
 _REMEMBERED = 101

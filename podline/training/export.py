@@ -13,11 +13,11 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from podline.completion import read_artifact
+from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError
 from podline.models.build import exportable
-from podline.stages import WEIGHTS
-from podline.storage import Store, explained
+from podline.stages.specs import WEIGHTS
+from podline.store.contract import Store, explained
 from podline.training.checkpoints import read_arrays, write_arrays
 from podline.training.state import set_weights, weights
 

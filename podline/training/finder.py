@@ -15,22 +15,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.catalogue import training_of
-from podline.data.manifest import Manifest, read_manifest
 from podline.data.reader import open_split
+from podline.documents.manifest import Manifest, read_manifest
 from podline.errors import ArtifactError, SettingsError
 from podline.input.pipeline import TrainingInput
+from podline.inventory.catalogue import training_of
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.reporting.rate_chart import rate_chart
-from podline.stages import complete, manifest_sha256
-from podline.storage import Store, open_store
-from podline.tool_stages import LearningRateResult, LearningRateSpec
+from podline.stages.completed import complete, manifest_sha256
+from podline.stages.tools import LearningRateResult, LearningRateSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder
-from podline.training.objective import objective_of
+from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT, plan_training
+from podline.training.rate_chart import rate_chart
 from podline.training.rate_search import Suggestion, explodes_at, suggest
 from podline.training.run import initial_state, prepared
 from podline.training.state import TrainingState

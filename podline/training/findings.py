@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from podline.documents.metrics_log import EvaluationLine, FindingKind, FindingLine, MetricsLine, StepsLine
 from podline.training.loop import Hook, Stretch
-from podline.training.metrics_log import EvaluationLine, FindingKind, FindingLine, MetricsLine, StepsLine
 
 # Share of a layer's channels that are zero for every image of the probe.
 DEAD_SHARE = 0.5
@@ -38,7 +38,7 @@ _BLOCK = "gradient_norm/"
 
 
 class Finding(NamedTuple):
-    """Something that a rule found; the fields are those of :class:`podline.training.metrics_log.FindingLine`."""
+    """Something that a rule found; the fields are those of :class:`podline.documents.metrics_log.FindingLine`."""
 
     finding: FindingKind
     where: str

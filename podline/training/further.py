@@ -15,10 +15,10 @@ from typing import Any
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from podline.completion import completion_name, read_completion
+from podline.documents.completion import completion_name, read_completion
 from podline.errors import ArtifactError, SettingsError, StoreError
-from podline.stages import SPEC, TrainResult, TrainSpec
-from podline.storage import Store
+from podline.stages.specs import SPEC, TrainResult, TrainSpec
+from podline.store.contract import Store
 from podline.training.checkpoints import CheckpointFolder
 
 

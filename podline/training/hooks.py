@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from podline.documents.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.errors import DivergenceError
 from podline.training.checkpoints import Arrays, CheckpointFolder, Clock, Cost
 from podline.training.loop import Hook, Stretch, next_multiple
-from podline.training.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.training.plan import Plan
 
 if TYPE_CHECKING:

@@ -17,12 +17,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from podline.documents.metrics_log import EVENTS, METRICS
 from podline.errors import PodlineError, PreemptedError, StoreUnavailableError
 from podline.progress import Reporter
-from podline.stages import SPEC
-from podline.storage import FolderStore, Store, explained
+from podline.stages.specs import SPEC
+from podline.store.contract import Store, explained
+from podline.store.folder import FolderStore
 from podline.training.checkpoints import CheckpointFolder
-from podline.training.metrics_log import EVENTS, METRICS
 
 _EVERY_SECONDS = 2.0
 _RETRY_SECONDS = 5.0

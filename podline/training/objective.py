@@ -9,12 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.data.manifest import Manifest
-from podline.recipes.settings import Recipe
+from podline.documents.manifest import Manifest
 from podline.training.losses import cross_entropy
 
 Batch = dict[str, tf.Tensor]
+
+
 Arrays = Mapping[str, npt.NDArray[Any]]
+
+
 IMAGE, LABEL = "image", "label"
 
 
@@ -135,12 +138,3 @@ class Classification:
         if not wrong.size:
             return None
         return int(wrong[0]), f"its label is {labels[wrong[0]]} vs 0 to {classes - 1} that the model's head has"
-
-
-def objective_of(recipe: Recipe) -> Objective:
-    """What a recipe trains for."""
-    if recipe.pose is None:
-        return Classification(smoothing=recipe.label_smoothing)
-    from podline.training.pose_objective import Pose  # noqa: PLC0415 (it is an objective, and imports this module)
-
-    return Pose(recipe.pose)

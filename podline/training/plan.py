@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.epochs import Epochs
-from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder, held_out
+from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError, SettingsError
 from podline.input.augmentation import augment
 from podline.plurals import plural
+from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Duration, Recipe
 from podline.training.schedules import Schedule, build_schedule
 

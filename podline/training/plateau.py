@@ -10,8 +10,8 @@ import math
 import time
 from collections.abc import Callable, Iterable
 
+from podline.documents.metrics_log import EvaluationLine, EventKind, MetricsLine, PlateauLine
 from podline.recipes.settings import PlateauSettings
-from podline.training.metrics_log import EvaluationLine, EventKind, MetricsLine, PlateauLine
 
 # Best, stalled, cooling and factor before the first evaluation.
 _FRESH = (math.inf, 0, 0, 1.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from podline.data.manifest import Manifest
+from podline.documents.manifest import Manifest
 from podline.input.pose_targets import PoseTargets, pose_targets
 from podline.models.pose import stage_names
 from podline.recipes.pose_settings import PoseSettings

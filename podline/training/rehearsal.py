@@ -21,9 +21,9 @@ import numpy as np
 import tensorflow as tf
 
 from podline.errors import ArtifactError, SettingsError
+from podline.figures import size
 from podline.input.pipeline import TrainingInput
-from podline.preflight import Preflight
-from podline.reporting.figures import size
+from podline.stages.preflight import Preflight
 from podline.training import devices
 from podline.training.hooks import Evaluate, SaveCheckpoints
 from podline.training.loop import Hook, Stretch

@@ -12,16 +12,25 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader
+from podline.documents.manifest import Manifest
+from podline.documents.metrics_log import (
+    EvaluationLine,
+    EventKind,
+    EventLog,
+    MetricsLine,
+    MetricsLog,
+    StepsLine,
+    read_metrics,
+)
 from podline.errors import DivergenceError, PreemptedError
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.models.of_recipe import model_of
-from podline.preflight import Preflight
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
-from podline.stages import TrainSpec
-from podline.storage import Store
+from podline.stages.preflight import Preflight
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.annealing import Annealing
@@ -31,15 +40,6 @@ from podline.training.findings import Findings, JudgeStretches, judge_probe, jud
 from podline.training.further import Finished
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, Part, require_keys, run_loop
-from podline.training.metrics_log import (
-    EvaluationLine,
-    EventKind,
-    EventLog,
-    MetricsLine,
-    MetricsLog,
-    StepsLine,
-    read_metrics,
-)
 from podline.training.objective import IMAGE, Objective
 from podline.training.optimizers import build_optimizer
 from podline.training.phases import PhasedSteps, let_train

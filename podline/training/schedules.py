@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from podline.data.epochs import Epochs
 from podline.errors import SettingsError
 from podline.recipes.changes import Changes
+from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ScheduleSettings
 
 

@@ -14,9 +14,16 @@ import tensorflow as tf
 from tensorflow.core.framework.summary_pb2 import Summary, SummaryMetadata
 from tensorflow.core.util.event_pb2 import Event
 
+from podline.documents.metrics_log import (
+    AnnealingLine,
+    EvaluationLine,
+    FindingLine,
+    MetricsLine,
+    PlateauLine,
+    StepsLine,
+)
 from podline.errors import StoreError
-from podline.storage import explained
-from podline.training.metrics_log import AnnealingLine, EvaluationLine, FindingLine, MetricsLine, PlateauLine, StepsLine
+from podline.store.contract import explained
 
 # TensorBoard takes any file with "tfevents" in its name; one file for the whole run, whatever broke it off.
 _FILE = "events.out.tfevents.0.podline"

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.reader import SplitReader
+from podline.documents.metrics_log import AnnealingLine, PlateauLine, read_metrics
 from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, Arrays, EvaluationInput
 from podline.plurals import plural
@@ -22,7 +23,6 @@ from podline.training.checks import BatchCheck, Fault
 from podline.training.culprits import MOST, Culprits, find_culprits
 from podline.training.divergence import Failure
 from podline.training.loop import Part
-from podline.training.metrics_log import AnnealingLine, PlateauLine, read_metrics
 from podline.training.objective import Objective
 from podline.training.plan import TRAINING_SPLIT
 

@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from podline.data.manifest import read_manifest
 from podline.data.reader import open_split
+from podline.documents.manifest import read_manifest
+from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
 from podline.plurals import plural
-from podline.preflight import Preflight, PreflightSpec
 from podline.progress import Reporter
 from podline.settings import cluster, load
-from podline.stages import SPEC, WEIGHTS, TrainResult, TrainSpec, complete, manifest_sha256
-from podline.storage import FolderStore, Store, open_store
+from podline.stages.completed import complete, manifest_sha256
+from podline.stages.preflight import Preflight, PreflightSpec
+from podline.stages.specs import SPEC, WEIGHTS, TrainResult, TrainSpec
+from podline.store.contract import Store
+from podline.store.folder import FolderStore, temporary_store
+from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.checkpoints import Clock, restore_newest
@@ -25,9 +29,9 @@ from podline.training.export import ARCHITECTURE, KERAS, export_model
 from podline.training.further import Finished, finished
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
-from podline.training.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.training.mirror import fetch_run, mirrored
-from podline.training.objective import IMAGE, objective_of
+from podline.training.objective import IMAGE
+from podline.training.objectives import objective_of
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
 from podline.training.run import Run, few, initial_state, prepared
 from podline.training.state import TrainingState
@@ -41,8 +45,8 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     """Trains a recipe on a data set, or goes on where an earlier start of the same run was ended.
 
     It writes, in ``runs/<run>``: ``spec.json``; ``metrics.jsonl`` and ``events.jsonl``
-    (:mod:`podline.training.metrics_log`); ``checkpoints/`` (:mod:`podline.training.checkpoints`); ``tensorboard/``; and
-    ``model/`` (:mod:`podline.training.export`). SIGTERM makes it save a checkpoint and end.
+    (:mod:`podline.documents.metrics_log`); ``checkpoints/`` (:mod:`podline.training.checkpoints`); ``tensorboard/``;
+    and ``model/`` (:mod:`podline.training.export`). SIGTERM makes it save a checkpoint and end.
 
     Args:
         spec: the recipe and the data set.
@@ -98,7 +102,7 @@ def _writing(spec: TrainSpec, agreement: Agreement, reporter: Reporter) -> Itera
             mine, lost = mirror.near, lambda: mirror.lost
         agreement.meet()  # what the chief had is in the store
         if not agreement.chief:
-            mine = stack.enter_context(store.private("worker"))
+            mine = stack.enter_context(temporary_store(store, "worker"))
             fetch_run(store, spec.folder, mine)
         agreement.meet()
         yield mine, lost
@@ -120,7 +124,7 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     """
     make_run, _ = _opened(spec, reporter)
     store = open_store(spec.root)
-    with store.private("preflight") as near, MetricsLog(near.root / METRICS) as log:
+    with temporary_store(store, "preflight") as near, MetricsLog(near.root / METRICS) as log:
         events = EventLog(near.root / EVENTS)
         # Where checkpoints would be written first.
         mine = store if isinstance(store, FolderStore) else near

@@ -17,10 +17,11 @@ from killed_conversions import contents, convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
 from beam_jobs.conversion import convert
+from podline.inventory.verification import verify
 from podline.progress import Reporter, silent
-from podline.stages import CONVERT, ConvertSpec
-from podline.storage import open_store
-from podline.verification import verify
+from podline.stages.specs import ConvertSpec
+from podline.stages.table import CONVERT
+from podline.store.opening import open_store
 
 
 def cifar(folder: Path) -> Path:

@@ -15,21 +15,23 @@ from raw_cifar import convert_spec
 
 from beam_jobs import steps
 from beam_jobs.conversion import convert
-from podline import digests
-from podline.completion import completion_name
 from podline.data import coco_pixels
 from podline.data.arriving import Arrivals
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.counting import verify_counts
 from podline.data.keypoints import INDEX, to_coco
-from podline.data.manifest import Manifest, SplitInfo, read_manifest
 from podline.data.reader import SplitReader, open_split
-from podline.data.validation import check_dataset, validate
+from podline.datasets.validation import check_dataset, validate
+from podline.documents.completion import completion_name
+from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.progress import silent
-from podline.stages import CONVERT, ConvertSpec, ValidateSpec, manifest_sha256
-from podline.storage import open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ConvertSpec, ValidateSpec
+from podline.stages.table import CONVERT
+from podline.store import digests
+from podline.store.opening import open_store
 
 SIDE = 64
 

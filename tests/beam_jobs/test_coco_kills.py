@@ -17,7 +17,7 @@ from killed_conversions import (
 
 from beam_jobs.conversion import convert
 from podline.progress import silent
-from podline.stages import ConvertSpec
+from podline.stages.specs import ConvertSpec
 
 
 def spec_of(root: Path, source: Path, **settings: object) -> ConvertSpec:
@@ -43,7 +43,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
     ("function", "call", "shards_left"),
     [
         ("podline.data.sources.image_files:inspect", 5, {0}),  # while it plans
-        ("podline.storage:FolderStore.publish_file", 2, {0}),  # one of two truths is there
+        ("podline.store.folder:FolderStore.publish_file", 2, {0}),  # one of two truths is there
         (
             "podline.data.coco_records:decoded",
             6,

@@ -15,12 +15,14 @@ from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
 from beam_jobs.conversion import convert
 from podline.data import shards
-from podline.data.manifest import Manifest, read_manifest
-from podline.data.validation import validate
+from podline.datasets.validation import validate
+from podline.documents.manifest import Manifest, read_manifest
 from podline.errors import PodlineError, SettingsError, SourceError, StoreError
 from podline.progress import Event, Reporter, silent
-from podline.stages import CONVERT, ConvertResult, ConvertSpec, ValidateSpec, manifest_sha256
-from podline.storage import open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ConvertResult, ConvertSpec, ValidateSpec
+from podline.stages.table import CONVERT
+from podline.store.opening import open_store
 
 
 @pytest.fixture

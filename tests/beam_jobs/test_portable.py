@@ -12,8 +12,8 @@ from raw_cifar import convert_spec, write_raw_cifar
 from beam_jobs.conversion import convert
 from podline.errors import StoreError
 from podline.progress import Event, Reporter, silent
-from podline.stages import ConvertSpec
-from podline.storage import open_store
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from beam_jobs.conversion import convert
-from podline.data.manifest import read_manifest
 from podline.data.reader import SplitReader
-from podline.data.validation import validate
+from podline.datasets.validation import validate
+from podline.documents.manifest import read_manifest
 from podline.progress import silent
-from podline.stages import ConvertSpec, ValidateSpec, manifest_sha256
-from podline.storage import open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ConvertSpec, ValidateSpec
+from podline.store.opening import open_store
 
 
 def test_mnist(tmp_path: Path, real_data: Path) -> None:

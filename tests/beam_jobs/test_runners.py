@@ -14,7 +14,7 @@ from raw_cifar import convert_spec
 
 from beam_jobs.runners import crossing_borders, error_within, open_pipeline, quiet
 from podline.errors import ChildKilledError, PodlineError, SettingsError, SourceError, StoreUnavailableError
-from podline.stages import ConvertSpec
+from podline.stages.specs import ConvertSpec
 
 
 def spec(*flags: str, workers: int = 1) -> ConvertSpec:

@@ -18,7 +18,7 @@ from podline.data.reader import SplitReader
 from podline.errors import StoreError
 from podline.input import pipeline
 from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
-from podline.tool_stages import InputSpeed
+from podline.stages.tools import InputSpeed
 
 # So much longer than anything that the small data set's stages do, that no hiccup of the machine makes up for it.
 SLOW = 0.3

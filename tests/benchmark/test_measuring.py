@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from podline import processes
 from podline.benchmark import BENCHMARKS, run
 from podline.benchmark.child import measure
 from podline.benchmark.row import cost_row, rate_row
 from podline.benchmark.timing import in_turns
 from podline.errors import PodlineError, SettingsError, StoreError
 from podline.progress import Event
+from podline.supervision import processes
 
 
 def test_a_rate_is_of_the_median_and_more_is_better() -> None:

@@ -9,7 +9,7 @@ import pytest
 from podline.benchmark.store import run_store
 from podline.errors import SettingsError
 from podline.progress import Event
-from podline.storage import open_store
+from podline.store.opening import open_store
 
 
 @pytest.mark.slow

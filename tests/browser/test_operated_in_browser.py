@@ -22,8 +22,8 @@ from websockets import Subprotocol
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
-from podline import processes
-from tasks.standing import MARK
+from podline.supervision import processes
+from tasks.server.standing import MARK
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 
@@ -147,7 +147,7 @@ def _child(up: Standing, stage: str) -> int:
 
 def _children(up: Standing, stage: str) -> list[int]:
     ours = processes.marked(MARK, str(up.logs.parent))
-    wanted = f"podline.child\0{stage}\0"
+    wanted = f"podline.supervision.child\0{stage}\0"
     return [process for process in ours if wanted in Path(f"/proc/{process}/cmdline").read_text()]
 
 

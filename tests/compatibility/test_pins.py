@@ -18,10 +18,10 @@ import click
 import pytest
 
 from podline.cli import cli
-from podline.data.fingerprint import fingerprint
-from podline.data.manifest import SourceFile
+from podline.datasets.fingerprint import fingerprint
+from podline.documents.manifest import SourceFile
 from podline.recipes.registry import get, names
-from podline.stages import ConvertSpec, TrainSpec
+from podline.stages.specs import ConvertSpec, TrainSpec
 
 PINS = Path(__file__).with_name("pins.json")
 FILES = (SourceFile(name="raw", bytes=1, sha256="0" * 64),)

@@ -14,7 +14,7 @@ from finished_store import Finished
 from podline.cli import cli
 from podline.errors import PodlineError
 from podline.progress import Reporter
-from podline.stages import stage_of
+from podline.stages.table import stage_of
 
 KINDS = ("flip", "digit", "cut", "empty", "delete", "swap", "older")
 COMMANDS = (

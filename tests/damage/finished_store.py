@@ -12,26 +12,27 @@ from raw_cifar import convert_spec, write_raw_cifar
 from small_coco import publish_people
 
 from beam_jobs.conversion import convert
-from podline.again import forget
-from podline.catalogue import run_of
-from podline.champions import roll_back
 from podline.commands.models import _spec as promotion_spec
-from podline.data.census import census_of
-from podline.data.validation import validate
+from podline.datasets.census import census_of
+from podline.datasets.validation import validate
+from podline.documents.champions import roll_back
 from podline.errors import DivergenceError
 from podline.evaluation.evaluate import evaluate
+from podline.inventory.catalogue import run_of
+from podline.inventory.invalidation import forget
+from podline.ledger.recording import Notes, recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.recording import Notes, recorded
 from podline.reporting.comparison import compare
 from podline.reporting.nights_page import write_index
 from podline.reporting.report import report
-from podline.searches import learning_rate_spec
 from podline.settings import Settings
-from podline.stages import EvaluateSpec, ReportSpec, Spec, TrainSpec, ValidateSpec, manifest_sha256
-from podline.storage import open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import EvaluateSpec, ReportSpec, Spec, TrainSpec, ValidateSpec
+from podline.store.opening import open_store
 from podline.training.finder import find_learning_rate
+from podline.training.searches import learning_rate_spec
 from podline.training.train import train
 
 RECIPE = Recipe(

@@ -14,11 +14,12 @@ from damages import FILES, Damage, damages, harmless, hear, judged, kind_of, nam
 from finished_store import Finished, finished_store
 
 from podline.cli import cli
+from podline.documents.origins import read_origin
 from podline.errors import ArtifactError
-from podline.origins import read_origin
 from podline.progress import Reporter
-from podline.stages import EVALUATE, EvaluateSpec
-from podline.storage import open_store
+from podline.stages.specs import EvaluateSpec
+from podline.stages.table import EVALUATE
+from podline.store.opening import open_store
 from podline.training.further import finished
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small_dataset import publish_dataset
 
-from podline.data.manifest import Manifest
-from podline.storage import FolderStore
+from podline.documents.manifest import Manifest
+from podline.store.folder import FolderStore
 
 
 @pytest.fixture

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
-from podline.buckets import forget_clients
 from podline.data import arriving
 from podline.data.arriving import Arrivals
-from podline.data.manifest import Manifest, dataset_folder
 from podline.data.reader import SplitReader, open_split
 from podline.data.tfrecord import FRAME_BYTES
+from podline.documents.manifest import Manifest, dataset_folder
 from podline.errors import ArtifactError, StoreError, StoreUnavailableError
-from podline.storage import Listed, Store, open_store
+from podline.store.buckets import forget_clients
+from podline.store.contract import Listed, Store
+from podline.store.opening import open_store
 
 FOLDER = dataset_folder("sample", FINGERPRINT)
 SPLITS = {"train": drawn(400, 0), "test": drawn(120, 1)}

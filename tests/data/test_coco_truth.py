@@ -16,11 +16,11 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.data.coco_truth import publish_truths, read_truth, truth_name
 from podline.data.keypoints import COCO_JOINTS
-from podline.data.manifest import FileInfo, Manifest, SplitInfo
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_sample import write_coco_sample
+from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.errors import ArtifactError
-from podline.storage import FolderStore
+from podline.store.folder import FolderStore
 
 CROWD = {"iscrowd": 1, "num_keypoints": 0, "segmentation": {"size": [32, 48], "counts": [100, 36, 1400]}}
 

@@ -10,8 +10,8 @@ from raw_cifar import convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT, record_conversion
 
 from beam_jobs.conversion import convert
-from podline.completion import completion_name
-from podline.data.manifest import (
+from podline.documents.completion import completion_name
+from podline.documents.manifest import (
     MANIFEST,
     Manifest,
     dataset_folder,
@@ -19,13 +19,14 @@ from podline.data.manifest import (
     publish_manifest,
     read_manifest,
 )
-from podline.document_digest import KEY
 from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.recipes.registry import get
-from podline.specs import training_spec
-from podline.stages import CONVERT, TrainSpec
-from podline.storage import FolderStore
+from podline.stages.from_recipe import training_spec
+from podline.stages.specs import TrainSpec
+from podline.stages.table import CONVERT
+from podline.store.document_digest import KEY
+from podline.store.folder import FolderStore
 
 FOLDER = dataset_folder("sample", FINGERPRINT)
 NAME = f"{FOLDER}/{MANIFEST}"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
-from podline.data.manifest import Manifest, dataset_folder
 from podline.data.reader import SplitReader
+from podline.documents.manifest import Manifest, dataset_folder
 from podline.errors import ArtifactError
-from podline.storage import open_store
+from podline.store.opening import open_store
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from raw_cifar import write_raw_cifar
 
-from podline import digests
 from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
@@ -24,6 +23,7 @@ from podline.data.sources.opening import open_source
 from podline.data.sources.source import Feature, Source
 from podline.data.tfrecord import Bytes
 from podline.errors import PodlineError, SourceError, StoreError
+from podline.store import digests
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
 PLAN = ShardPlan("train", "shard", 0, 50)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from small_coco import publish_people
 
-from podline.data.draft import Draft
-from podline.data.manifest import Manifest, dataset_folder
 from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader
 from podline.data.records import layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
 from podline.data.sources.source import Feature
 from podline.data.tfds import tfds_files, tfds_names
+from podline.datasets.draft import Draft
+from podline.documents.manifest import Manifest, dataset_folder
 
 NAMES = {"label": ("maple tree", "orchid", "été"), "coarse_label": ("plants", "animals")}
 SIZES = {"train": 23, "test": 7}

@@ -15,13 +15,15 @@ from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT
 
 from podline.data import verified_files
-from podline.data.manifest import Manifest, dataset_folder
 from podline.data.reader import SplitReader, open_split
-from podline.document_digest import KEY
+from podline.documents.manifest import Manifest, dataset_folder
 from podline.errors import ArtifactError
 from podline.progress import Reporter, silent
-from podline.stages import VALIDATE, ValidateSpec, manifest_sha256
-from podline.storage import FolderStore
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ValidateSpec
+from podline.stages.table import VALIDATE
+from podline.store.document_digest import KEY
+from podline.store.folder import FolderStore
 
 FOLDER = dataset_folder("sample", FINGERPRINT)
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from coco_people import CATEGORIES, annotation
 
-from podline.ceiling import CeilingSpec, DecodingCeiling
 from podline.data.keypoints import COCO_JOINTS
 from podline.errors import SourceError
 from podline.evaluation.coco_results import read_truth
@@ -14,6 +13,7 @@ from podline.evaluation.decoding_ceiling import ROOTS, decoding_ceiling
 from podline.evaluation.decoding_ceiling import ceiling as ceiling_stage
 from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
+from podline.stages.ceiling import CeilingSpec, DecodingCeiling
 
 STANDING = np.array(
     [

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 
+from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.metrics_log import EvaluationLine, read_metrics
 from podline.errors import ArtifactError, SanityError, SettingsError, StoreError
-from podline.evaluation.document import Evaluation, read_evaluation
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.stages import EvaluateSpec, TrainSpec, find_in_folder
-from podline.storage import open_store
+from podline.stages.completed import find_in_folder
+from podline.stages.specs import EvaluateSpec, TrainSpec
+from podline.store.opening import open_store
 from podline.training.export import load_model
-from podline.training.metrics_log import EvaluationLine, read_metrics
 from podline.training.train import train
 
 TEST = 40

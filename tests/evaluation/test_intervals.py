@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podline.evaluation.intervals import Z, guessing_interval, mean_interval, wilson_interval
+from podline.intervals import Z, guessing_interval, mean_interval, wilson_interval
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from coco_people import random_results, random_truth
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podline.evaluation.intervals import wilson_interval
+from podline.documents.metric import Metric
 from podline.evaluation.noise import accuracies, average_precisions, unpaired
 from podline.evaluation.oks import judged
-from podline.stages import Metric
+from podline.intervals import wilson_interval
 
 
 def answers(both: int, lost: int, gained: int, neither: int) -> tuple[np.ndarray, np.ndarray]:

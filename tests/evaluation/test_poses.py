@@ -9,8 +9,8 @@ from pose_oracle import POSES, RECIPE, nothing, perfect
 from small_coco import publish_people
 
 from podline.data.coco_truth import read_truth
-from podline.data.manifest import dataset_folder
 from podline.data.reader import open_split
+from podline.documents.manifest import dataset_folder
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.forward import News
 from podline.evaluation.oks import evaluate_results
@@ -19,8 +19,8 @@ from podline.input.pipeline import EvaluationInput
 from podline.models.pose_build import build_pose_model
 from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings
-from podline.stages import EvaluateSpec
-from podline.storage import open_store
+from podline.stages.specs import EvaluateSpec
+from podline.store.opening import open_store
 
 
 @pytest.fixture(scope="module")

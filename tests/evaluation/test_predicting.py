@@ -13,10 +13,10 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from podline import notebook
 from podline.errors import SourceError, StoreError
 from podline.evaluation.predicting import run
-from podline.prediction import PredictSpec
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.stages import TrainSpec
+from podline.stages.prediction import PredictSpec
+from podline.stages.specs import TrainSpec
 from podline.training.train import train
 
 

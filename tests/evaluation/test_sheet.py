@@ -18,8 +18,8 @@ from podline.evaluation import sheet
 from podline.input.augmentation import augment
 from podline.progress import silent
 from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, OptimizerSettings, Recipe
-from podline.stages import TrainSpec
-from podline.tool_stages import ShowSpec
+from podline.stages.specs import TrainSpec
+from podline.stages.tools import ShowSpec
 from podline.training.train import train
 
 CHANCE = AugmentationSettings(pad=1, flip=True, cutout=3)

@@ -17,24 +17,17 @@ import pytest
 from gcs_emulator import upload
 from service_account import account_at, secrets_of
 
-from podline.completion import read_completion
 from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.sample import write_sample
+from podline.documents.completion import read_completion
 from podline.progress import silent
-from podline.specs import evaluation_spec
-from podline.stages import (
-    ConvertSpec,
-    EvaluateSpec,
-    ReportSpec,
-    Spec,
-    TrainResult,
-    TrainSpec,
-    ValidateSpec,
-    manifest_sha256,
-    stage_of,
-)
-from podline.storage import Store, open_store
-from podline.supervisor import run_stage
+from podline.stages.completed import manifest_sha256
+from podline.stages.from_recipe import evaluation_spec
+from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, Spec, TrainResult, TrainSpec, ValidateSpec
+from podline.stages.table import stage_of
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.supervision.supervisor import run_stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 # What says when, where and how long, and so is another each time.

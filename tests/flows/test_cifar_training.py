@@ -12,13 +12,13 @@ from prefect.utilities.importtools import load_script_as_module
 from small_flow_stages import FLOW_STAGES, ran
 
 from flows.cifar_training import cifar_training
-from podline.champions import history
 from podline.data.sources.sample import write_sample
+from podline.documents.champions import history
+from podline.documents.ledger_entry import Entry
 from podline.errors import SanityError
-from podline.ledger import entries, names
-from podline.ledger_entry import Entry
-from podline.stages import STAGES
-from podline.storage import open_store
+from podline.ledger.ledger import entries, names
+from podline.stages.table import STAGES
+from podline.store.opening import open_store
 from tasks.parameters import CifarParameters, MachineGroup
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 @pytest.fixture
 def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CifarParameters:
     """The flow's parameters for a tiny sample; its stages are small ones from here on."""
-    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests"))
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests" / "support"))
     for name, stage in FLOW_STAGES.items():
         monkeypatch.setitem(STAGES, name, stage)
     write_sample(tmp_path / "drawn", train=50, test=20)

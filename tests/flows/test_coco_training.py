@@ -10,7 +10,7 @@ from prefect.utilities.importtools import load_script_as_module
 from small_flow_stages import FLOW_STAGES, ran
 
 from flows.coco_training import coco_training
-from podline.stages import STAGES
+from podline.stages.table import STAGES
 from tasks import sources
 from tasks.parameters import CocoMachineGroup, CocoParameters
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An empty store; the stages are small ones, and so is the drawn sample."""
-    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests"))
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests" / "support"))
     for name, stage in FLOW_STAGES.items():
         monkeypatch.setitem(STAGES, name, stage)
     write = sources.write_coco_sample

@@ -16,7 +16,7 @@ from small_flow_stages import SEARCH_STAGE, ran
 
 from flows.learning_rate_finder import learning_rate_finder
 from podline.errors import SettingsError
-from podline.stages import STAGES
+from podline.stages.table import STAGES
 from tasks.finder_parameters import FinderParameters
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -24,7 +24,7 @@ PROJECT = Path(__file__).parent.parent.parent
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PROJECT / "tests", PROJECT))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (PROJECT / "tests" / "support", PROJECT))))
     monkeypatch.setitem(STAGES, SEARCH_STAGE.name, SEARCH_STAGE)
     publish_dataset(tmp_path)
     return tmp_path

@@ -8,9 +8,9 @@ import tensorflow as tf
 from small_dataset import drawn, publish_dataset
 from small_poses import POSE, publish_poses
 
-from podline.data.manifest import Manifest
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
+from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.input.augmentation import augment
 from podline.input.pipeline import EvaluationInput, TrainingInput

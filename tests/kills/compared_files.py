@@ -13,10 +13,10 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from podline import digests
-from podline.ledger_entry import Entry
-from podline.storage import Store
-from podline.training.metrics_log import EventLine
+from podline.documents.ledger_entry import Entry
+from podline.documents.metrics_log import EventLine
+from podline.store import digests
+from podline.store.contract import Store
 
 # Of JSON documents: what a clock says, where the store is, what a start found done already, and digests of all this.
 _TIMES = {"seconds", "time", "examples_per_second", "waiting", "waiting_for_input", "clock", "root", "document_sha256"}

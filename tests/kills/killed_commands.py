@@ -20,10 +20,12 @@ from typing import Any, Literal
 
 from compared_files import comparable, differences, ended_runs
 
-from podline.processes import marked, parent
+from podline.inventory.verification import verify
 from podline.progress import silent
-from podline.storage import FolderStore, Store, open_store
-from podline.verification import verify
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
+from podline.supervision.processes import marked, parent
 
 _MARK = "KILLED_COMMAND"
 # Of a command that nobody kills, and of what a killed one leaves running: Prefect's server, a stage's process.

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from podline import digests
-from podline.storage import FolderStore
+from podline.store import digests
+from podline.store.folder import FolderStore
 
 STATES = ("lost", "empty", "zeros", "short")
 """What becomes of what was not synced: the entries are lost, or they stay, and the content is none, zeros or half."""

@@ -14,11 +14,11 @@ import pytest
 from compared_files import comparable, differences
 from raw_material import write_grey_cifar
 
-from podline import ledger
+from podline.documents.metrics_log import read_events, read_metrics
+from podline.inventory.verification import verify
+from podline.ledger import ledger
 from podline.progress import silent
-from podline.storage import open_store
-from podline.training.metrics_log import read_events, read_metrics
-from podline.verification import verify
+from podline.store.opening import open_store
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 RECIPE = (

@@ -11,10 +11,10 @@ from power_cuts import STATES, Cut, PowerCuts
 from raw_cifar import convert_spec, write_raw_cifar
 
 from beam_jobs.conversion import convert
+from podline.inventory.verification import verify
 from podline.progress import silent
-from podline.stages import ConvertSpec
-from podline.storage import open_store
-from podline.verification import verify
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from compared_files import comparable, differences
 from power_cuts import STATES, PowerCuts
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.documents.metrics_log import read_events
+from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe
-from podline.stages import TrainSpec
-from podline.storage import open_store
-from podline.training.metrics_log import read_events
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
 from podline.training.train import train
-from podline.verification import verify
 
 RECIPE = Recipe(
     name="t",

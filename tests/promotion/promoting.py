@@ -9,12 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-from podline import champions
 from podline.commands.models import _spec as spec_of
+from podline.documents import champions
 from podline.errors import OvertakenError
 from podline.progress import silent
 from podline.promotion.promote import promote
-from podline.storage import open_store
+from podline.store.opening import open_store
 
 
 def main(root: str, run: str, gate: Path) -> None:

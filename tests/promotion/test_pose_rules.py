@@ -8,8 +8,8 @@ from typing import Any
 from pycocotools.cocoeval import COCOeval
 
 from podline.data.keypoints import COCO_JOINTS
+from podline.documents.promotion import Check
 from podline.evaluation.oks import judged, tables
-from podline.promotion.document import Check
 from podline.promotion.rules import Cost, checks_of
 from podline.promotion.standings import paired_poses, pose_standing
 from podline.recipes.promotion_settings import PromotionSettings

@@ -13,28 +13,30 @@ import tensorflow as tf
 from click.testing import CliRunner
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 
-from podline import champions
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
-from podline.completion import completion_name
-from podline.differences import Row
+from podline.documents import champions
+from podline.documents.completion import completion_name
+from podline.documents.metrics_log import read_metrics
+from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
+from podline.ledger.differences import Row
+from podline.ledger.recording import recorded
 from podline.progress import silent
-from podline.promotion.document import Promotion, read_promotion
 from podline.promotion.promote import promote
-from podline.promotion.stage import PROMOTE, PromoteSpec
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.recording import recorded
 from podline.reporting.drop import explain, rival_of
 from podline.reporting.report import report
 from podline.settings import Settings
-from podline.stages import EvaluateSpec, ReportSpec, TrainSpec
-from podline.storage import Store, open_store
-from podline.training.metrics_log import read_metrics
+from podline.stages.promotion import PromoteSpec
+from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
+from podline.stages.table import PROMOTE
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training.train import train
 
 TEST = 120

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from podline.documents.promotion import Check
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.paired import Changed
 from podline.promotion.chance import Movement, Share, chance_by_peers, shown_spread, spread_of, student_tail
-from podline.promotion.document import Check
 from podline.promotion.rules import ENOUGH_PEERS, Cost, Standing, checks_of
 from podline.promotion.standings import paired_classes
 from podline.recipes.promotion_settings import PromotionSettings

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline import champions
+from podline.documents import champions
+from podline.documents.promotion import read_promotion
 from podline.evaluation.evaluate import evaluate
+from podline.inventory.verification import verify
 from podline.progress import silent
-from podline.promotion.document import read_promotion
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.stages import EvaluateSpec, TrainSpec
-from podline.storage import Store, open_store
+from podline.stages.specs import EvaluateSpec, TrainSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training.train import train
-from podline.verification import verify
 
 
 def trained(root: str, seed: int) -> str:

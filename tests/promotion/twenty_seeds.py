@@ -25,13 +25,14 @@ import keras
 import numpy as np
 from click.testing import CliRunner
 
-from podline import running
 from podline.cli import cli
 from podline.data.sources import class_names
 from podline.data.sources.sample import FOLDER
 from podline.errors import RefusedError
 from podline.progress import Listener, Reporter
-from podline.stages import Spec, stage_of
+from podline.stages.specs import Spec
+from podline.stages.table import stage_of
+from podline.supervision import running
 
 _LABELS = b"U\x06labels]("
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from podline.data.epochs import Epochs
 from podline.recipes import registry
+from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import Duration, ModelSettings, Part, PlateauSettings, Recipe, ScheduleSettings
 

@@ -12,16 +12,17 @@ from click.testing import CliRunner
 from finished_pose_run import finished_pose_run
 from finished_run import finished_run
 
-from podline.catalogue import run_of
 from podline.cli import cli
-from podline.completion import completion_name, read_completion
+from podline.documents.completion import completion_name, read_completion
+from podline.documents.metrics_log import AnnealingLine, EvaluationLine, read_metrics
 from podline.errors import StoreError
+from podline.inventory.catalogue import run_of
 from podline.recipes.settings import AnnealingSettings
 from podline.reporting.comparison import _gather as gather
 from podline.reporting.comparison import compare, evaluated, labels
-from podline.stages import TrainSpec
-from podline.storage import Store, open_store
-from podline.training.metrics_log import AnnealingLine, EvaluationLine, read_metrics
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
 
 
 @pytest.fixture

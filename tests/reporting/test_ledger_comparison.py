@@ -8,12 +8,13 @@ from judged_people import people_of
 from ledger_entries import CLASSES, night, outcome
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
+from podline.documents.ledger_entry import Entry, Split
+from podline.documents.metric import Metric
 from podline.evaluation.guesses import Guesses
-from podline.ledger_entry import Entry, Split
-from podline.recording import data_of
+from podline.ledger.recording import data_of
 from podline.reporting.ledger_comparison import compare, in_words, lines
-from podline.stages import Metric
-from podline.storage import Store, open_store
+from podline.store.contract import Store
+from podline.store.opening import open_store
 
 LABELS = np.arange(1000) % 10
 

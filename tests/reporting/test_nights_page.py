@@ -15,14 +15,15 @@ from click.testing import CliRunner
 from ledger_entries import night, outcome
 from month_of_runs import DROPS, month
 
-from podline import ledger
-from podline.champions import Candidate, crown
 from podline.cli import cli
-from podline.ledger_entry import Entry, Waiting
+from podline.documents.champions import Candidate, crown
+from podline.documents.ledger_entry import Entry, Waiting
+from podline.documents.metric import Metric
+from podline.ledger import ledger
 from podline.reporting import nights_page
 from podline.reporting.nights_page import MOST_ROWS, index_page, write_index
-from podline.stages import Metric
-from podline.storage import Store, open_store
+from podline.store.contract import Store
+from podline.store.opening import open_store
 
 
 def _nights(count: int, **changes):

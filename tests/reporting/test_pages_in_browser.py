@@ -20,13 +20,13 @@ from ledger_entries import night, outcome
 from playwright.sync_api import Browser, Page
 from pose_oracle import perfect
 
-from podline import ledger
-from podline.catalogue import run_of
+from podline.inventory.catalogue import run_of
+from podline.ledger import ledger
 from podline.progress import silent
 from podline.reporting.comparison import compare
 from podline.reporting.nights_page import write_index
 from podline.reporting.report import report
-from podline.storage import open_store
+from podline.store.opening import open_store
 
 PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1200, "height": 900}

@@ -12,7 +12,8 @@ from small_dataset import drawn, publish_dataset
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.guesses import GUESSES, Guesses
 from podline.reporting.pairs import GuessedPair, Judged, paired
-from podline.storage import Store, open_store
+from podline.store.contract import Store
+from podline.store.opening import open_store
 
 TEST = drawn(40, 1)
 OTHER = "fedcba9876543210"

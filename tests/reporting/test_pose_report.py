@@ -17,8 +17,8 @@ from podline.reporting.facts import PoseFacts, gather
 from podline.reporting.ledger_comparison import compare
 from podline.reporting.lost_people import _LOST
 from podline.reporting.report import report
-from podline.stages import REPORT
-from podline.storage import open_store
+from podline.stages.table import REPORT
+from podline.store.opening import open_store
 
 
 @pytest.fixture(scope="module")

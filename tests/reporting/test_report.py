@@ -17,16 +17,17 @@ import numpy as np
 import pytest
 from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 
-from podline.data.manifest import dataset_folder, read_manifest
+from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, StoreError
-from podline.evaluation.document import Evaluation, read_evaluation
 from podline.progress import silent
 from podline.reporting import page, tables
 from podline.reporting.facts import Facts, gather
 from podline.reporting.pictures import data_uri
 from podline.reporting.report import report
-from podline.stages import REPORT, ReportSpec
-from podline.storage import open_store
+from podline.stages.specs import ReportSpec
+from podline.stages.table import REPORT
+from podline.store.opening import open_store
 
 Rows = list[list[str]]
 

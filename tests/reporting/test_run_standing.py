@@ -15,18 +15,18 @@ from finished_nights import decided, entered, finished_nights
 from finished_run import NOON, finished_run
 from ledger_entries import DAY, night, outcome
 
-from podline import ledger
-from podline.catalogue import training_of
-from podline.completion import completion_name
+from podline.documents.completion import completion_name
 from podline.evaluation.guesses import GUESSES, Guesses
+from podline.inventory.catalogue import training_of
+from podline.ledger import ledger
+from podline.ledger.recording import plain
 from podline.progress import silent
 from podline.recipes.settings import Duration
-from podline.recording import plain
 from podline.reporting.facts import gather
 from podline.reporting.report import report
 from podline.reporting.standing import NIGHTS, Standing
-from podline.stages import ReportSpec
-from podline.storage import open_store
+from podline.stages.specs import ReportSpec
+from podline.store.opening import open_store
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def test_another_process_with_nothing_but_a_copy_of_the_store_writes_the_same_by
     spec = specs[-1].model_copy(update={"root": str(copy)})
     code = (
         "import sys; from podline.progress import silent; from podline.reporting.report import report;"
-        "from podline.stages import ReportSpec; report(ReportSpec.model_validate_json(sys.argv[1]), silent())"
+        "from podline.stages.specs import ReportSpec; report(ReportSpec.model_validate_json(sys.argv[1]), silent())"
     )
     subprocess.run([sys.executable, "-c", code, spec.model_dump_json()], check=True, cwd=tmp_path)
     assert (copy / spec.folder / "report.html").read_text() == page

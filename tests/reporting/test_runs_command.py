@@ -13,11 +13,13 @@ from click.testing import CliRunner
 from finished_run import finished_run
 from ledger_entries import NOON, night
 
-from podline import cli, ledger
-from podline.catalogue import run_of
-from podline.ledger import publish
-from podline.stages import EvaluateSpec, TrainResult
-from podline.storage import Store, open_store
+from podline import cli
+from podline.inventory.catalogue import run_of
+from podline.ledger import ledger
+from podline.ledger.ledger import publish
+from podline.stages.specs import EvaluateSpec, TrainResult
+from podline.store.contract import Store
+from podline.store.opening import open_store
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def start(root: Path, act: str) -> subprocess.Popen[str]:
         env={
             **ours,
             "HOME": str(root.parent / "home"),
-            "PYTHONPATH": str(TESTS),
+            "PYTHONPATH": str(TESTS / "support"),
             "PREFECT_API_URL": "http://127.0.0.1:1",
         },
         stdout=subprocess.PIPE,
@@ -124,7 +124,7 @@ def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> Non
     (server,) = (
         candidate
         for candidate in processes_of(root)
-        if b"tasks.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
+        if b"tasks.server.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
     )
     os.kill(server, signal.SIGKILL)
     out, _ = process.communicate(timeout=200)

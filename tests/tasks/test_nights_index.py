@@ -10,7 +10,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from podline.errors import DivergenceError
 from podline.progress import Event
 from podline.reporting.nights_page import write_index
-from podline.storage import open_store
+from podline.store.opening import open_store
 from tasks import nights_index
 from tasks.nights_index import index_afterwards, index_text
 from tasks.parameters import CifarParameters, MachineGroup

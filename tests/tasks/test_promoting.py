@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podline.promotion.stage import PromoteResult
+from podline.stages.promotion import PromoteResult
 from tasks.promoting import outcome
 
 

@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 from small_stages import ACT, ActSpec
 
 from podline import errors
-from tasks.listening import heard_by
+from tasks.runs.listening import heard_by
 from tasks.stage_task import StageTask
 
 act = StageTask(ACT, "Acts.")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 @pytest.fixture(autouse=True)
 def _small_stages_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS / "support"))
 
 
 @flow

@@ -1,6 +1,6 @@
 """Thirty nights in an hour: scheduled runs on a real server and worker, with faults by a seeded plan.
 
-    PYTHONPATH=.:tests python tests/thirty_nights/drive_nights.py --nights 30 --seed 0
+    PYTHONPATH=.:tests/support python tests/thirty_nights/drive_nights.py --nights 30 --seed 0
 
 Each night is a run that the schedule of ``cifar-nightly`` makes, on the drawn sample made small, with the store in a
 bucket. It has to end Completed, with the figures of a run that nothing disturbed, or Failed, with the cause in one
@@ -34,8 +34,8 @@ from night_world import BY_HAND, PATHS, REFUSED, World, draw
 from prefect.client.schemas.objects import FlowRun
 from prefect_servers import wait_until
 
-from podline.processes import parent
 from podline.reporting.nights_page import INDEX
+from podline.supervision.processes import parent
 
 _NIGHT_SECONDS = 900.0
 _LOOK_SECONDS = 1.0

@@ -14,13 +14,13 @@ from typing import Any
 from night_plan import Fault
 from quick_model import QUICK_STAGES
 
-from podline import stages
 from podline.progress import Event, Reporter
-from podline.stages import Spec, Stage, stage_of
+from podline.stages.specs import Spec
+from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, stage_of
 
 _HOLD_SECONDS = 300.0
 # As they are, before any test or flow puts others in their place.
-_REAL = {stage.name: stage for stage in (stages.CONVERT, stages.VALIDATE, stages.TRAIN, stages.EVALUATE, stages.REPORT)}
+_REAL = {stage.name: stage for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)}
 
 
 def real_stages() -> dict[str, Stage[Any, Any]]:

@@ -30,15 +30,16 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.states import Scheduled
 from prefect_servers import TESTS, PrefectServer, worker
 
-from podline.buckets import forget_clients
 from podline.data.sources.sample import write_sample
-from podline.processes import kill_marked
-from podline.storage import Store, open_store
-from tasks import automations
-from tasks.deployment_process import deployed
+from podline.store.buckets import forget_clients
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.supervision.processes import kill_marked
+from tasks.server import automations
+from tasks.server.deployment_process import deployed
 
 _HERE = Path(__file__).resolve().parent
-PATHS = os.pathsep.join(map(str, (_HERE.parent.parent, _HERE.parent, _HERE)))
+PATHS = os.pathsep.join(map(str, (_HERE.parents[1], _HERE.parent / "support", _HERE)))
 _DISK_BYTES = 256_000_000
 _ROOT = "gs://podline-nights/store"
 # Small, bitwise the same each time, with a checkpoint every third of the way.

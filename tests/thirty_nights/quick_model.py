@@ -10,14 +10,15 @@ from dataclasses import replace
 
 from small_flow_stages import STEPPING_STAGES, train_in_steps
 
-from podline import digests
-from podline.catalogue import training_of
-from podline.data.manifest import read_manifest
-from podline.evaluation.document import EVALUATION, ClassFigures, Evaluation, Figures
-from podline.evaluation.intervals import wilson_interval
+from podline.documents.evaluation import EVALUATION, ClassFigures, Evaluation, Figures
+from podline.documents.manifest import read_manifest
+from podline.intervals import wilson_interval
+from podline.inventory.catalogue import training_of
 from podline.progress import Reporter
-from podline.stages import WEIGHTS, EvaluateResult, EvaluateSpec, TrainResult, TrainSpec, complete
-from podline.storage import open_store
+from podline.stages.completed import complete
+from podline.stages.specs import WEIGHTS, EvaluateResult, EvaluateSpec, TrainResult, TrainSpec
+from podline.store import digests
+from podline.store.opening import open_store
 
 _FEW_IMAGES, _MANY_STEPS = 100, 150
 _ACCURACY, _POOR, _LONGER = 0.93, 0.55, 0.99

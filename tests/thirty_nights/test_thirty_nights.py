@@ -134,7 +134,7 @@ def test_a_few_nights(tmp_path: Path) -> None:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     done = subprocess.run(
         [sys.executable, HERE / "drive_nights.py", "--short", "--folder", tmp_path],
-        env=ours | {"PYTHONPATH": os.pathsep.join(map(str, (HERE.parent.parent, HERE.parent)))},
+        env=ours | {"PYTHONPATH": os.pathsep.join(map(str, (HERE.parents[1], HERE.parent / "support")))},
         capture_output=True,
         text=True,
         check=False,

@@ -15,9 +15,10 @@ from night_world import PARAMETERS, draw
 
 from podline.progress import silent
 from podline.settings import Settings
-from podline.specs import evaluation_spec, training_spec
-from podline.stages import Spec, stage_of
-from podline.storage import open_store
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.specs import Spec
+from podline.stages.table import stage_of
+from podline.store.opening import open_store
 from tasks.parameters import CifarParameters
 from tasks.sources import conversion_of
 

@@ -6,7 +6,7 @@ from night_stages import watched_stages
 
 from flows.cifar_training import cifar_training
 from podline import errors
-from podline.stages import STAGES
+from podline.stages.table import STAGES
 
 __all__ = ["cifar_training"]
 

@@ -8,8 +8,8 @@ from small_flow_stages import STEPPING_STAGES
 
 from flows.cifar_training import cifar_training
 from podline import errors
-from podline.stages import STAGES
-from tasks import tpu_lease
+from podline.stages.table import STAGES
+from tasks.node import tpu_lease
 from tasks.parameters import CifarParameters
 
 STAGES.update(STEPPING_STAGES)

@@ -26,13 +26,15 @@ from podline import errors
 from podline.data.sources.sample import write_sample
 from podline.progress import Reporter
 from podline.settings import Settings
-from podline.specs import evaluation_spec, training_spec
-from podline.stages import STAGES, ConvertSpec, ReportSpec, ValidateSpec, manifest_sha256
-from podline.storage import open_store
+from podline.stages.completed import manifest_sha256
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.specs import ConvertSpec, ReportSpec, ValidateSpec
+from podline.stages.table import STAGES
+from podline.store.opening import open_store
 from podline.tpu.clock import TurnedClock
-from tasks import tpu_lease, tpu_use
-from tasks.listening import heard_by
+from tasks.node import tpu_lease, tpu_use
 from tasks.parameters import CifarParameters, MachineGroup
+from tasks.runs.listening import heard_by
 
 TESTS = Path(__file__).parent.parent
 EVENING = 1_800_000_000.0
@@ -126,7 +128,7 @@ class Nights:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self._patch = folder, monkeypatch
-        monkeypatch.setenv("PYTHONPATH", f"{TESTS.parent}{os.pathsep}{TESTS}")
+        monkeypatch.setenv("PYTHONPATH", f"{TESTS.parent}{os.pathsep}{TESTS / 'support'}")
         for name, stage in STEPPING_STAGES.items():
             monkeypatch.setitem(STAGES, name, stage)
         hurry(monkeypatch)

@@ -15,8 +15,8 @@ from small_flow_stages import STEPS, ran
 from standin.cloud import Cloud
 from standin.servers import serving
 
-from podline import processes
 from podline.data.sources.sample import write_sample
+from podline.supervision import processes
 from podline.tpu.clock import SystemClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

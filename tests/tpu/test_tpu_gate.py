@@ -19,8 +19,8 @@ from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Announcemen
 from podline import errors
 from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State
-from podline.tpu.settings import Limits, MachineSettings
 from podline.tpu.story import Entry, Event, Story
+from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
 QUEUED = SPEC.model_copy(update={"queued": True})

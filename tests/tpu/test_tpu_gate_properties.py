@@ -18,7 +18,7 @@ from standin.timeline import Attempt, Outage, Phase, Script
 from podline.errors import PodlineError
 from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State, SymptomKind
-from podline.tpu.settings import Limits, MachineSettings
+from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits(queue=3600)
 # Every rung of the ladder with the longest waits that it may have: for the node, for the API, for its operations.

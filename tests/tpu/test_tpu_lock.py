@@ -15,7 +15,7 @@ import pytest
 
 from podline.errors import TpuSetupError
 from podline.tpu import lock
-from podline.tpu.settings import MachineSettings
+from podline.tpu_settings import MachineSettings
 
 HOLDS = {
     # What libtpu does.

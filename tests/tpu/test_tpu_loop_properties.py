@@ -21,7 +21,6 @@ from standin.cloud import NODE, RefusedError
 from standin.timeline import Script, life
 from test_tpu_gate_properties import LIMITS, LONGEST, SCRIPTS, LoopError
 
-from podline.budgets import Budgets
 from podline.errors import (
     ArtifactError,
     ChildKilledError,
@@ -29,6 +28,7 @@ from podline.errors import (
     PodlineError,
     UnexplainedError,
 )
+from podline.stages.budgets import Budgets
 from podline.tpu.clock import TurnedClock
 from podline.tpu.gate import admitted
 from podline.tpu.story import Event, Story

@@ -31,12 +31,12 @@ from standin.timeline import Attempt, Script, life
 from flows.cifar_training import cifar_training
 from podline import errors
 from podline.data.sources.sample import write_sample
-from podline.stages import STAGES
+from podline.stages.table import STAGES
 from podline.tpu.clock import SystemClock
-from tasks import tpu_lease
-from tasks.listening import heard_by
-from tasks.node_run import DEPLOYMENT
+from tasks.node import tpu_lease
+from tasks.node.node_run import DEPLOYMENT
 from tasks.parameters import CifarParameters, MachineGroup
+from tasks.runs.listening import heard_by
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 LIMITS = """
@@ -67,7 +67,7 @@ def deployed(tmp_path: Path) -> None:
 @pytest.fixture
 def night(deployed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CifarParameters]:
     """A flow's parameters; its settings say that models run on a node, which there is not yet."""
-    monkeypatch.setenv("PYTHONPATH", f"{PROJECT}{os.pathsep}{PROJECT / 'tests'}")
+    monkeypatch.setenv("PYTHONPATH", f"{PROJECT}{os.pathsep}{PROJECT / 'tests' / 'support'}")
     for name, stage in FLOW_STAGES.items():
         monkeypatch.setitem(STAGES, name, stage)
     monkeypatch.setitem(STAGES, "train", replace(STAGES["train"], run_at="small_flow_stages:train_in_steps"))

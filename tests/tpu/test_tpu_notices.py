@@ -9,7 +9,7 @@ from standin.timeline import Announcement
 from podline.tpu import notices
 from podline.tpu.clock import TurnedClock
 from podline.tpu.notices import Maintenance, Notices
-from podline.tpu.settings import MachineSettings
+from podline.tpu_settings import MachineSettings
 
 UPCOMING = (
     '{"can_reschedule": "false", "latest_window_start_time": "2027-01-15T09:00:00Z", "maintenance_status": "PENDING", '

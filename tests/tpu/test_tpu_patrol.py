@@ -33,8 +33,8 @@ from flows.tpu_patrol import tpu_patrol
 from podline import cli, errors
 from podline.tpu.clock import TurnedClock
 from podline.tpu.patrol import Case, Finding
-from tasks import patrol, tpu_lease, tpu_use
-from tasks.node_run import DEPLOYMENT
+from tasks.node import patrol, tpu_lease, tpu_use
+from tasks.node.node_run import DEPLOYMENT
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 HOUR = 3600.0

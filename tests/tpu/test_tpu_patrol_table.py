@@ -11,7 +11,7 @@ from podline.tpu import patrol
 from podline.tpu.node import Node, QueuedResource, QueueState, State
 from podline.tpu.patrol import TABLE, Case, Deed, Finding, forbidden, node_case, request_case, run_case
 from podline.tpu.policy import GONE
-from podline.tpu.settings import MachineSettings, TpuSettings
+from podline.tpu_settings import MachineSettings, TpuSettings
 
 HOUR = 3600.0
 

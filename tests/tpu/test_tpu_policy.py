@@ -9,8 +9,8 @@ import pytest
 from podline.errors import TpuGoneError, TpuInUseError, TpuSetupError, TpuUnhealthyError
 from podline.tpu.node import Health, State, Symptom, SymptomKind
 from podline.tpu.policy import RULES, Action, Fact, Situation, decide, explain, facts_of, rule_for
-from podline.tpu.settings import ApiSettings, Limits, MachineSettings, NodeSpec, Step, TpuSettings
 from podline.tpu.story import Tried
+from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, Step, TpuSettings
 
 LIMITS = Limits()
 NEVER = Step(attempts=0, pause=0, patience=1)

@@ -11,12 +11,12 @@ from nights import EVENING, TESTS, hurry, night
 from standin.timeline import Script, life
 
 from podline.data.sources.sample import write_sample
-from podline.running import perform
 from podline.settings import Settings
-from podline.specs import training_spec
-from podline.stages import TrainResult
-from podline.storage import open_store
-from tasks import tpu_lease
+from podline.stages.from_recipe import training_spec
+from podline.stages.specs import TrainResult
+from podline.store.opening import open_store
+from podline.supervision.running import perform
+from tasks.node import tpu_lease
 from tasks.parameters import CifarParameters, MachineGroup, TrainingGroup
 
 STEPS = 400

@@ -10,9 +10,9 @@ from standin.servers import announcing
 from standin.timeline import Announcement, Outage, Script, life
 
 from podline.tpu.clock import TurnedClock, in_words
-from podline.tpu.settings import MachineSettings
 from podline.tpu.status import status
 from podline.tpu.story import Entry, Event, Story, Tried
+from podline.tpu_settings import MachineSettings
 
 
 def test_everything_at_a_glance_and_nothing_touched(tmp_path: Path) -> None:

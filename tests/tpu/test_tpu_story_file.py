@@ -8,7 +8,7 @@ import pytest
 
 from podline.errors import ArtifactError
 from podline.reporting import tables
-from podline.storage import open_store
+from podline.store.opening import open_store
 from podline.tpu.story import MOST, Event, Story, Tried
 from podline.tpu.story_file import FILE, KeptStory, read_story
 

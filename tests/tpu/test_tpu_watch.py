@@ -14,8 +14,8 @@ from standin.timeline import EXPIRED_MESSAGE, Announcement, Outage, Script, life
 from podline.errors import TpuGoneError, TpuUnhealthyError
 from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State
-from podline.tpu.settings import Limits, MachineSettings
 from podline.tpu.watch import GO_ON, UNHEALTHY, Course, Sight, Verdict, Watch, judge, watching
+from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
 TAKEN = {State.ABSENT, State.PREEMPTED, State.TERMINATED, State.DELETING, State.STOPPING, State.STOPPED}

@@ -23,7 +23,7 @@ from small_flow_stages import STEPS, lives
 from standin.cloud import Cloud
 from standin.servers import serving
 
-from podline.processes import parent
+from podline.supervision.processes import parent
 from podline.tpu.clock import SystemClock
 
 pytestmark = pytest.mark.slow

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.progress import Reporter, silent
-from podline.stages import TrainResult, TrainSpec
-from podline.training.metrics_log import StepsLine, read_metrics
+from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import train
 
 _CLOCKS = {"seconds", "time", "examples_per_second", "waiting"}

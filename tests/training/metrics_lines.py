@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from podline.training.metrics_log import StepsLine
+from podline.documents.metrics_log import StepsLine
 
 
 def steps_line(step: int, *losses: float) -> StepsLine:

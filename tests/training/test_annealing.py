@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from podline.documents.metrics_log import AnnealingLine, EvaluationLine
 from podline.recipes.settings import AnnealingSettings
 from podline.training.annealing import Annealing, in_words, judged
-from podline.training.metrics_log import AnnealingLine, EvaluationLine
 
 TOTAL = 100
 

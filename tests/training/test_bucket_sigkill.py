@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.documents.metrics_log import StepsLine, read_metrics
+from podline.inventory.verification import verify
 from podline.progress import Reporter
 from podline.recipes.settings import Duration, ModelSettings, Recipe
-from podline.stages import TrainSpec
-from podline.storage import open_store
-from podline.training.metrics_log import StepsLine, read_metrics
-from podline.verification import verify
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
 
 TRAIN = """
 import sys
 from podline.progress import Reporter, json_lines
-from podline.stages import TrainSpec
+from podline.stages.specs import TrainSpec
 from podline.training.train import train
 
 train(TrainSpec.model_validate_json(sys.argv[1]), Reporter("train", json_lines(sys.stdout)))

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset, record_conversion
 
-from podline.data.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.data.tfrecord import FRAME_BYTES, map_frames, seal
+from podline.documents.evaluation import EVALUATION
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.errors import ArtifactError
-from podline.evaluation.document import EVALUATION
 from podline.evaluation.evaluate import evaluate
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
-from podline.specs import evaluation_spec, training_spec
-from podline.stages import EVALUATE, TRAIN, EvaluateSpec, TrainResult, TrainSpec
-from podline.storage import open_store
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
+from podline.stages.table import EVALUATE, TRAIN
+from podline.store.opening import open_store
 from podline.training import loop
 from podline.training.train import train
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
+from podline.documents.metrics_log import MetricsLog
 from podline.errors import ArtifactError, StoreError
-from podline.storage import Store, open_store
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training.checkpoints import (
     KEPT,
     Checkpoint,
@@ -18,7 +20,6 @@ from podline.training.checkpoints import (
     restore_newest,
     write_arrays,
 )
-from podline.training.metrics_log import MetricsLog
 
 
 @pytest.fixture

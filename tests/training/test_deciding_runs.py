@@ -11,6 +11,14 @@ import pytest
 from dying_runs import bare_metrics, finished_after, killed_at, losses
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 
+from podline.documents.metrics_log import (
+    AnnealingLine,
+    EvaluationLine,
+    PlateauLine,
+    StepsLine,
+    read_events,
+    read_metrics,
+)
 from podline.errors import PreemptedError
 from podline.progress import silent
 from podline.recipes.settings import (
@@ -22,16 +30,8 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages import TrainSpec
+from podline.stages.specs import TrainSpec
 from podline.training import loop
-from podline.training.metrics_log import (
-    AnnealingLine,
-    EvaluationLine,
-    PlateauLine,
-    StepsLine,
-    read_events,
-    read_metrics,
-)
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
 

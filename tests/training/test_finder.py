@@ -16,11 +16,11 @@ from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import silent
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
-from podline.searches import learning_rate_spec
-from podline.stages import TrainSpec
-from podline.storage import open_store
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
 from podline.training.finder import RisingRate, find_learning_rate, require_obedient
 from podline.training.optimizers import build_optimizer
+from podline.training.searches import learning_rate_spec
 from podline.training.train import train
 
 RECIPE = Recipe(

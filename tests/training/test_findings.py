@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
+from podline.documents.metrics_log import EvaluationLine, FindingLine
 from podline.training.findings import Findings, JudgeStretches, LayerFigures, ProbeFigures, judge_probe, judge_stages
 from podline.training.loop import Stretch
-from podline.training.metrics_log import EvaluationLine, FindingLine
 
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.documents.metrics_log import StepsLine, read_events, read_metrics
 from podline.errors import ArtifactError, SettingsError
-from podline.preflight import PreflightSpec
 from podline.progress import Reporter, silent
 from podline.recipes.settings import (
     AugmentationSettings,
@@ -16,8 +16,8 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages import TrainResult, TrainSpec
-from podline.training.metrics_log import StepsLine, read_events, read_metrics
+from podline.stages.preflight import PreflightSpec
+from podline.stages.specs import TrainResult, TrainSpec
 from podline.training.train import preflight, train
 
 # 96 examples are 12 steps of 8.

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from small_dataset import publish_dataset
 
+from podline.documents.metrics_log import LogMark
 from podline.errors import DivergenceError
 from podline.recipes.settings import Duration, Recipe
 from podline.training import hooks
 from podline.training.checkpoints import Arrays, Clock
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Stretch
-from podline.training.metrics_log import LogMark
 from podline.training.objective import Classification
 from podline.training.plan import Plan, plan_training
 

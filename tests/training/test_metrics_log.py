@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
+from podline.documents.metrics_log import EvaluationLine, EventLog, MetricsLog, StepsLine, read_events, read_metrics
 from podline.errors import ArtifactError, StoreError
-from podline.training.metrics_log import EvaluationLine, EventLog, MetricsLog, StepsLine, read_events, read_metrics
 
 EVALUATION = EvaluationLine(
     step=4, epoch=0.4, split="test", examples=10, loss=1.0, accuracy=0.3, seconds=0.1, time=1_700_000_001.0

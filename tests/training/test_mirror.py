@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from metrics_lines import steps_line
 
-from podline.buckets import forget_clients
+from podline.documents.metrics_log import EventLog, MetricsLog, read_metrics
 from podline.errors import PreemptedError, StoreUnavailableError
 from podline.progress import Event, Reporter
-from podline.storage import Store, open_store
+from podline.store.buckets import forget_clients
+from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, Clock, restore_newest
-from podline.training.metrics_log import EventLog, MetricsLog, read_metrics
 from podline.training.mirror import Mirror, mirrored
 
 RUN = "runs/r"

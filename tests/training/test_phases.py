@@ -10,8 +10,9 @@ import pytest
 from dying_runs import bare_metrics, finished_after, killed_at
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline.data.manifest import Manifest
 from podline.data.reader import SplitReader
+from podline.documents.manifest import Manifest
+from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import SettingsError
 from podline.input.augmentation import augment
 from podline.input.pipeline import TrainingInput
@@ -26,9 +27,8 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages import TrainResult, TrainSpec
+from podline.stages.specs import TrainResult, TrainSpec
 from podline.training import loop
-from podline.training.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.training.phases import let_train
 from podline.training.plan import Phase, plan_training
 from podline.training.train import train

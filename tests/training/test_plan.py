@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from small_dataset import publish_dataset
 
-from podline.data.manifest import Manifest
+from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError, SettingsError
 from podline.recipes.settings import AugmentationSettings, Duration, Part, Recipe, ScheduleSettings
 from podline.training.plan import plan_training

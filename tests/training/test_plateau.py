@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from podline.documents.metrics_log import EvaluationLine, PlateauLine
 from podline.recipes.settings import PlateauSettings
-from podline.training.metrics_log import EvaluationLine, PlateauLine
 from podline.training.plateau import Plateau, judged
 
 

@@ -8,7 +8,8 @@ import tensorflow as tf
 from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
 from podline.models.of_recipe import model_of
-from podline.training.objective import Classification, objective_of
+from podline.training.objective import Classification
+from podline.training.objectives import objective_of
 from podline.training.pose_objective import Pose
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")

@@ -13,17 +13,17 @@ from small_dataset import FINGERPRINT
 from small_poses import RECIPE, drawn, publish_poses
 
 from podline import notebook
-from podline.data.manifest import dataset_folder, read_manifest
 from podline.data.reader import open_split
+from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import ArtifactError, DivergenceError, SettingsError
-from podline.preflight import PreflightSpec
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration
-from podline.stages import TrainResult, TrainSpec
-from podline.storage import open_store
+from podline.stages.preflight import PreflightSpec
+from podline.stages.specs import TrainResult, TrainSpec
+from podline.store.opening import open_store
 from podline.training import loop
 from podline.training.export import load_model
-from podline.training.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.training.train import preflight, train
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")

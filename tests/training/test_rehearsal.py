@@ -7,16 +7,16 @@ import pytest
 import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset, seal
 
-from podline.data.manifest import dataset_folder, read_manifest
 from podline.data.records import place_of
 from podline.data.tfrecord import FRAME_BYTES
+from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.input.pipeline import TrainingInput
-from podline.preflight import PreflightSpec
 from podline.progress import silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.stages import TrainSpec
-from podline.storage import open_store
+from podline.stages.preflight import PreflightSpec
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
 from podline.training import rehearsal
 from podline.training.objective import Classification
 from podline.training.train import preflight, train

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from podline.data.epochs import Epochs
 from podline.errors import SettingsError
 from podline.recipes.changes import Changes
+from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Part, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
 

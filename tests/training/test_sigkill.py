@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.documents.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events, read_metrics
 from podline.recipes.changes import Changes
 from podline.recipes.settings import (
     AnnealingSettings,
@@ -23,14 +24,13 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages import TrainSpec
-from podline.training.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events, read_metrics
+from podline.stages.specs import TrainSpec
 
 TRAIN = """
 import sys
 from podline.input.pipeline import TrainingInput
 from podline.progress import Reporter, json_lines
-from podline.stages import TrainSpec
+from podline.stages.specs import TrainSpec
 from podline.training.train import train
 
 read = TrainingInput.read

@@ -9,13 +9,14 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
-from podline.data.epochs import Epochs
 from podline.errors import ArtifactError
 from podline.models.build import build_model
+from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
 from podline.training import devices
 from podline.training.losses import cross_entropy
-from podline.training.objective import Classification, objective_of
+from podline.training.objective import Classification
+from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.schedules import Schedule, build_schedule
 from podline.training.state import TrainingState, set_weights, weights

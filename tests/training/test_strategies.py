@@ -13,6 +13,7 @@ from tensorflow.python.framework import config as tf_config
 
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
+from podline.documents.metrics_log import read_metrics
 from podline.errors import SettingsError
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
@@ -26,10 +27,10 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages import TrainSpec
+from podline.stages.specs import TrainSpec
 from podline.training import devices, loop
-from podline.training.metrics_log import read_metrics
-from podline.training.objective import Classification, objective_of
+from podline.training.objective import Classification
+from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState

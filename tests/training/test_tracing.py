@@ -10,16 +10,16 @@ import pytest
 import tensorflow as tf
 from small_dataset import FINGERPRINT, drawn, publish_dataset, seal
 
-from podline.data.manifest import dataset_folder, read_manifest
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
+from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import DivergenceError
 from podline.models import build
 from podline.models.network import Normalise
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ExplosionSettings, ModelSettings, Part, Recipe, ScheduleSettings
-from podline.stages import TrainSpec
-from podline.storage import open_store
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
 from podline.training import objective
 from podline.training.losses import cross_entropy
 from podline.training.train import train

@@ -12,6 +12,7 @@ import tensorflow as tf
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from tensorflow.core.util.event_pb2 import Event
 
+from podline.documents.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events, read_metrics
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError, StoreError
 from podline.progress import Reporter, silent
 from podline.recipes.settings import (
@@ -23,11 +24,11 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages import TrainResult, TrainSpec, find_in_folder
-from podline.storage import open_store
+from podline.stages.completed import find_in_folder
+from podline.stages.specs import TrainResult, TrainSpec
+from podline.store.opening import open_store
 from podline.training import loop
 from podline.training.export import load_model
-from podline.training.metrics_log import EvaluationLine, FindingLine, StepsLine, read_events, read_metrics
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
 

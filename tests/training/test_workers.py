@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
+from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.errors import PreemptedError, WorkerLostError
 from podline.progress import silent
 from podline.recipes.settings import (
@@ -28,17 +29,16 @@ from podline.recipes.settings import (
     Recipe,
     ScheduleSettings,
 )
-from podline.stages import TrainResult, TrainSpec
-from podline.storage import open_store
-from podline.training.metrics_log import StepsLine, read_metrics
+from podline.stages.specs import TrainResult, TrainSpec
+from podline.store.opening import open_store
 from podline.training.train import train
 
 RUN_STAGE = """
 import sys
 from podline.errors import PodlineError
 from podline.progress import json_lines
-from podline.stages import TrainSpec
-from podline.supervisor import run_stage
+from podline.stages.specs import TrainSpec
+from podline.supervision.supervisor import run_stage
 
 try:
     run_stage(TrainSpec.model_validate_json(sys.argv[1]), json_lines(sys.stdout))

@@ -20,7 +20,6 @@ from typing import NamedTuple
 from podline.data.coco_masks import check_outlines
 from podline.data.coco_pixels import ready_for_many
 from podline.data.keypoints import JOINTS
-from podline.data.manifest import Quarantined, SourceFile
 from podline.data.order import random_uniform
 from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_annotations import (
@@ -38,6 +37,7 @@ from podline.data.sources.left_out import LeftOut
 from podline.data.sources.lookers import Lookers
 from podline.data.sources.remote import AnyPath, is_remote, open_remote
 from podline.data.sources.source import Feature
+from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
 from podline.plurals import plural
 

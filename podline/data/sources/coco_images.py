@@ -30,7 +30,7 @@ from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, RemotePath, is_remote
 from podline.data.sources.shown import printable
 from podline.errors import PodlineError, SourceError
-from podline.storage import Store
+from podline.store.contract import Store
 
 _ENCRYPTED = 1
 _REMEDY = "restore it and convert again"

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from podline import digests
-from podline.ahead import in_order
 from podline.data.sources.coco_images import ImagePlace, Images
 from podline.data.sources.image_files import MemberError, Seen, seen
 from podline.data.sources.jpeg import Jpeg, JpegError
 from podline.data.sources.lookers import Lookers
 from podline.errors import PodlineError
-from podline.storage import FolderStore
+from podline.store import digests
+from podline.store.folder import FolderStore
+from podline.store.prefetch import in_order
 
 # So many images are looked at in a row, if everybody gets so many turns.
 _MOST_IN_A_ROW, _TURNS = 256, 8

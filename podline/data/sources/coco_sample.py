@@ -12,12 +12,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline import digests
 from podline.data.keypoints import COCO_JOINTS
 from podline.data.sources.coco_annotations import PERSON
 from podline.data.sources.stick_people import Draws, Person, draw_person, ground
 from podline.errors import SettingsError
-from podline.storage import FolderStore, explained
+from podline.store import digests
+from podline.store.contract import explained
+from podline.store.folder import FolderStore
 
 _MAX_IMAGES = 100_000
 _QUALITY = [cv2.IMWRITE_JPEG_QUALITY, 92]

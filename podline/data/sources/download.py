@@ -23,7 +23,7 @@ from podline.data.sources.rawfiles import reading
 from podline.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
 from podline.progress import Reporter, silent
 from podline.recipes.settings import DatasetName
-from podline.storage import explained
+from podline.store.contract import explained
 
 RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)
 _TIMEOUT = 30.0

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.content import image_crcs, same_images
-from podline.data.manifest import Quarantined
 from podline.data.records import LABEL
 from podline.data.sources.source import Source, SourceSplit
+from podline.documents.manifest import Quarantined
 from podline.errors import SourceError
 from podline.plurals import plural
 

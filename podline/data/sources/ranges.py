@@ -19,11 +19,13 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from podline import digests
-from podline.ahead import in_order
-from podline.damage import undamaged
 from podline.errors import DamagedTransferError, PodlineError
-from podline.storage import BUCKET_SCHEME, FolderStore, Store, open_store
+from podline.store import digests
+from podline.store.contract import BUCKET_SCHEME, Store
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
+from podline.store.prefetch import in_order
+from podline.store.transfer_retries import undamaged
 
 BLOCK_BYTES = 1 << 18
 _PIECE_BLOCKS = 16  # of one request

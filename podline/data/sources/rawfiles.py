@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podline import digests
-from podline.data.manifest import SourceFile
 from podline.data.sources.ranges import RangedFile
+from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
-from podline.in_use import hold
-from podline.storage import FolderStore, explained
+from podline.store import digests
+from podline.store.contract import explained
+from podline.store.folder import FolderStore
+from podline.store.in_use import hold
 
 _LIST = "files.json"
 
@@ -121,7 +122,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def use_of(folder: Path) -> Path:
-    """What is locked while the files of a folder in the cache are used; see :mod:`podline.in_use`."""
+    """What is locked while the files of a folder in the cache are used; see :mod:`podline.store.in_use`."""
     return folder.parent.parent / "uses" / folder.name
 
 

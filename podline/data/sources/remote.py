@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
-from podline import digests
 from podline.data.sources.archives import GZIP_MAGIC
 from podline.data.sources.ranges import buffered, looked_through, settled
 from podline.data.sources.rawfiles import RawFile, raw_file
 from podline.errors import SourceError
-from podline.storage import BUCKET_SCHEME, Listed, Store, explained, open_store
+from podline.store import digests
+from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
+from podline.store.opening import open_store
 
 
 def is_remote(uri: str) -> bool:

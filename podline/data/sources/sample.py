@@ -13,14 +13,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from podline import digests
 from podline.data.order import permutation
 from podline.data.sources import class_names
 from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.rawfiles import RawFile, write_raw_file
 from podline.data.sources.shapes import draw
 from podline.errors import SettingsError
-from podline.storage import FolderStore, explained
+from podline.store import digests
+from podline.store.contract import explained
+from podline.store.folder import FolderStore
 
 FOLDER = "cifar-10-batches-py"
 _PIXELS = 3072

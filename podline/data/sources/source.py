@@ -17,11 +17,11 @@ from typing import BinaryIO, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from podline.ahead import in_order
-from podline.data.manifest import Quarantined, SourceFile
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile
+from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
+from podline.store.prefetch import in_order
 
 _SCANNED_BYTES = 4_000_000
 

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import write_archive
 
-from podline import digests
 from podline.data.sources import bounds
 from podline.data.sources.archives import decompress, unpack
 from podline.errors import SourceError
+from podline.store import digests
 
 WANTED = {"data_batch_1": 1 << 30, "test_batch": 1 << 30}
 GOOD = {"cifar/data_batch_1": b"one" * 5000, "cifar/readme.html": b"<p>", "./cifar/test_batch": b"two"}

@@ -20,11 +20,11 @@ from published import (
     write_cifar100_pickles,
 )
 
-from podline import digests
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source, SourceSplit
 from podline.errors import SourceError
+from podline.store import digests
 
 
 def images_of(rows: np.ndarray) -> np.ndarray:

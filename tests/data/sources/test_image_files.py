@@ -139,4 +139,4 @@ def test_a_helper_loads_little() -> None:
     code = f"import sys, {image_files.__name__}\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "numpy" in loaded
-    assert not {"cv2", "pydantic", "google.cloud.storage", "podline.settings", "podline.storage"} & set(loaded)
+    assert not {"cv2", "pydantic", "google.cloud.storage", "podline.settings", "podline.store.contract"} & set(loaded)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from coco_files import CocoFiles
 
-from podline.data.fingerprint import find_converted
 from podline.data.sources.coco import open_coco
 from podline.data.sources.left_out import LeftOut, left_out_of, refuse_left_out
 from podline.data.sources.source import RowBlock, Source, SourceSplit
+from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError
 from podline.progress import silent
-from podline.stages import ConvertSpec
+from podline.stages.specs import ConvertSpec
 
 
 def refusal(folder: Path, allowed: float = 0.1) -> str:

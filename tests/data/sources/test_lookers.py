@@ -19,7 +19,7 @@ from podline.data.sources import lookers as module
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.image_files import ImageFile, Seen, seen_in_a_row
 from podline.data.sources.lookers import Lookers
-from podline.processes import parent
+from podline.supervision.processes import parent
 
 STARTED_AND_WAITING = """
 from podline.data.sources import lookers

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from published import MNIST_NAMES, idx, labels_of, mnist_files, noise, write_archive, write_mnist
 
-from podline import digests
 from podline.data.sources.opening import open_source
 from podline.errors import SourceError
+from podline.store import digests
 
 
 def check(folder: Path, work: Path) -> None:

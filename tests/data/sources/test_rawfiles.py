@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from podline import digests
 from podline.data.sources.rawfiles import RawFile, made_once, raw_file, write_raw_file
 from podline.errors import SourceError, StoreError
+from podline.store import digests
 
 
 class Maker:

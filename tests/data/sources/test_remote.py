@@ -32,7 +32,7 @@ from podline.data.sources.ranges import RangedFile
 from podline.data.sources.source import Source
 from podline.errors import ArtifactError, DamagedTransferError, SourceError
 from podline.recipes.settings import DatasetName
-from podline.storage import open_store
+from podline.store.opening import open_store
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline import digests
 from podline.data.content import same_images
 from podline.data.sources import class_names
 from podline.data.sources.duplicates import quarantine_shared, split_crcs
@@ -20,6 +19,7 @@ from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
 from podline.data.sources.source import SourceSplit
 from podline.errors import SettingsError, StoreError
+from podline.store import digests
 
 
 def repeated(split: SourceSplit) -> list[list[int]]:

@@ -8,10 +8,10 @@ from click.testing import CliRunner
 from published import archive_of, write_cifar10_pickles
 
 from podline.cli import cli
-from podline.data.fingerprint import source_cache
 from podline.data.sources.opening import open_source
-from podline.in_use import release
-from podline.storage import open_store
+from podline.datasets.fingerprint import source_cache
+from podline.store.in_use import release
+from podline.store.opening import open_store
 
 
 def prune(root: Path, *options: str) -> str:

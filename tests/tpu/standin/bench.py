@@ -15,9 +15,8 @@ from standin.timeline import Script
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import TurnedClock
 from podline.tpu.gate import admitted
-from podline.tpu.node import NodeSpec
-from podline.tpu.settings import ApiSettings, TpuSettings
 from podline.tpu.story import Story
+from podline.tpu_settings import ApiSettings, NodeSpec, TpuSettings
 
 NOON = 1_800_000_000.0
 SPEC = NodeSpec(accelerator_type="v4-8", runtime_version="tpu-vm-tf-2.20.0-pjrt")

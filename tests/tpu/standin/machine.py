@@ -15,14 +15,14 @@ from pathlib import Path
 from prefect.settings import PREFECT_API_URL
 from standin.cloud import NODE, Cloud, RefusedError
 
-from podline import processes
+from podline.supervision import processes
 
 TESTS = Path(__file__).resolve().parent.parent.parent
 _MARK = "_STANDIN_MACHINE"
 # Every process of the machine imports this first, and so plays with the small stages instead of the real ones.
 _SMALL_STAGES = """
 from dataclasses import replace
-from podline.stages import STAGES
+from podline.stages.specs import STAGES
 from small_flow_stages import FLOW_STAGES
 STAGES.update(FLOW_STAGES)
 STAGES["train"] = replace(STAGES["train"], run_at="small_flow_stages:train_in_steps")
@@ -66,7 +66,7 @@ def _environment(folder: Path, settings: Path) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PODLINE_"))}
     return {
         **ours,
-        "PYTHONPATH": os.pathsep.join(map(str, (early, TESTS.parent, TESTS))),
+        "PYTHONPATH": os.pathsep.join(map(str, (early, TESTS.parent, TESTS / "support"))),
         "PREFECT_HOME": str(folder / "prefect"),
         "PREFECT_API_URL": PREFECT_API_URL.value() or "",
         "PREFECT_WORKER_QUERY_SECONDS": "1",

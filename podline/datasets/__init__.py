@@ -1,0 +1,1 @@
+"""Data sets as wholes: fingerprint, draft, validation, census, changes."""

@@ -1,0 +1,110 @@
+"""A data set's fingerprint: the same inputs are the same folder, so a second run finds what the first one made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+from podline.data.records import LABEL
+from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.left_out import refuse_left_out
+from podline.data.sources.opening import open_source
+from podline.data.sources.source import RawData, Source
+from podline.data.tfds import FEATURES, features_file
+from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
+from podline.errors import SettingsError
+from podline.progress import Reporter
+from podline.recipes.settings import POSES
+from podline.stages.completed import find_completed
+from podline.stages.specs import ConvertResult, ConvertSpec
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+_DIGITS = 16
+# Of what is made of COCO's images: raise it when a change in code changes a byte of it.
+_COCO_VERSION = 3
+
+
+def source_cache(store: Store) -> Path:
+    """Where unpacked archives are kept, from run to run."""
+    return store.scratch / "sources"
+
+
+def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
+    """The settings of a conversion that its bytes depend on."""
+    shared: dict[str, int | str] = {
+        "seed": spec.seed,
+        "shard_bytes": spec.shard_bytes,
+        "min_shards": spec.min_shards,
+    }
+    if spec.dataset not in POSES:
+        return shared
+    kept = {"images": "JPEG files"} if spec.keep_jpeg else {}
+    return {
+        **shared,
+        **kept,
+        "side": spec.side,
+        "max_people": spec.max_people,
+        "coco_version": _COCO_VERSION,
+        # Another version of the decoder may round a pixel differently.
+        "opencv": version("opencv-python-headless"),
+    }
+
+
+def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
+    """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for further errors.
+
+    Raises:
+        SettingsError: JPEG files are to be kept of a data set that has none.
+        SourceError: more is left out than the spec allows.
+    """
+    if spec.dataset in POSES:
+        coco = open_coco(spec.dataset, spec.source, spec.side, spec.max_people, source_cache(store))
+        refuse_left_out(spec.dataset, coco.left_out, spec.allow_left_out)
+        return coco
+    if spec.keep_jpeg:
+        raise SettingsError(f"keep_jpeg: {spec.dataset} has no JPEG files vs {', '.join(POSES)}; leave it out")
+    return open_source(spec.dataset, spec.source, source_cache(store))
+
+
+def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
+    """A hash of all that a converted data set's bytes depend on, 16 hexadecimal digits.
+
+    Args:
+        spec: the data set's name and the settings count; where things are and how the work is divided do not.
+        files: every raw file, with its checksum.
+    """
+    return digests.of_json(
+        {
+            "dataset": spec.dataset,
+            "converter": converter_settings(spec),
+            "layout_version": LAYOUT_VERSION,
+            "files": [file.model_dump(mode="json") for file in files],
+        }
+    )[:_DIGITS]
+
+
+def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
+    """An earlier conversion of the same source with the same settings, if every file of it is still whole.
+
+    Raises:
+        SourceError: the source cannot be read, or is not what the spec says.
+    """
+    store = open_store(spec.root)
+    source = source_of(spec, store)
+    folder = dataset_folder(spec.dataset, fingerprint(spec, source.files))
+    found = find_completed(store, folder, spec, reporter)
+    if found is None or _is_for_tfds(store, folder, source):
+        return found
+    reporter.log(f"{store.where(folder)}: what TensorFlow Datasets reads there is an earlier version's; written anew")
+    return None
+
+
+def _is_for_tfds(store: Store, folder: str, source: RawData) -> bool:
+    """Whether the features beside a data set are what this version writes: before, TFDS could not read people."""
+    if not store.exists(f"{folder}/{FEATURES}"):
+        return True  # nothing is written anew that the conversion did not leave
+    class_names = {LABEL: source.class_names, **source.extra_class_names}
+    return store.read_bytes(f"{folder}/{FEATURES}") == features_file(read_manifest(store, folder), class_names)

@@ -1,0 +1,141 @@
+"""Completion records: the word that a stage is done, with size and checksum of every file that it left.
+
+A record lies in ``<folder>/stages/<stage>.json`` and is published last. It is what a later call knows by that the work
+is done and whole, what ``podline store verify`` holds a folder against, and what a file is verified by when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from podline.errors import ArtifactError, StoreError
+from podline.frozen import Frozen
+from podline.store import digests
+from podline.store.contract import Listed, Store, explained
+
+
+class Artifact(Frozen):
+    """A file that a stage wrote; ``name`` is its name in the store."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class Completion(Frozen):
+    """A stage's completion record.
+
+    Attributes:
+        stage: its name.
+        spec_digest: of the spec that it was given.
+        result: what it answered.
+        artifacts: what it wrote; the stage runs again if one of them is damaged.
+        beside: what else it left, which only ``podline store verify`` looks at; None in records of earlier versions.
+    """
+
+    stage: str
+    spec_digest: str
+    result: dict[str, Any]
+    artifacts: tuple[Artifact, ...]
+    beside: tuple[Artifact, ...] | None = None
+
+
+def completion_name(folder: str, stage: str) -> str:
+    """The name, in the store, of a stage's completion record."""
+    return f"{folder}/stages/{stage}.json"
+
+
+def record_files(store: Store, folder: str, stage: str, names: Iterable[str]) -> None:
+    """Writes a completion record of files that no stage of :mod:`podline.stages.specs` makes."""
+    artifacts = tuple(artifact_of(store, name) for name in names)
+    record = Completion(stage=stage, spec_digest="", result={}, artifacts=artifacts, beside=())
+    store.publish_json(completion_name(folder, stage), record.model_dump(mode="json"), replace=True)
+
+
+def read_completion(store: Store, folder: str, stage: str) -> Completion:
+    """A stage's completion record.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+        ArtifactError: it is damaged.
+    """
+    name = completion_name(folder, stage)
+    try:
+        return Completion.model_validate(store.read_json(name))
+    except ValueError as error:
+        raise ArtifactError(f"{store.where(name)} is no completion record ({error}); run {stage} again") from error
+
+
+def artifact_of(store: Store, name: str) -> Artifact:
+    """A published file as an artifact; reads all of it."""
+    found = store.find(name)
+    if found is None:
+        raise StoreError(f"{store.where(name)} is not there, though it was written just now")
+    return listed_artifact(store, found)
+
+
+def listed_artifact(store: Store, found: Listed) -> Artifact:
+    """A file that was listed as an artifact."""
+    return Artifact(name=found.name, bytes=found.bytes, sha256=store.sha256(found.name, found))
+
+
+def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None:
+    """What is wrong with an artifact, in a line; None if it is whole.
+
+    Args:
+        store: the store.
+        artifact: as it was written.
+        there: as the store has it.
+    """
+    where = store.where(artifact.name)
+    if there is None:
+        return f"{where} is gone"
+    if there.bytes != artifact.bytes:
+        return f"{where} has {there.bytes} bytes vs {artifact.bytes} when it was written"
+    try:
+        found = store.sha256(artifact.name, there)
+    except (ArtifactError, StoreError) as error:
+        return str(error)
+    return _differs(where, found, artifact.sha256)
+
+
+def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
+    """The content of a small file that a stage wrote, verified against its completion record.
+
+    Where no record names it, as of a stage that is not done yet, it is taken as it is.
+
+    Args:
+        store: the store.
+        folder: the record's.
+        stage: which wrote it.
+        name: of the file, in the store.
+
+    Raises:
+        StoreError: it cannot be read.
+        ArtifactError: it is not what the stage wrote.
+    """
+    data = store.read_bytes(name)
+    _require(store, folder, stage, name, lambda: digests.of_bytes(data))
+    return data
+
+
+def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:
+    """Like :func:`read_artifact`, as a local file."""
+    path = store.local(name)
+    with explained("read", path):
+        _require(store, folder, stage, name, lambda: digests.of_file(path))
+    return path
+
+
+def _require(store: Store, folder: str, stage: str, name: str, sha256: Callable[[], str]) -> None:
+    if not store.exists(completion_name(folder, stage)):
+        return
+    for artifact in read_completion(store, folder, stage).artifacts:
+        if artifact.name == name and (problem := _differs(store.where(name), sha256(), artifact.sha256)):
+            raise ArtifactError(f"{problem}; run {stage} again")
+
+
+def _differs(where: str, found: str, written: str) -> str | None:
+    return None if found == written else f"{where} has sha256 {found[:12]}… vs {written[:12]}… when it was written"

@@ -1,0 +1,147 @@
+"""``evaluation.json``: all that an evaluation found out, as one document. It needs no TensorFlow to be read.
+
+The report shows it, the ledger quotes it, and its checksum is the evaluation's identity: the same weights judged on the
+same records give the same document.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from podline.documents.metric import Metric
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.errors import ArtifactError
+from podline.frozen import Frozen
+from podline.store.contract import Store
+
+EVALUATION = "evaluation.json"
+
+
+class Figures(Frozen):
+    """What a model scored on some examples.
+
+    Attributes:
+        examples: how many examples were judged, each once.
+        correct: how many of them the model's first guess got right.
+        correct_top5: how many of them were among its five best guesses; None where five guesses are all classes.
+        metrics: ``loss`` (mean cross-entropy in nats, with a normal 95 % interval of the mean), ``top1`` and ``top5``
+            (shares, with Wilson's 95 % interval; ``top5`` is left out like ``correct_top5``), ``calibration_error``
+            (expected calibration error, 0…1, without an interval).
+    """
+
+    examples: int = Field(ge=1)
+    correct: int = Field(ge=0)
+    correct_top5: int | None = None
+    metrics: dict[str, Metric]
+
+
+class ClassFigures(Frozen):
+    """One class: ``accuracy`` is the share of its ``examples`` that were ``correct`` (recall), with Wilson's interval.
+
+    ``predicted`` is how many examples of any class the model took for this one. A class without examples has the
+    accuracy 0 within 0…1.
+    """
+
+    name: str
+    examples: int
+    correct: int
+    predicted: int
+    accuracy: Metric
+
+
+class CalibrationBin(Frozen):
+    """The examples whose first guess had a probability in (``low``, ``high``]; means are 0 where there is none."""
+
+    low: float
+    high: float
+    examples: int
+    confidence: float = Field(description="mean probability of the first guess")
+    accuracy: float = Field(description="share of them that were right")
+
+
+class Guess(Frozen):
+    """What the model says of an example.
+
+    Attributes:
+        record: its position in the split, as ``SplitReader.gather`` takes it.
+        label: its class.
+        prediction: the class that the model gave it.
+        confidence: the probability that the model gave its prediction.
+        label_probability: the probability that the model gave the label.
+    """
+
+    record: int
+    label: int
+    prediction: int
+    confidence: float
+    label_probability: float
+
+
+class Mistake(Guess):
+    """An example that the model got wrong."""
+
+
+class Evaluation(Frozen):
+    """One trained model on one split, every example once.
+
+    Attributes:
+        run: the training run.
+        dataset: the data set's name.
+        fingerprint: the data set's fingerprint.
+        weights_sha256: the identity of the weights that were judged.
+        split: what they were judged on.
+        class_names: names of the classes, by label.
+        trained: the model's figures on the split.
+        untrained: the same network with the weights that training began with, on the same split.
+        seen: the trained model on examples it was trained on (without augmentation): the first ``seen.examples``
+            records that were trained on, as many as the split that is judged has at most.
+        guessing: the accuracy of always naming the split's most frequent class, and the range that chance spreads it
+            over, see :func:`podline.intervals.guessing_interval`.
+        better_than_guessing: the sanity check: the trained model's top-1 accuracy lies above that interval.
+        per_class: one entry a class, by label.
+        confusion: counts; ``confusion[label][prediction]``.
+        calibration: bins of equal width over 0…1.
+        mistakes: the most confident mistakes, the most confident first, at most 25.
+    """
+
+    run: str
+    dataset: str
+    fingerprint: str
+    weights_sha256: str
+    split: str
+    class_names: tuple[str, ...]
+    trained: Figures
+    untrained: Figures
+    seen: Figures
+    guessing: Metric
+    better_than_guessing: bool
+    per_class: tuple[ClassFigures, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    calibration: tuple[CalibrationBin, ...]
+    mistakes: tuple[Mistake, ...]
+
+
+def chosen_threshold(store: Store, folder: str) -> float | None:
+    """The score from which on a pose network's results are people, as the evaluation in a run's folder chose it.
+
+    None where there is no evaluation, or where it found nobody to choose by.
+    """
+    evaluation = read_evaluation(store, folder) if store.exists(f"{folder}/{EVALUATION}") else None
+    chosen = evaluation.threshold if isinstance(evaluation, PoseEvaluation) else None
+    return chosen.judged.score if chosen else None
+
+
+def read_evaluation(store: Store, folder: str) -> Evaluation | PoseEvaluation:
+    """The evaluation in a run's folder, of whichever kind the run is.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+        ArtifactError: it is not an evaluation.
+    """
+    name = f"{folder}/{EVALUATION}"
+    document = store.read_json(name)
+    kind = PoseEvaluation if isinstance(document, dict) and document.get("task") == "pose" else Evaluation
+    try:
+        return kind.model_validate(document)
+    except ValueError as error:
+        raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error

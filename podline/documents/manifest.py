@@ -1,0 +1,281 @@
+"""The manifest: what a data set's folder holds, to the byte. Published last: where it is, the rest is.
+
+It depends on the source's bytes and the converter's settings alone, so any number of workers writes the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from podline.documents.completion import completion_name, read_completion
+from podline.errors import ArtifactError
+from podline.frozen import Frozen
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.document_digest import with_digest
+
+LAYOUT_VERSION = 1
+MANIFEST = "manifest.json"
+# In a data set's folder: a folder with what is known of each shard.
+SHARD_RECORDS = "shards"
+
+
+class FieldInfo(Frozen):
+    """Where one feature lies in every record's payload.
+
+    Attributes:
+        name: the feature's key in the tf.train.Example.
+        dtype: a NumPy dtype name: ``uint8``, ``int64``, ``float32`` …
+        shape: the feature's real shape; () for a scalar.
+        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (one byte: an int64 below 128), or ``jpeg``: a
+            file that becomes an image of that shape, see :mod:`podline.data.kept_jpegs`.
+        offset: first byte of the value, counted from the start of the payload (not of the TFRecord frame).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    encoding: Literal["bytes", "varint", "jpeg"]
+    offset: int
+
+
+class ShardInfo(Frozen):
+    """One TFRecord file."""
+
+    file: str
+    records: int
+    bytes: int
+    sha256: str
+    class_counts: tuple[int, ...]
+
+
+class FileInfo(Frozen):
+    """A file beside the shards."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+class SplitInfo(Frozen):
+    """One split: ``records`` is the sum over its shards; ``mean`` and ``std`` are per channel, of pixels in 0…255.
+
+    ``truth`` is the file that COCO's people are judged by, see :mod:`podline.data.coco_truth`.
+    """
+
+    name: str
+    records: int
+    shards: tuple[ShardInfo, ...]
+    class_counts: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    truth: FileInfo | None = Field(default=None, exclude_if=lambda truth: truth is None)
+
+
+class SourceFile(Frozen):
+    """A raw file that the data set was made of; ``name`` is relative to the source."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class Quarantined(Frozen):
+    """A source record that was left out: ``record`` leads back to it (``data_batch_1[17]``), ``reason`` says why."""
+
+    split: str
+    record: str
+    reason: str
+
+
+class Manifest(Frozen):
+    """A data set. ``read = written + quarantined`` holds, always."""
+
+    dataset: str
+    fingerprint: str
+    layout_version: int = LAYOUT_VERSION
+    record_length: int = Field(
+        description="bytes of every record's payload, without TFRecord's frame of 16 bytes and without a JPEG file"
+    )
+    fields: tuple[FieldInfo, ...]
+    class_names: tuple[str, ...]
+    splits: tuple[SplitInfo, ...]
+    source: tuple[SourceFile, ...]
+    converter: dict[str, int | str] = Field(description="the settings that the bytes depend on")
+    read: int
+    written: int
+    quarantined: tuple[Quarantined, ...]
+    counted: dict[str, int] = Field(
+        default_factory=dict,
+        exclude_if=lambda value: not value,
+        description="rule → how often it was applied to records that are written",
+    )
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Manifest:
+        if self.read != self.written + len(self.quarantined):
+            raise ValueError(f"read={self.read} vs written={self.written} + quarantined={len(self.quarantined)}")
+        if self.written != sum(split.records for split in self.splits):
+            raise ValueError(f"written={self.written} vs {sum(s.records for s in self.splits)} records in the splits")
+        return self
+
+    def split(self, name: str) -> SplitInfo:
+        """The split of a name.
+
+        Raises:
+            ArtifactError: there is none.
+        """
+        for split in self.splits:
+            if split.name == name:
+                return split
+        names = ", ".join(split.name for split in self.splits)
+        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no split {name!r}; it has {names}")
+
+    def field(self, name: str) -> FieldInfo:
+        """The field of a name.
+
+        Raises:
+            ArtifactError: there is none.
+        """
+        for field in self.fields:
+            if field.name == name:
+                return field
+        names = ", ".join(field.name for field in self.fields)
+        raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no field {name!r}; it has {names}")
+
+    def to_bytes(self) -> bytes:
+        """The manifest as it is published: with its digest."""
+        document = with_digest(f"{self.folder}/{MANIFEST}", self.model_dump(mode="json"))
+        return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+    def to_earlier_bytes(self) -> bytes:
+        """The manifest as earlier versions published it: without a digest."""
+        return (self.model_dump_json(indent=2) + "\n").encode()
+
+    @property
+    def folder(self) -> str:
+        """The name, in the store, of the data set's folder."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+    @property
+    def shards(self) -> tuple[ShardInfo, ...]:
+        """The shards of all splits, in order."""
+        return tuple(shard for split in self.splits for shard in split.shards)
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """(height, width, channels) of every image."""
+        return self.field("image").shape
+
+
+def dataset_folder(dataset: str, fingerprint: str) -> str:
+    """The name, in the store, of a data set's folder."""
+    return f"datasets/{dataset}/{fingerprint}"
+
+
+def shard_record(file: str) -> str:
+    """The name, in a data set's folder, of what is known of a shard."""
+    return f"{SHARD_RECORDS}/{file}.json"
+
+
+def publish_manifest(store: Store, manifest: Manifest) -> str:
+    """Publishes a manifest; answers its name.
+
+    One that an earlier version published without a digest stays what it is, or becomes that again: the names of the
+    runs that were trained on the data set depend on it.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    name, earlier = f"{manifest.folder}/{MANIFEST}", manifest.to_earlier_bytes()
+    known = _recorded(store, manifest.folder)
+    if store.exists(name):
+        known.add(store.sha256(name))
+    content = earlier if digests.of_bytes(earlier) in known else manifest.to_bytes()
+    store.publish_bytes(name, content, replace=True)
+    return name
+
+
+def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
+    """The manifest of a data set's folder, verified.
+
+    It carries a digest of itself. One of an earlier version does not, and is held against the completion records of
+    the conversion and the validation, if there are any.
+
+    Args:
+        store: the store.
+        folder: the data set's in it.
+        digest: the digest that a stage's spec names; empty is any.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+        ArtifactError: it is not a manifest of this layout version, not what was published, or not the one that is
+            named.
+    """
+    name = f"{folder}/{MANIFEST}"
+    manifest, found = _read(store, name)
+    if manifest.folder != folder:
+        raise ArtifactError(f"{store.where(name)} is that of {manifest.folder}; convert the data again")
+    if digest and digest != found:
+        has = f"the digest {found[:12]}…" if found else "no digest"
+        raise ArtifactError(
+            f"{store.where(name)} has {has} vs {digest[:12]}… that the stage was given: it is another manifest; give "
+            "the command again to work with this one"
+        )
+    if not found:
+        _require_recorded(store, folder)
+    return manifest
+
+
+def converted_manifest(store: Store, folder: str) -> Manifest:
+    """The manifest that a conversion has just published: its completion record is not there, or is the last one's."""
+    return _read(store, f"{folder}/{MANIFEST}")[0]
+
+
+def manifest_digest(store: Store, folder: str) -> str:
+    """The digest by which specs name a data set's manifest; empty for one that an earlier version published.
+
+    Raises:
+        StoreError: there is no manifest, or it cannot be read.
+        ArtifactError: it is not what was published.
+    """
+    return store.read_document(f"{folder}/{MANIFEST}")[1]
+
+
+def _read(store: Store, name: str) -> tuple[Manifest, str]:
+    document, digest = store.read_document(name)
+    found = document.get("layout_version") if isinstance(document, dict) else None
+    if found != LAYOUT_VERSION:
+        raise ArtifactError(
+            f"{store.where(name)}: layout version {found} vs {LAYOUT_VERSION} here; convert the data again"
+        )
+    try:
+        return Manifest.model_validate(document), digest
+    except ValueError as error:
+        raise ArtifactError(f"{store.where(name)} is not a manifest ({error}); convert the data again") from error
+
+
+def _require_recorded(store: Store, folder: str) -> None:
+    name = f"{folder}/{MANIFEST}"
+    known, found = _recorded(store, folder), store.sha256(name)
+    if known and found not in known:
+        raise ArtifactError(
+            f"{store.where(name)} was changed since the data were converted: it has sha256 {found[:12]}… vs "
+            f"{' or '.join(f'{each[:12]}…' for each in sorted(known))} in the records of conversion and validation; "
+            "put it back, or run `podline convert` again"
+        )
+
+
+def _recorded(store: Store, folder: str) -> set[str]:
+    """The sha256 of the manifest's file, as the data set's completion records say it; one that is damaged says none."""
+    known = set()
+    for stage in ("convert", "validate"):
+        if store.exists(completion_name(folder, stage)):
+            with contextlib.suppress(ArtifactError):
+                named = read_completion(store, folder, stage).artifacts
+                known |= {artifact.sha256 for artifact in named if artifact.name == f"{folder}/{MANIFEST}"}
+    return known

@@ -1,0 +1,13 @@
+"""A figure with its interval."""
+
+from __future__ import annotations
+
+from podline.frozen import Frozen
+
+
+class Metric(Frozen):
+    """A figure with its 95 % interval; ``low`` and ``high`` equal ``value`` where no interval is known."""
+
+    value: float
+    low: float
+    high: float

@@ -1,0 +1,34 @@
+"""How well the people of single images were found, as evaluations of pose networks record it."""
+
+from __future__ import annotations
+
+from podline.frozen import Frozen
+
+
+class ImageFigures(Frozen):
+    """One image with labelled people.
+
+    Attributes:
+        image_id: COCO's.
+        people: labelled people.
+        found: how many of them were found, at OKS 0.5.
+        false_alarms: results from the score threshold on that are nobody.
+        quality: the OKS of those found, added up, as a share of ``people + false_alarms``: 1 is perfect.
+    """
+
+    image_id: int
+    people: int
+    found: int
+    false_alarms: int
+    quality: float
+
+
+class Ranked(Frozen):
+    """The images that went best, middling and worst; none is in two of them.
+
+    Of equally good ones those with more people come first; of equally bad ones likewise.
+    """
+
+    best: tuple[ImageFigures, ...]
+    median: tuple[ImageFigures, ...]
+    worst: tuple[ImageFigures, ...]

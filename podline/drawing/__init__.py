@@ -1,0 +1,1 @@
+"""Pictures and charts as matplotlib and OpenCV draw them: skeletons, sheets, maps."""

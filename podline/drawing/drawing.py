@@ -1,0 +1,127 @@
+"""How a chart is drawn: by matplotlib, handed out as SVG text that takes its colours and font from the page.
+
+matplotlib writes fixed colours. Here each role (ink, rule, accent …) is drawn in a colour of its own that occurs
+nowhere else, and is replaced by the page's CSS variable of that name: one drawing serves the light page, the dark one
+and paper. Text stays text, so it is sharp, small and can be searched.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from podline.drawing.paper import ON_PAPER
+
+# Role → the colour that stands for it while matplotlib draws.
+_ROLES = {
+    "ink": "#010101",
+    "muted": "#020202",
+    "rule": "#030303",
+    "accent": "#040404",
+    "second": "#050505",
+    "paper": "#060606",
+}
+INK, MUTED, RULE, ACCENT, SECOND, PAPER = _ROLES.values()
+
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    # A class may be called anything, "$x$" included.
+    "text.parse_math": False,
+    "font.size": 9.5,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "text.color": INK,
+    "lines.linewidth": 1.6,
+    "lines.solid_capstyle": "round",
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+}
+
+
+class Drawing:
+    """A figure that becomes SVG text when it is finished."""
+
+    def __init__(self, name: str, width: float, height: float) -> None:
+        self.name = name
+        self.figure = Figure(figsize=(width, height), layout="constrained")
+        self.figure.patch.set_alpha(0)
+        self.svg = ""
+
+    def axes(self, rows: int = 1, heights: Sequence[float] | None = None) -> list[Axes]:
+        """One column of axes that share what lies below them."""
+        grid = self.figure.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)
+        for axes in grid[:, 0]:
+            axes.patch.set_alpha(0)
+        return list(grid[:, 0])
+
+
+@contextmanager
+def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[Drawing]:
+    """A drawing of a size in inches (72 units of the page each); ``alt`` is what a screen reader says."""
+    # The salt makes the ids within a chart the same every time and different from another chart's.
+    style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
+    with mpl.rc_context(style):
+        drawing = Drawing(name, width, height)
+        yield drawing
+        buffer = io.StringIO()
+        drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    drawing.svg = _for_page(buffer.getvalue(), alt)
+
+
+def png(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
+    """A picture on white paper, as a PNG file.
+
+    Args:
+        draw: draws into a figure, with no colours of the page's but those that are the style's own.
+        width: in inches, of 150 pixels each.
+        height: likewise.
+    """
+    colours = {_ROLES[role]: colour for role, colour in ON_PAPER.items()}
+    style = {key: colours.get(value, value) if isinstance(value, str) else value for key, value in _STYLE.items()}
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+        draw(figure)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _for_page(svg: str, alt: str) -> str:
+    """Matplotlib's file as an element of the page: no prologue, the page's colours and font, a name for readers."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    for role, colour in _ROLES.items():
+        svg = svg.replace(colour, f"var(--{role})")
+    svg = re.sub(r" font-family: [^;\"]*;", "", svg)
+    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", svg, count=1, flags=re.DOTALL)
+    # Artists are named line2d_1, axes_1, … in every chart, and an id must be unique in the page; what something refers
+    # to has a hash for an id.
+    svg = re.sub(r" id=\"[a-zA-Z.0-9]+_\d+\"", "", svg)
+    svg = svg.replace("xlink:href", "href")
+    width, height = re.findall(r"(?:width|height)=\"([\d.]+)pt\"", svg[: svg.index(">")])[:2]
+    opening = (
+        f'<svg class="chart" role="img" aria-label="{_escaped(alt)}" viewBox="0 0 {width} {height}" '
+        f'style="max-width: {1.5 * float(width):.0f}px">'
+    )
+    return opening + svg[svg.index(">") + 1 :].strip()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")

@@ -1,0 +1,111 @@
+"""What a pose network answers for one image, as pictures: heatmaps and part affinity fields."""
+
+from __future__ import annotations
+
+import colorsys
+import io
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.keypoints import JOINTS, LIMBS
+from podline.drawing.skeletons import colour_of
+
+Image = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+# How bright the image stays below the maps.
+_DIMMED = 0.35
+_HUES = np.array([colorsys.hsv_to_rgb(hue / 360, 0.85, 1) for hue in range(360)], np.float32)
+
+
+class PoseMaps(NamedTuple):
+    """A network's last answers for one image, beside what it should have answered.
+
+    Attributes:
+        heatmaps: (height, width, 18).
+        pafs: (height, width, 40).
+        wanted_heatmaps: likewise.
+        wanted_pafs: likewise.
+    """
+
+    heatmaps: Floats
+    pafs: Floats
+    wanted_heatmaps: Floats
+    wanted_pafs: Floats
+
+
+def maps_to_bytes(maps: PoseMaps) -> bytes:
+    """As an ``npz`` file, float16: a picture needs no more."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **{name: values.astype(np.float16) for name, values in maps._asdict().items()})
+    return buffer.getvalue()
+
+
+def maps_from_bytes(data: bytes) -> PoseMaps:
+    """What :func:`maps_to_bytes` made.
+
+    Raises:
+        ValueError: it is something else.
+        KeyError: likewise.
+    """
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return PoseMaps(**{name: arrays[name].astype(np.float32) for name in PoseMaps._fields})
+
+
+def heatmap_picture(image: Image, heatmaps: Floats) -> Image:
+    """All heatmaps at once over the dimmed image: each joint in its skeleton's colour.
+
+    Args:
+        image: uint8 (side, side, 3).
+        heatmaps: (cells, cells, 18).
+    """
+    colours = np.array([colour_of(name) for name in JOINTS], np.float32)
+    return _over(image, (np.clip(heatmaps, 0, 1)[..., None] * colours).max(axis=-2))
+
+
+def paf_picture(image: Image, pafs: Floats) -> Image:
+    """The strongest field in each cell over the dimmed image: its direction as a hue, its strength as brightness.
+
+    Args:
+        image: uint8 (side, side, 3).
+        pafs: (cells, cells, 40).
+    """
+    vectors = pafs.reshape(*pafs.shape[:2], -1, 2)
+    lengths = np.linalg.norm(vectors, axis=-1)
+    strongest = lengths.argmax(axis=-1)[..., None]
+    x, y = np.take_along_axis(vectors, strongest[..., None], axis=2)[:, :, 0].transpose(2, 0, 1)
+    degrees = np.rint(np.degrees(np.arctan2(y, x))).astype(int) % 360
+    strength = np.clip(np.take_along_axis(lengths, strongest, axis=2), 0, 1)
+    return _over(image, 255 * _HUES[degrees] * strength)
+
+
+def heatmap_panels(image: Image, heatmaps: Floats) -> list[tuple[str, Image]]:
+    """Each joint's heatmap over the image, small, with the joint's name."""
+    return list(_panels(image, ((name, heatmaps[..., joint]) for joint, name in enumerate(JOINTS))))
+
+
+def paf_panels(image: Image, pafs: Floats) -> list[tuple[str, Image]]:
+    """The strength of each limb's field over the image, small, with the limb's joints."""
+    lengths = np.linalg.norm(pafs.reshape(*pafs.shape[:2], -1, 2), axis=-1)
+    return list(_panels(image, ((f"{start} – {end}", lengths[..., n]) for n, (start, end) in enumerate(LIMBS))))
+
+
+def _panels(image: Image, maps: Iterable[tuple[str, Floats]]) -> Iterable[tuple[str, Image]]:
+    small = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
+    grey = np.asarray(cv2.cvtColor(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB), np.uint8)
+    for name, values in maps:
+        colour = np.array(colour_of(name.split(" – ")[-1]), np.float32)
+        yield name.replace("_", " "), _over(grey, np.clip(values, 0, 1)[..., None] * colour)
+
+
+def _over(image: Image, light: npt.NDArray[np.floating]) -> Image:
+    """The dimmed image with light on it; the light's cells are spread over the pixels that they stand for."""
+    height, width = image.shape[:2]
+    spread = cv2.resize(light.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
+    strength = spread.max(axis=-1, keepdims=True) / 255
+    dimmed = image.astype(np.float32) * _DIMMED
+    return np.clip(np.rint(dimmed * (1 - strength) + spread), 0, 255).astype(np.uint8)

@@ -1,0 +1,140 @@
+"""How the report writes a figure: one rounding for each kind of quantity, the same in every table and sentence.
+
+A share and its interval are rounded to the same digit, so that ``82.3 % [79.9, 84.5]`` can be read at a glance and
+nothing suggests more than the interval allows. Thousands are set apart by commas; a negative number has a real minus.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from podline.documents.metric import Metric
+
+SHARES = frozenset({"top1", "top5", "calibration_error"})
+"""Metrics that are written in percent."""
+# In the order in which they are shown.
+METRIC_NAMES = {
+    "top1": "accuracy",
+    "top5": "top-5 accuracy",
+    "loss": "loss",
+    "calibration_error": "calibration error",
+    "ap": "AP",
+    "ap50": "AP50",
+    "ap75": "AP75",
+    "ap_medium": "AP, medium people",
+    "ap_large": "AP, large people",
+    "ar": "AR",
+    "ar50": "AR50",
+    "ar75": "AR75",
+    "ar_medium": "AR, medium people",
+    "ar_large": "AR, large people",
+}
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: ``82.3 %``."""
+    return f"{100 * share:.1f} %"
+
+
+def percent_within(metric: Metric) -> str:
+    """A share with its interval: ``82.3 % [79.9, 84.5]``."""
+    return f"{percent(metric.value)} [{100 * metric.low:.1f}, {100 * metric.high:.1f}]"
+
+
+def metric_text(name: str, metric: Metric) -> str:
+    """An evaluation's metric with its interval, where one is known: shares in percent, a loss with three decimals."""
+    text = value_text(name, metric.value)
+    known = metric.low != metric.high
+    return f"{text} [{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]" if known else text
+
+
+def value_text(name: str, value: float) -> str:
+    """A metric's value alone: a share in percent, any other with three decimals."""
+    return percent(value) if name in SHARES else f"{value:.3f}"
+
+
+def bound_text(name: str, value: float) -> str:
+    """An end of a metric's interval: as the value, without a unit."""
+    return f"{100 * value:.1f}" if name in SHARES else f"{value:.3f}"
+
+
+def change_text(name: str, value: float) -> str:
+    """By how much a metric changed, with its sign: ``+1.4 points`` of a share, ``−0.012`` of any other."""
+    return f"{change_bound(name, value)} points" if name in SHARES else change_bound(name, value)
+
+
+def arrow(change: str) -> str:
+    """The direction of a change, of which :func:`change_text` wrote the words; empty where the words say zero."""
+    return "" if not change.strip("+\N{MINUS SIGN}0. points") else "▲" if change.startswith("+") else "▼"
+
+
+def change_bound(name: str, value: float) -> str:
+    """A change, or an end of its interval, without a unit."""
+    text = f"{100 * value:+.1f}" if name in SHARES else f"{value:+.3f}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def short_moment(unix_time: float) -> str:
+    """A moment in universal time that sorts as text: ``2026-11-21 03:14``."""
+    return f"{datetime.fromtimestamp(unix_time, UTC):%Y-%m-%d %H:%M}"
+
+
+def day(unix_time: float) -> str:
+    """A day in universal time, as short as it can be: ``21 Nov``."""
+    when = datetime.fromtimestamp(unix_time, UTC)
+    return f"{when.day} {when:%b}"
+
+
+def count(number: int) -> str:
+    """A whole number: ``50,000``."""
+    return f"{number:,}"
+
+
+def short_count(number: float) -> str:
+    """A large number with three significant digits: ``4.12 million``."""
+    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if number >= unit:
+            return f"{number / unit:.3g} {name}"
+    return count(round(number))
+
+
+def rate(number: float) -> str:
+    """Things per second, with three significant digits or all digits before the point."""
+    return f"{number:.3g}" if number < 100 else count(round(number))
+
+
+def size(number: int) -> str:
+    """Bytes in decimal units: ``24.8 MB``."""
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if number >= unit:
+            return f"{number / unit:.1f} {name}"
+    return f"{number} bytes"
+
+
+def duration(seconds: float) -> str:
+    """A stretch of time: ``0.04 s``, ``4.2 s``, ``42 s``, ``9 min 48 s``, ``3 h 12 min``."""
+    if seconds < 0.995:
+        return f"{seconds:.2f} s"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes_left = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes_left} min"
+    return f"{minutes} min {rest} s" if minutes else f"{whole} s"
+
+
+def moment(unix_time: float) -> str:
+    """A moment in universal time: ``21 November 2026, 03:14 UTC``."""
+    when = datetime.fromtimestamp(unix_time, UTC)
+    return f"{when.day} {when:%B %Y, %H:%M} UTC"
+
+
+def rounded(number: float) -> str:
+    """A number of no particular kind: four significant digits, never in scientific notation above a millionth."""
+    if number == 0 or not math.isfinite(number):
+        return f"{number:g}"
+    text = f"{number:.4g}"
+    return text if "e" not in text or abs(number) < 1e-6 else f"{number:,.0f}"

@@ -1,0 +1,1 @@
+"""What a store holds: found, listed, verified, pruned."""

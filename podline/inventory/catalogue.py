@@ -1,0 +1,185 @@
+"""What a store holds: its data sets and its runs, by what they left word of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from podline.data.official import official_lines, records_read
+from podline.data.sources.duplicates import contradiction_lines
+from podline.documents.completion import Completion, completion_name, read_completion
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.stages.specs import ConvertResult, TrainSpec
+from podline.stages.table import CONVERT, STAGES
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A converted data set; ``published`` is the Unix time of its manifest."""
+
+    name: str
+    fingerprint: str
+    published: float
+
+    @property
+    def folder(self) -> str:
+        """Its name in the store."""
+        return dataset_folder(self.name, self.fingerprint)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and what its stages answered, by stage, in the stages' order; ``touched`` is a Unix time."""
+
+    name: str
+    stages: dict[str, Completion]
+    touched: float
+
+    @property
+    def folder(self) -> str:
+        """Its name in the store."""
+        return f"runs/{self.name}"
+
+
+def datasets(store: Store, name: str | None = None) -> list[Dataset]:
+    """The data sets that are there, whole as far as their manifest says; the newest first.
+
+    Args:
+        store: the store.
+        name: only those of this data set.
+    """
+    there = [
+        (facts.name.split("/"), facts.published) for facts in store.listing(f"datasets/{name}" if name else "datasets")
+    ]
+    found = [Dataset(parts[1], parts[2], published) for parts, published in there if parts[3:] == [MANIFEST]]
+    return sorted(found, key=lambda dataset: (-dataset.published, dataset.name, dataset.fingerprint))
+
+
+def choose_dataset(
+    store: Store, name: str, fingerprint: str | None, reporter: Reporter, side: int | None = None
+) -> Dataset:
+    """The data set of a fingerprint, which may be shortened; without one, the newest, and the reporter is told which.
+
+    Args:
+        store: the store.
+        name: the data set's.
+        fingerprint: how its fingerprint begins.
+        reporter: told which one is taken if there are several.
+        side: without a fingerprint, only those with images so high, in pixels.
+
+    Raises:
+        StoreError: there is none, or more than one fits.
+    """
+    found = datasets(store, name)
+    if side and not fingerprint:
+        found = [dataset for dataset in found if manifest_of(store, dataset).image_shape[0] == side]
+    if not found:
+        of_side, option = (f" with images of {side} pixels", f" --side {side}") if side else ("", "")
+        others = ", ".join(sorted({dataset.name for dataset in datasets(store)} - {name}))
+        raise StoreError(
+            f"{store.uri} has no data set {name}{of_side}{f' vs {others} that are there' if others else ''}; "
+            f"make one with `podline convert {name} --source DIR --root {store.uri}{option}`"
+        )
+    fitting = [dataset for dataset in found if dataset.fingerprint.startswith(fingerprint or "")]
+    if fingerprint and len(fitting) != 1:
+        known = ", ".join(dataset.fingerprint for dataset in found)
+        raise StoreError(
+            f"{store.uri}: {len(fitting)} data sets {name} have a fingerprint that starts with {fingerprint}; "
+            f"there are: {known}"
+        )
+    if len(fitting) > 1:
+        reporter.log(f"{store.uri} has {len(fitting)} data sets {name}; taking the newest, {fitting[0].fingerprint}")
+    return fitting[0]
+
+
+def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:
+    """The data set that a recipe trains on; with people, one whose images have the size of the network's input.
+
+    Raises:
+        StoreError: see :func:`choose_dataset`.
+    """
+    side = recipe.pose.side if recipe.pose else None
+    return choose_dataset(store, recipe.dataset, fingerprint, reporter, side)
+
+
+def manifest_of(store: Store, dataset: Dataset) -> Manifest:
+    """A data set's manifest."""
+    return read_manifest(store, dataset.folder)
+
+
+def conversion_of(store: Store, folder: str) -> ConvertResult | None:
+    """What the conversion of a data set answered; None where it left no record.
+
+    Raises:
+        ArtifactError: its record cannot be read.
+    """
+    if not store.exists(completion_name(folder, CONVERT.name)):
+        return None
+    return ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
+
+
+def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
+    """What a user of a data set should know: whether it is the one of that name, and whether labels contradict.
+
+    Args:
+        manifest: the data set's.
+        conversion: what :func:`conversion_of` found.
+    """
+    official = official_lines(manifest.dataset, records_read(manifest), conversion.official if conversion else None)
+    return official + (contradiction_lines(conversion.contradicting) if conversion else [])
+
+
+def runs(store: Store) -> list[Run]:
+    """The runs of which at least one stage is done, the last touched first."""
+    records = (name.split("/") for name in store.list("runs"))
+    found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
+    return sorted(found, key=lambda run: (-run.touched, run.name))
+
+
+def run_of(store: Store, name: str) -> Run:
+    """A run by name.
+
+    Raises:
+        StoreError: there is none.
+        ArtifactError: a stage's completion record cannot be read.
+    """
+    folder = f"runs/{name}"
+    names = {stage: completion_name(folder, stage) for stage in STAGES}
+    present = {stage: there for stage, record in names.items() if (there := store.find(record))}
+    if not present:
+        raise StoreError(
+            f"{store.where(folder)}: no stage of such a run is done; `podline runs list` shows those there"
+        )
+    touched = max(record.published for record in present.values())
+    return Run(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
+
+
+def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:
+    """What a run was, or is being, trained with; it need not be finished.
+
+    Args:
+        store: the store.
+        name: the run's.
+        recipe: the run must be of the same data set.
+
+    Raises:
+        StoreError: there is no such run.
+        ArtifactError: its spec cannot be read.
+        SettingsError: it is of another data set.
+    """
+    file = f"runs/{name}/spec.json"
+    if not store.exists(file):
+        raise StoreError(f"{store.where(file)} is not there; `podline runs list` shows the runs that there are")
+    try:
+        training = TrainSpec.model_validate(store.read_json(file)).model_copy(update={"root": store.uri})
+    except ValueError as error:
+        raise ArtifactError(f"{store.where(file)} is not a training spec ({error}); train the run again") from error
+    if recipe is not None and training.recipe.dataset != recipe.dataset:
+        raise SettingsError(
+            f"run {name} was trained on {training.recipe.dataset} vs {recipe.dataset} that the recipe {recipe.name} is "
+            "for; give the recipe of the run"
+        )
+    return training

@@ -1,0 +1,196 @@
+"""What a store holds, as wholes: data sets and runs with what they weigh, who uses them, and what nobody needs.
+
+A store is looked through by one listing; only manifests, specs and completion records are read besides, of a bucket
+several at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podline.data.sources.rawfiles import unpacked, use_of
+from podline.datasets.fingerprint import source_cache
+from podline.documents import champions
+from podline.documents.manifest import MANIFEST, dataset_folder
+from podline.errors import ArtifactError
+from podline.stages.specs import SPEC
+from podline.store.contract import Listed, Store, explained
+from podline.store.in_use import alone, alone_at
+from podline.store.prefetch import in_order
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A data set or a run.
+
+    Attributes:
+        folder: its name in the store.
+        objects: all that lies there.
+        whole: whether word was left that it is done: a manifest, or the completion record of a training.
+        users: the runs that use a data set; of a run, the recipes whose champion it is or was.
+    """
+
+    folder: str
+    objects: tuple[Listed, ...]
+    whole: bool
+    users: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What it weighs."""
+        return sum(found.bytes for found in self.objects)
+
+    @property
+    def touched(self) -> float:
+        """The Unix time at which its youngest object was published."""
+        return max(found.published for found in self.objects)
+
+
+def holdings(store: Store) -> list[Holding]:
+    """Every data set and every run of a store, by name.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    folders: dict[str, list[Listed]] = {}
+    for found in store.listing():
+        parts = found.name.split("/")
+        depth = {"datasets": 3, "runs": 2}.get(parts[0], 0)
+        if depth and len(parts) > depth:
+            folders.setdefault("/".join(parts[:depth]), []).append(found)
+    users = _users(store, folders)
+    return [_holding(folder, objects, users.get(folder, ())) for folder, objects in sorted(folders.items())]
+
+
+def _holding(folder: str, objects: list[Listed], users: Iterable[str]) -> Holding:
+    word = MANIFEST if folder.startswith("datasets/") else "stages/train.json"
+    whole = any(found.name == f"{folder}/{word}" for found in objects)
+    return Holding(folder, tuple(objects), whole, tuple(sorted(users)))
+
+
+def _users(store: Store, folders: dict[str, list[Listed]]) -> dict[str, list[str]]:
+    """Data set → the runs that were trained on it; run → the recipes whose champion it is."""
+    users: dict[str, list[str]] = {}
+    runs = [
+        folder
+        for folder, objects in folders.items()
+        if folder.startswith("runs/") and any(found.name == f"{folder}/{SPEC}" for found in objects)
+    ]
+    specs = in_order(lambda folder: _fields(store, f"{folder}/{SPEC}"), runs, store.parallel)
+    for folder, spec in zip(runs, specs, strict=True):
+        trained_on = dataset_folder(_fields_of(spec, "recipe").get("dataset", ""), spec.get("fingerprint", ""))
+        users.setdefault(trained_on, []).append(folder.removeprefix("runs/"))
+        # What a run goes on from must stay as well.
+        further = _fields_of(spec, "recipe").get("further")
+        if further:
+            users.setdefault(f"runs/{further}", []).append(folder.removeprefix("runs/"))
+    for recipe in champions.recipes(store):
+        # Those before the champion as well: it may be rolled back to them.
+        for run in {entry.run for entry in champions.history(store, recipe)}:
+            users.setdefault(f"runs/{run}", []).append(f"{champions.FOLDER}/{recipe}")
+    return users
+
+
+def _fields(store: Store, name: str) -> dict[str, Any]:
+    document = store.read_json(name)
+    if not isinstance(document, dict):
+        raise ArtifactError(f"{store.where(name)} holds no fields; what it needs cannot be told from it")
+    return document
+
+
+def _fields_of(document: dict[str, Any], key: str) -> dict[str, Any]:
+    below = document.get(key)
+    return below if isinstance(below, dict) else {}
+
+
+def needless(found: Iterable[Holding], before: float) -> list[Holding]:
+    """What no run and no champion needs: unfinished work, and data sets that no run was trained on.
+
+    Args:
+        found: what the store holds.
+        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); what was touched since
+            is left alone, since it may be in the making.
+    """
+    return [
+        holding
+        for holding in found
+        if not holding.users
+        and holding.touched < before
+        and (not holding.whole or not holding.folder.startswith("runs/"))
+    ]
+
+
+def in_use(store: Store, holding: Holding) -> bool:
+    """Whether a living process works on a data set or a run; see :mod:`podline.store.in_use` for which are known."""
+    with alone(store, holding.folder) as free:
+        return not free
+
+
+def remove(store: Store, holding: Holding) -> bool:
+    """Deletes a holding, what says that it is whole first, so that half of it never looks whole.
+
+    Returns:
+        Whether it was deleted; what a living process works on is not.
+
+    Raises:
+        StoreError: something cannot be deleted.
+    """
+    with alone(store, holding.folder) as free:
+        if free:
+            names = sorted(found.name for found in holding.objects)
+            for name in filter(_is_word, names):
+                store.delete(name)
+            deque(in_order(store.delete, itertools.filterfalse(_is_word, names), store.parallel), maxlen=0)
+    return free
+
+
+@dataclass(frozen=True)
+class UnpackedSource:
+    """What was unpacked from an archive, and is kept on this machine for the next conversion of it.
+
+    Attributes:
+        path: its folder.
+        bytes: what it weighs.
+        touched: the Unix time, by this machine's clock, at which it was used.
+    """
+
+    path: Path
+    bytes: int
+    touched: float
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a living process reads it."""
+        with alone_at(use_of(self.path)) as free:
+            return not free
+
+    def remove(self) -> bool:
+        """Deletes it; returns whether it did: what a living process reads stays.
+
+        Raises:
+            StoreError: it cannot be deleted.
+        """
+        with alone_at(use_of(self.path)) as free:
+            if free:
+                with explained("delete", self.path):
+                    shutil.rmtree(self.path)
+        return free
+
+
+def unpacked_sources(store: Store) -> list[UnpackedSource]:
+    """Every archive that was unpacked on this machine for conversions into a store."""
+    found = []
+    for folder in unpacked(source_cache(store)):
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        found.append(UnpackedSource(folder, size, folder.stat().st_mtime))
+    return found
+
+
+def _is_word(name: str) -> bool:
+    return name.endswith(f"/{MANIFEST}") or "/stages/" in name

@@ -1,0 +1,163 @@
+"""What differs between runs of the ledger: settings, data, code, environment; each by name, and nothing that does not.
+
+A difference is named once, where it comes from: another image is told as that record, not as another fingerprint, file
+and split as well. Moments, names and durations are no differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from podline.datasets.changes import Change, in_words
+from podline.documents.ledger_entry import Code, Data, Environment, Origin
+from podline.frozen import Frozen
+from podline.settings import flat
+
+Area = Literal["settings", "data", "code", "environment"]
+AREAS: tuple[Area, ...] = ("settings", "data", "code", "environment")
+NONE = "–"
+"""In place of a value that a run does not have."""
+
+_COMMIT_DIGITS = 12
+# Of a recipe: chance, and what a model is promoted by.
+_NO_PART_OF_TRAINING = frozenset({"seed", "promotion"})
+
+
+class Row(Frozen):
+    """One thing that differs.
+
+    Attributes:
+        area: what it belongs to.
+        name: dotted: ``schedule.learning_rate``, ``packages.numpy``, ``train``, a file.
+        values: each run's, in words.
+    """
+
+    area: Area
+    name: str
+    values: tuple[str, ...]
+
+
+def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]) -> list[Row]:
+    """Everything in which what produced some runs differs, in the order of :data:`AREAS`.
+
+    Args:
+        origins: at least one; an entry of the ledger is one too.
+        changes: what became of the splits, from the first data set to the second, which has the same name.
+    """
+    settings = [_settings(origin) for origin in origins]
+    return [
+        *_rows("settings", settings),
+        *_data_rows([origin.data for origin in origins], changes),
+        *_rows("code", _code([origin.code for origin in origins])),
+        *_rows("environment", [_environment(origin.environment) for origin in origins]),
+    ]
+
+
+def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether two runs train the same way: with the same values of the recipe, but for the seed.
+
+    A value that only one of them has is one that the other's Podline did not know yet.
+
+    Args:
+        before: ``settings["recipe"]`` of one.
+        after: that of the other.
+    """
+    compared = (before.keys() & after.keys()) - _NO_PART_OF_TRAINING
+    return bool(compared) and all(_same(before[name], after[name]) for name in compared)
+
+
+def _same(before: Any, after: Any) -> bool:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return all(_same(before[name], after[name]) for name in before.keys() & after.keys())
+    return bool(before == after)
+
+
+def _rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """Rows of the names whose values are not all the same."""
+    for name in dict.fromkeys(name for run in runs for name in run):
+        values = [_text(run[name]) if name in run else NONE for run in runs]
+        if len(set(values)) > 1:
+            yield Row(area=area, name=name, values=tuple(values))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(map(_text, value)) or "none"
+    return str(value)
+
+
+def _settings(origin: Origin) -> dict[str, Any]:
+    recipe = flat({name: value for name, value in origin.settings.get("recipe", {}).items() if name != "name"})
+    machine = flat(origin.settings.get("machine", {}), "machine.")
+    return {"recipe": origin.recipe, **recipe, **machine}
+
+
+def _code(codes: Sequence[Code]) -> list[dict[str, Any]]:
+    """By name. A version is told where no commit is known: every commit of another version is another commit."""
+    known = all(code.commit for code in codes)
+    told: list[dict[str, Any]] = []
+    for code in codes:
+        base = {"commit": code.commit[:_COMMIT_DIGITS] or NONE} if any(each.commit for each in codes) else {}
+        installed = {} if known else {"version": code.version, "sources": code.sources[:_COMMIT_DIGITS] or NONE}
+        more = {"more changed files": code.more_changes} if code.more_changes else {}
+        told.append({**base, **installed, **{path: sha or "deleted" for path, sha in code.changes.items()}, **more})
+    return [{**dict.fromkeys((path for code in codes for path in code.changes), "as committed"), **one} for one in told]
+
+
+def _environment(environment: Environment) -> dict[str, Any]:
+    devices = " as ".join(filter(None, (environment.devices, environment.strategy)))
+    packages = {f"packages.{name}": version for name, version in environment.packages.items()}
+    told = {name: getattr(environment, name) for name in ("python", "platform", "machine", "cores", "memory")}
+    return {**told, "devices": devices or NONE, **packages}
+
+
+def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Change]) -> Iterator[Row]:
+    if len({(each.dataset, each.fingerprint) if each else None for each in data}) == 1:
+        return
+    first = data[0]
+    if first is None or any(each is None or each.dataset != first.dataset for each in data):
+        names = [f"{each.dataset} {each.fingerprint}" if each else NONE for each in data]
+        yield Row(area="data", name="dataset", values=tuple(names))
+        return
+    known = [each for each in data if each is not None]
+    converter = list(_rows("data", [flat({"converter": each.converter}) for each in known]))
+    yield from converter
+    moved = [changes(first, each) if each.fingerprint != first.fingerprint else {} for each in known]
+    rows = list(_moved_rows(known, moved))
+    if converter and all(_all_are_new(each, change) for each, change in zip(known, moved, strict=True) if change):
+        return  # other pixels everywhere are what other settings of the converter make of the same images
+    yield from rows
+    if not rows and not converter:
+        yield Row(
+            area="data", name="source files of the same records", values=tuple(each.source[:12] for each in known)
+        )
+
+
+def _moved_rows(data: Sequence[Data], moved: Sequence[Change]) -> Iterator[Row]:
+    if any(isinstance(change, str) for change in moved):
+        values = [
+            each.fingerprint if not isinstance(change, str) else f"{each.fingerprint} ({change})"
+            for each, change in zip(data, moved, strict=True)
+        ]
+        yield Row(area="data", name="fingerprint", values=tuple(values))
+        return
+    changed = [change for change in moved if not isinstance(change, str)]
+    for split in dict.fromkeys(split for change in changed for split in change):
+        values = [
+            in_words(change[split]) if split in change else f"{_records(each, split):,} records"
+            for each, change in zip(data, changed, strict=True)
+        ]
+        yield Row(area="data", name=split, values=tuple(values))
+
+
+def _records(data: Data, split: str) -> int:
+    return data.splits[split].records if split in data.splits else 0
+
+
+def _all_are_new(data: Data, change: Change) -> bool:
+    return not isinstance(change, str) and all(
+        split in change and change[split].added.count == found.records for split, found in data.splits.items()
+    )

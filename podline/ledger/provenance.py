@@ -1,0 +1,114 @@
+"""What a result comes from: which code, and what it runs on. Asked of git, of the installation and of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from podline.documents.ledger_entry import Code, Environment
+from podline.store import digests
+
+PACKAGE = "podline"
+MOST_CHANGES = 50
+"""Of the files that differ from the commit, so many are told by name."""
+
+_HERE = Path(__file__).resolve().parent.parent
+# All that runs; what else lies in a checkout (data, notes) is no code unless git knows it.
+_PACKAGES = ("podline", "beam_jobs", "tasks", "flows")
+_DIGITS = 12
+_GIT_SECONDS = 20.0
+
+
+def code(top: Path = _HERE.parent) -> Code:
+    """The code that runs: a git checkout's commit and what was changed since, or the installed package's version.
+
+    Args:
+        top: the folder that the packages lie in.
+    """
+    version = importlib.metadata.version(PACKAGE)
+    status = _status(top)
+    if status is None:
+        commit = _installed_commit()
+        return Code(version=version, commit=commit, sources="" if commit else _sources(top))
+    commit, changed = status
+    changes = {path: _beginning(top / path) for path in changed[:MOST_CHANGES]}
+    return Code(version=version, commit=commit, changes=changes, more_changes=len(changed[MOST_CHANGES:]))
+
+
+def environment(strategy: str = "", devices: str = "") -> Environment:
+    """What this process runs on.
+
+    Args:
+        strategy: where models were asked to run.
+        devices: where training ran.
+    """
+    return Environment(
+        python=f"{platform.python_version()} ({platform.python_implementation()})",
+        platform=platform.platform(),
+        machine=platform.node(),
+        cores=len(os.sched_getaffinity(0)),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        strategy=strategy,
+        devices=devices,
+        packages=_packages(),
+    )
+
+
+def _packages() -> dict[str, str]:
+    """Name → version of every other package that is installed, in the order of their names."""
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        # Of two of one name, Python imports the first.
+        found.setdefault(name, distribution.version)
+    return {name: version for name, version in sorted(found.items()) if name and name != PACKAGE}
+
+
+def _status(top: Path) -> tuple[str, list[str]] | None:
+    """The commit that is checked out and the files that differ from it; None if the code is no checkout of ours."""
+    # A package that is installed below somebody's checkout is not that checkout's.
+    if _git(top, "ls-files", "--error-unmatch", f"{PACKAGE}/__init__.py") is None:
+        return None
+    commit = _git(top, "rev-parse", "HEAD")
+    # Modules that git does not know yet run as well.
+    modules = [f"{package}/*.py" for package in _PACKAGES]
+    parts = (
+        _git(top, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD"),
+        _git(top, "ls-files", "--others", "--exclude-standard", "-z", "--", *modules),
+    )
+    if commit is None or None in parts:
+        return None
+    return commit.strip(), sorted({path for part in parts if part for path in part.split("\0") if path})
+
+
+def _git(top: Path, *arguments: str) -> str | None:
+    """What git says; None if there is no git, or it refuses."""
+    # Without a lock: it must not get in the way of whoever works in the checkout.
+    command = ["git", "--no-optional-locks", "-C", str(top), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=_GIT_SECONDS)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _beginning(path: Path) -> str:
+    return digests.of_file(path)[:_DIGITS] if path.is_file() else ""
+
+
+def _installed_commit() -> str:
+    """The commit that a package installed from a repository was made of; empty if it says nothing."""
+    text = importlib.metadata.distribution(PACKAGE).read_text("direct_url.json")
+    with contextlib.suppress(ValueError):
+        return json.loads(text or "{}").get("vcs_info", {}).get("commit_id", "")
+    return ""
+
+
+def _sources(top: Path) -> str:
+    files = sorted(path for package in _PACKAGES for path in (top / package).rglob("*.py"))
+    return digests.of_json([(path.relative_to(top).as_posix(), digests.of_file(path)) for path in files])

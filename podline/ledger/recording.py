@@ -1,0 +1,380 @@
+"""How an entry of the ledger comes about: notes are taken while a run goes on, and written down when it ends.
+
+Whatever a run is started by, its body is that of :func:`recorded`: so one entry is left, however the body ends, and
+none where nothing was begun. A process that is killed outright leaves none; the next attempt tells by its number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from podline.datasets.changes import change_between, in_words
+from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
+from podline.documents.ledger_entry import (
+    Annealing,
+    Data,
+    DataChange,
+    Energy,
+    Entry,
+    Outcome,
+    Retry,
+    Split,
+    StageTime,
+    Started,
+    State,
+    Training,
+    Waiting,
+)
+from podline.documents.manifest import Manifest, SplitInfo, read_manifest
+from podline.documents.metrics_log import METRICS, AnnealingLine, read_metrics
+from podline.documents.origins import keep_origin, read_origin
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.errors import PodlineError, one_line
+from podline.intervals import wilson_interval
+from podline.ledger import ledger, provenance
+from podline.progress import Reporter
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+from podline.settings import Settings, flat
+from podline.stages.specs import WEIGHTS, ConvertSpec, ReportResult, Result, Spec, TrainResult, TrainSpec, ValidateSpec
+from podline.stages.table import stage_of
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.tpu.story import REPAIRS, TURN, Event
+from podline.tpu.story_file import read_story
+
+MOST_STATES = 100
+"""Of the states that annealing judged, so many are told."""
+
+# Where things lie on this machine, another one in every copy of a store; and what the environment tells.
+_NOT_TOLD = ("root", "store.cache", "strategy")
+
+
+@contextlib.contextmanager
+def recorded(
+    root: str,
+    recipe: str,
+    way: Literal["flow", "commands"],
+    reporter: Reporter,
+    *,
+    flow_run: str = "",
+    attempt: int = 1,
+    late: float = 0.0,
+    started: Started = "hand",
+    schedule: str = "",
+) -> Iterator[Notes]:
+    """The body of a run: what it notes, and how it ends, becomes an entry of the ledger.
+
+    Args:
+        root: of the store.
+        recipe: the recipe's name.
+        way: what was started.
+        reporter: told of what could not be written beside an error that matters more.
+        flow_run: Prefect's id of the flow run.
+        attempt: of the flow run, from 1.
+        late: seconds from the moment at which the run was due.
+        started: what began it.
+        schedule: the deployment whose schedule made the flow run.
+
+    Raises:
+        StoreError: a run that finished cannot be written down.
+    """
+    begun = _begun(recipe, way, late).model_copy(
+        update={"flow_run": flow_run, "attempt": attempt, "started": started, "schedule": schedule}
+    )
+    notes = Notes(open_store(root), begun, reporter)
+    try:
+        yield notes
+    except BaseException as error:
+        try:
+            ledger.publish(notes.store, notes.ended(error))
+        except Exception as problem:  # why the run ended matters more
+            reporter.warn(f"the ledger has no entry of this run: {one_line(problem)}")
+        raise
+    if not notes.dropped:
+        ledger.publish(notes.store, notes.ended(None))
+
+
+def _begun(recipe: str, way: Literal["flow", "commands"], late: float) -> Entry:
+    now = time.time()
+    return Entry(
+        name="",
+        state="finished",
+        began=now,
+        ended=now,
+        way=way,
+        recipe=recipe,
+        settings={},
+        code=provenance.code(),
+        environment=provenance.environment(),
+        waiting=Waiting(start=round(max(0.0, late), 3)),
+    )
+
+
+class Notes:
+    """What is known of a run while it goes on.
+
+    Attributes:
+        store: where it goes.
+        entry: the entry, as far as it is known.
+        dropped: there is nothing to tell if the run ends well: more is to come, or nothing was done.
+    """
+
+    def __init__(self, store: Store, entry: Entry, reporter: Reporter) -> None:
+        self.store, self.entry, self._reporter = store, entry, reporter
+        self.dropped = False
+        self._started = time.monotonic()
+        self._recipe: Recipe | None = None
+        self._trained: TrainResult | None = None
+
+    def planned(self, recipe: Recipe, machine: Settings, strategy: str) -> None:
+        """The settings are known."""
+        self._update(
+            settings={"recipe": plain(recipe), "machine": _machine(machine)},
+            overridden=overridden(recipe),
+            seeds={"recipe": recipe.seed},
+            environment=self.entry.environment.model_copy(update={"strategy": strategy}),
+        )
+
+    def asked(self, spec: Spec) -> None:
+        """A stage begins."""
+        if isinstance(spec, ConvertSpec):
+            self._update(seeds={**self.entry.seeds, "data": spec.seed})
+        elif isinstance(spec, ValidateSpec):
+            self._told_of_data(spec.folder, changed=False)
+        elif isinstance(spec, TrainSpec):
+            self._recipe = spec.recipe
+            self._update(run=spec.run)
+            # Not before they were validated: what is found then is kept.
+            self._told_of_data(spec.dataset_folder, changed=True)
+
+    def answered(self, spec: Spec, result: Result, seconds: float) -> None:
+        """A stage came to its end.
+
+        Args:
+            spec: what it was given.
+            result: what it answered.
+            seconds: that it took this time.
+        """
+        took = StageTime(seconds=round(seconds, 3), seconds_when_made=round(result.seconds, 3), reused=result.reused)
+        self._update(stages={**self.entry.stages, stage_of(spec).name: took})
+        if isinstance(result, TrainResult):
+            self._trained = result
+            environment = self.entry.environment.model_copy(update={"devices": result.devices})
+            self._update(run=result.run, environment=environment, training=self._training(result))
+            self._produced_by(result)
+        if isinstance(result, ReportResult):
+            self._update(report=result.html)
+
+    def retried(self, stage: str, error: BaseException, delay: float) -> None:
+        """A stage failed, and is tried again after so many seconds."""
+        retry = Retry(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
+        self._update(retries=(*self.entry.retries, retry))
+
+    def ended(self, error: BaseException | None) -> Entry:
+        """The whole entry.
+
+        Args:
+            error: what ended the run before its time.
+        """
+        state, ended = _state(error), time.time()
+        self._update(
+            name=ledger.name_of(ended, self.entry.recipe, state),
+            state=state,
+            # The clock may have been set since; what the run took is what it took.
+            began=ended - (time.monotonic() - self._started),
+            ended=ended,
+            waiting=self._waiting(),
+            outcome=self._outcome(),
+        )
+        if error is not None:
+            self._update(error=type(error).__name__, cause=one_line(error))
+        return self.entry
+
+    def _produced_by(self, result: TrainResult) -> None:
+        """Of a training that was found done, what produced the model is what was there then, and not tonight's."""
+        origin = read_origin(self.store, result.folder) if result.reused else None
+        if origin is None:
+            keep_origin(self.store, result.folder, self.entry)
+        else:
+            self._update(settings=origin.settings, code=origin.code, environment=origin.environment)
+
+    def _update(self, **values: Any) -> None:
+        self.entry = self.entry.model_copy(update=values)
+
+    def _told_of_data(self, folder: str, *, changed: bool) -> None:
+        try:
+            manifest = read_manifest(self.store, folder)
+        except PodlineError as error:
+            # The stage itself says so, if it is in its way.
+            self._reporter.warn(f"the ledger tells nothing of the data: {one_line(error)}")
+            return
+        data = data_of(manifest)
+        self._update(data=data.model_copy(update={"change": self._change(data)}) if changed else data)
+
+    def _change(self, data: Data) -> DataChange | None:
+        before = self._run_before()
+        if before is None or before.data is None:
+            return None
+        change = DataChange(before=before.name, fingerprint=before.data.fingerprint)
+        if before.data.dataset != data.dataset:
+            return change.model_copy(update={"unknown": f"the run before was of {before.data.dataset}"})
+        if before.data.fingerprint == data.fingerprint:
+            return change
+        splits = change_between(self.store, before.data, data)
+        if isinstance(splits, str):
+            # The data of long ago may be gone, which is no reason not to train on today's.
+            return change.model_copy(update={"unknown": splits})
+        told = [f"{split}: {in_words(moved)}" for split, moved in splits.items()]
+        self._reporter.log(f"data since {before.name}: {', '.join(told) or 'the same records'}")
+        return change.model_copy(update={"splits": splits})
+
+    def _run_before(self) -> Entry | None:
+        """The newest entry of the same recipe that tells of its data."""
+        for named in ledger.names(self.store, recipe=self.entry.recipe):
+            try:
+                entry = ledger.read(self.store, named.name)
+            except PodlineError as error:
+                self._reporter.warn(f"what changed in the data since that run is not told: {one_line(error)}")
+                return None
+            if entry.data is not None:
+                return entry
+        return None
+
+    def _training(self, result: TrainResult) -> Training:
+        kept = Training.model_fields.keys() & TrainResult.model_fields.keys()
+        training = Training.model_validate(result.model_dump(include=set(kept)))
+        if self._recipe is None or self._recipe.annealing is None:
+            return training
+        lines = read_metrics(self.store.local(f"{result.folder}/{METRICS}"))
+        judged = [line for line in lines if isinstance(line, AnnealingLine)]
+        return training.model_copy(update={"annealing": _annealing(self._recipe.annealing.energy, judged)})
+
+    def _waiting(self) -> Waiting:
+        entry = self.entry
+        delays = sum(retry.delay for retry in entry.retries)
+        waiting = entry.waiting.model_copy(update={"retries": round(delays, 3)})
+        if not entry.run:
+            return waiting
+        story = [told for told in read_story(self.store, f"runs/{entry.run}") if told.at >= entry.began]
+        turn = sum(told.took for told in story if told.event is Event.WAIT and told.what.startswith(TURN))
+        waits = sum(told.took for told in story if told.event is Event.WAIT)
+        repairs = sum(told.took for told in story if told.event in REPAIRS)
+        return waiting.model_copy(update={"turn": turn, "tpu": waits - turn, "repairs": repairs})
+
+    def _outcome(self) -> Outcome | None:
+        """How good the model is, if it was judged: also where the judgement is that it has learned nothing."""
+        if self._trained is None:
+            return None
+        folder = self._trained.folder
+        name = f"{folder}/{EVALUATION}"
+        weights = self.store.find(f"{folder}/{WEIGHTS}")
+        if weights is None or not self.store.exists(name):
+            return None
+        document = read_evaluation(self.store, folder)
+        if document.weights_sha256 != self._trained.weights_sha256:
+            return None  # of an earlier training, which was not whole
+        return outcome_of(document, self._trained.parameters, weights.bytes, self.store.sha256(name))
+
+
+def data_of(manifest: Manifest) -> Data:
+    """What the ledger tells of a data set."""
+    return Data(
+        dataset=manifest.dataset,
+        fingerprint=manifest.fingerprint,
+        converter=manifest.converter,
+        source=digests.of_json([file.model_dump(mode="json") for file in manifest.source]),
+        splits={split.name: Split(records=split.records, sha256=_sha256(split)) for split in manifest.splits},
+        classes=len(manifest.class_names),
+        quarantined=len(manifest.quarantined),
+    )
+
+
+def outcome_of(
+    document: Evaluation | PoseEvaluation, parameters: int, model_bytes: int, evaluation_sha256: str
+) -> Outcome:
+    """What the ledger tells of an evaluation.
+
+    Args:
+        document: the evaluation.
+        parameters: of the model.
+        model_bytes: of its weights.
+        evaluation_sha256: of the document's file.
+    """
+    if isinstance(document, PoseEvaluation):
+        measure, examples = "ap", document.trained.images
+        parts = {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in document.joints}
+    else:
+        measure, examples = "top1", document.trained.examples
+        parts = {found.name: found.accuracy for found in document.per_class}
+    return Outcome(
+        split=document.split,
+        measure=measure,
+        examples=examples,
+        metrics=document.trained.metrics,
+        untrained=document.untrained.metrics[measure].value,
+        parts=parts,
+        parameters=parameters,
+        model_bytes=model_bytes,
+        weights_sha256=document.weights_sha256,
+        evaluation_sha256=evaluation_sha256,
+    )
+
+
+def plain(value: Any) -> Any:
+    """A model as JSON, with every field, also those that are as usual and that its own JSON leaves out."""
+    if isinstance(value, BaseModel):
+        return {name: plain(inner) for name, inner in value}
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def overridden(recipe: Recipe) -> dict[str, Any]:
+    """Dotted path → value, of what is given in place of what the recipe of that name says; else nothing."""
+    if recipe.name not in registry.names():
+        return {}
+    written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe))
+    return {
+        path: value
+        for path, value in given.items()
+        if value is not None and (path not in written or written[path] != value)
+    }
+
+
+def _state(error: BaseException | None) -> State:
+    if error is None:
+        return "finished"
+    # What is no Exception asks a process to end: an interrupt, Prefect's signal of a cancelled run, an exit.
+    return "failed" if isinstance(error, Exception) else "cancelled"
+
+
+def _machine(machine: Settings) -> dict[str, Any]:
+    settings = flat(plain(machine))
+    return {name: value for name, value in settings.items() if name not in _NOT_TOLD}
+
+
+def _sha256(split: SplitInfo) -> str:
+    return digests.of_json([shard.sha256 for shard in split.shards])
+
+
+def _annealing(of: str, judged: list[AnnealingLine]) -> Annealing | None:
+    if not judged:
+        return None
+    return Annealing(
+        of=of,
+        decisions=len(judged),
+        rejected=sum(not line.accepted for line in judged),
+        final=judged[-1].against,
+        lowest=min(line.energy for line in judged),
+        states=tuple(
+            Energy(step=line.step, energy=line.energy, temperature=line.temperature, accepted=line.accepted)
+            for line in judged[-MOST_STATES:]
+        ),
+    )

@@ -1,0 +1,31 @@
+"""How an earlier decision about a promotion is found."""
+
+from __future__ import annotations
+
+from podline.documents import champions
+from podline.documents.promotion import read_promotion
+from podline.progress import Reporter
+from podline.stages.completed import find_completed
+from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.store.opening import open_store
+
+
+def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
+    """An earlier decision about the same model by the same rules, if it still stands.
+
+    A promotion stands, whatever has become of the champion since: what a person rolled back is not promoted again by
+    the next night that finds the run done. A refusal stands as long as the champion is the same.
+    """
+    store = open_store(spec.root)
+    found: PromoteResult | None = None if spec.again else find_completed(store, spec.folder, spec, reporter)
+    if found is None:
+        return None
+    entries = champions.history(store, spec.recipe)
+    if found.promoted:
+        return found if any(entry.run == spec.run for entry in entries) else None
+    decision = read_promotion(store, spec.folder)
+    now = entries[-1].run if entries else ""
+    if decision is None or decision.against != now:
+        return None
+    # A file that was broken may have been made anew.
+    return None if any(check.rule == "export" for check in decision.refusals) else found

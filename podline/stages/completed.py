@@ -1,0 +1,108 @@
+"""How a stage records that it is done, and how a finished one is found: by its completion record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from podline.data.verified_files import look_at, note
+from podline.documents.completion import (
+    Artifact,
+    Completion,
+    artifact_of,
+    completion_name,
+    damage,
+    listed_artifact,
+    read_completion,
+)
+from podline.documents.manifest import MANIFEST
+from podline.errors import ArtifactError, StoreError
+from podline.progress import Reporter
+from podline.stages.specs import Result, RunSpec, Spec
+from podline.stages.table import stage_of
+from podline.store.contract import Listed, Store
+from podline.store.opening import open_store
+
+
+def complete(
+    store: Store,
+    folder: str,
+    spec: Spec,
+    result: Result,
+    names: Iterable[str | Artifact],
+    beside: Iterable[Listed] = (),
+) -> None:
+    """Writes a stage's completion record; the last thing that it does.
+
+    Args:
+        store: the store.
+        folder: the data set's or the run's folder.
+        spec: what the stage was given.
+        result: what it answers.
+        names: every artifact that it wrote, as names in the store; one whose checksum is known, with it.
+        beside: what else it left, see :class:`podline.documents.completion.Completion`.
+    """
+    stage = stage_of(spec)
+    record = Completion(
+        stage=stage.name,
+        spec_digest=spec.digest(),
+        result=result.model_dump(mode="json"),
+        artifacts=tuple(name if isinstance(name, Artifact) else artifact_of(store, name) for name in names),
+        beside=tuple(listed_artifact(store, found) for found in beside),
+    )
+    store.publish_json(completion_name(folder, stage.name), record.model_dump(mode="json"), replace=True)
+
+
+def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) -> Any | None:
+    """The result of a stage that was done earlier, if all that it wrote is still there and whole.
+
+    Returns:
+        The stage's result with ``reused`` set, or None; why an earlier result cannot be used goes to the reporter.
+    """
+    stage = stage_of(spec)
+    name = completion_name(folder, stage.name)
+    if not store.exists(name):
+        return None
+    try:
+        record = read_completion(store, folder, stage.name)
+        result = stage.result.model_validate(record.result)
+    except (ValueError, ArtifactError) as error:
+        reporter.warn(f"{store.where(name)} cannot be read ({error}); this stage runs again")
+        return None
+    if record.spec_digest != spec.digest():
+        return None
+    verified = {}
+    for artifact in record.artifacts:
+        before, problem = look_at(store, artifact.name), damage(store, artifact, store.find(artifact.name))
+        if problem:
+            reporter.warn(f"{problem}; this stage runs again")
+            return None
+        verified[artifact.name.removeprefix(f"{folder}/")] = artifact.sha256, before
+    note(store, folder, verified)
+    return result.model_copy(update={"reused": True})
+
+
+def find_in_folder(spec: Any, reporter: Reporter) -> Any | None:
+    """The usual way to find a result: by the completion record in the folder that the spec itself names."""
+    return find_completed(open_store(spec.root), spec.folder, spec, reporter)
+
+
+def find_verdict(spec: RunSpec, reporter: Reporter) -> Any | None:
+    """How an evaluation or a report is found: by the completion record beside it."""
+    return find_completed(open_store(spec.root), spec.verdict_folder, spec, reporter)
+
+
+def find_nothing(_spec: Any, _reporter: Reporter) -> None:
+    """For what is measured or drawn anew each time."""
+
+
+def manifest_sha256(store: Store, folder: str) -> str:
+    """The checksum of a data set's manifest, by which the stages after conversion name what they were given.
+
+    Raises:
+        StoreError: there is no such data set.
+    """
+    name = f"{folder}/{MANIFEST}"
+    if not store.exists(name):
+        raise StoreError(f"{store.where(name)} is not there; run `podline convert` first")
+    return store.sha256(name)

@@ -1,0 +1,40 @@
+"""The specs of a training and of its evaluation, with the digest of the data set: one way for command and flow."""
+
+from __future__ import annotations
+
+from podline.documents.manifest import dataset_folder, manifest_digest
+from podline.recipes.settings import Recipe
+from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
+from podline.store.contract import Store
+from podline.strategies import StrategyName
+
+
+def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName) -> TrainSpec:
+    """The training of a recipe on a data set, as that is now.
+
+    Raises:
+        StoreError: there is no such data set.
+        ArtifactError: its manifest is not what was published.
+    """
+    return TrainSpec(
+        root=store.uri,
+        recipe=recipe,
+        fingerprint=fingerprint,
+        manifest_digest=manifest_digest(store, dataset_folder(recipe.dataset, fingerprint)),
+        strategy=strategy,
+    )
+
+
+def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDGED) -> EvaluateSpec:
+    """The evaluation of a run on a split of the data set that it was trained on."""
+    return EvaluateSpec(
+        root=training.root,
+        run=trained.run,
+        dataset=training.recipe.dataset,
+        fingerprint=training.fingerprint,
+        manifest_digest=training.manifest_digest,
+        weights_sha256=trained.weights_sha256,
+        split=split,
+        batch_size=training.recipe.evaluation_batch_size,
+        strategy=training.strategy,
+    )

@@ -1,0 +1,72 @@
+"""A run's model on any pictures, as a stage: people with their joints, or classes with their probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from podline.frozen import Frozen
+from podline.stages.specs import Result, Spec
+
+JSON = "predictions.json"
+
+
+_NAMED = 3
+
+
+class PredictSpec(Spec):
+    """A finished run, and pictures for its model to look at."""
+
+    run: str
+    images: tuple[str, ...] = Field(min_length=1, description="JPEG or PNG files, of any size")
+    out: str = Field(
+        description="a folder: predictions.json goes there and, of a pose network, a picture for each file"
+    )
+    threshold: float | None = Field(
+        default=None, description="people with a lower score are left out; None is the one that the evaluation chose"
+    )
+
+
+class ClassShare(Frozen):
+    """A class, and the probability that the model gives it."""
+
+    name: str
+    probability: float
+
+
+class PicturePrediction(Frozen):
+    """What a model says of one picture.
+
+    Attributes:
+        file: the picture's.
+        width: of the picture, in pixels.
+        height: likewise.
+        picture: the file with skeletons drawn on it; None where the model names classes.
+        people: COCO results, the surest first, with the file's name; None likewise.
+        classes: every class, the likeliest first; None where the model finds people.
+    """
+
+    file: str
+    width: int
+    height: int
+    picture: str | None = None
+    people: tuple[dict[str, Any], ...] | None = None
+    classes: tuple[ClassShare, ...] | None = None
+
+    def line(self) -> str:
+        """It in words."""
+        if self.classes is not None:
+            named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
+            return f"{self.file}: {', '.join(named)}"
+        people = len(self.people or ())
+        return f"{self.file}: {people} {'person' if people == 1 else 'people'} → {self.picture}"
+
+
+class PredictResult(Result):
+    """What a model says of some pictures, in their order; ``json_file`` has the same."""
+
+    run: str
+    json_file: str
+    threshold: float | None
+    pictures: tuple[PicturePrediction, ...]

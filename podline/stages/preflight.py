@@ -1,0 +1,60 @@
+"""The preflight as a stage: what it is given and what it answers. The work is :mod:`podline.training.rehearsal`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from podline.figures import duration, rate, size
+from podline.plurals import plural
+from podline.stages.specs import Result, TrainSpec
+
+
+class PreflightSpec(TrainSpec):
+    """What :class:`~podline.stages.specs.TrainSpec` is given, rehearsed and not done."""
+
+
+class Preflight(Result):
+    """That a training can begin, and what it will take; ``seconds`` is what the rehearsal took.
+
+    Attributes:
+        run: the run's name.
+        devices: what it was rehearsed on.
+        steps: what is left to do.
+        batch_size: examples in a step.
+        first_step: seconds of the first step, turning it into a graph included.
+        step: seconds of a step after that.
+        evaluation: seconds of an evaluation of the whole split.
+        evaluations: how many there will be.
+        checkpoint: seconds that a checkpoint takes.
+        checkpoint_bytes: its size.
+        training_seconds: the estimate for all that is left: steps, evaluations, checkpoints.
+        memory_bytes: the most that the process had at once.
+        device_memory_bytes: the same of the device's own memory; 0 where it has none.
+    """
+
+    run: str
+    devices: str
+    steps: int
+    batch_size: int
+    first_step: float
+    step: float
+    evaluation: float
+    evaluations: int
+    checkpoint: float
+    checkpoint_bytes: int
+    training_seconds: float
+    memory_bytes: int
+    device_memory_bytes: int = Field(default=0)
+
+    def lines(self) -> list[str]:
+        """The estimate in words."""
+        speed, pace = rate(self.batch_size / self.step), f"{1000 * self.step:.0f} ms"
+        evaluation, checkpoint = duration(self.evaluation), duration(self.checkpoint)
+        device = f", {size(self.device_memory_bytes)} on the device" if self.device_memory_bytes else ""
+        return [
+            f"{self.run}: ready to train on {self.devices}",
+            f"{plural(self.steps, 'step')} of {plural(self.batch_size, 'example')}, {pace} each ({speed} examples/s)",
+            f"the first step after {self.first_step:.1f} s; {plural(self.evaluations, 'evaluation')} of {evaluation}",
+            f"checkpoints of {size(self.checkpoint_bytes)}, {checkpoint} each",
+            f"about {duration(self.training_seconds)} in all, {size(self.memory_bytes)} of memory{device}",
+        ]

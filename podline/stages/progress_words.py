@@ -1,0 +1,49 @@
+"""How far a stage has come, in words: the same on a terminal and in Prefect's UI."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from podline.figures import count, duration, rounded
+from podline.progress import Event
+
+_SHOWN_METRICS = 3
+
+
+class Pace:
+    """How fast a stage goes: from its first report to its last, so that what was done before it started counts not."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._first: tuple[float, int] | None = None
+
+    def left(self, event: Event) -> str:
+        """How long it will take until all is done, if it goes on as it did; empty while nobody can know.
+
+        To be called with every progress event.
+        """
+        seconds = self._seconds(event["done"], event["total"])
+        return "" if seconds is None else f"{duration(seconds)} left"
+
+    def _seconds(self, done: int, total: int) -> float | None:
+        now = self._clock()
+        if self._first is None or done < self._first[1]:
+            self._first = (now, done)
+        since, done_at_first = self._first
+        if done <= done_at_first or done >= total or now - since < 1.0:
+            return None
+        return (total - done) * (now - since) / (done - done_at_first)
+
+
+def amount(event: Event) -> str:
+    """What is done of what is to be done: ``400/1,500 steps``."""
+    if not event["total"]:
+        return ""
+    return f"{count(event['done'])}/{count(event['total'])} {event['unit']}"
+
+
+def metrics(values: Mapping[str, float], between: str = "  ") -> str:
+    """The first few figures that came with it: ``loss 0.412  accuracy 0.87``."""
+    shown = list(values.items())[:_SHOWN_METRICS]
+    return between.join(f"{name.replace('_', ' ')} {rounded(value)}" for name, value in shown)

@@ -1,0 +1,62 @@
+"""The stage that decides on a promotion, as data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from podline.recipes.promotion_settings import PromotionSettings
+from podline.stages.specs import Result, RunSpec
+
+# Part of a decision's identity: raise it when the same figures may be decided on in another way.
+PROMOTION_VERSION = 1
+
+
+class PromoteSpec(RunSpec):
+    """An evaluated model that may become the champion of its recipe.
+
+    Attributes:
+        recipe: whose champion.
+        weights_sha256: the model's identity.
+        evaluation_sha256: the evaluation's.
+        rules: those of the recipe.
+        anyway: whatever the rules say.
+        reason: what a person says, for the history.
+        again: judge it even if that was done before.
+    """
+
+    recipe: str
+    weights_sha256: str
+    evaluation_sha256: str
+    rules: PromotionSettings = PromotionSettings()
+    anyway: bool = False
+    reason: str = ""
+    again: bool = False
+    promotion_version: int = PROMOTION_VERSION
+
+    beside_the_point = frozenset({"root", "again"})
+
+
+class PromoteResult(Result):
+    """The decision; ``promotion.json`` has all of it.
+
+    Attributes:
+        run: whose model was judged.
+        recipe: whose champion it would be.
+        promoted: whether it became that.
+        against: the run that was the champion; empty if there was none.
+        measure: the metric that counts.
+        refusals: what each rule says that refuses it, a line each.
+        headline: the decision in a line.
+        promotion_sha256: of ``promotion.json``.
+    """
+
+    run: str
+    recipe: str
+    promoted: bool
+    against: str
+    measure: Literal["top1", "ap"]
+    refusals: tuple[str, ...] = Field(default=())
+    headline: str
+    promotion_sha256: str

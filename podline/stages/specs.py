@@ -1,0 +1,303 @@
+"""What the stages of the chain are given, and what they answer: frozen models that go through JSON."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from podline.data.official import OfficialCheck
+from podline.documents.manifest import dataset_folder
+from podline.documents.metric import Metric
+from podline.frozen import Frozen
+from podline.recipes.settings import DatasetName, Recipe
+from podline.settings import cluster
+from podline.store import digests
+from podline.strategies import WORKERS, StrategyName
+
+# Part of a training run's identity: raise it when a change in code changes what training computes.
+TRAINING_VERSION = 3
+
+
+# Likewise of an evaluation: raise it when more is to be found beside the document.
+EVALUATION_VERSION = 2
+
+
+# In a run's folder: the TrainSpec that it was trained with.
+SPEC = "spec.json"
+
+
+# Likewise: the trained weights, whose checksum is the model's identity.
+WEIGHTS = "model/weights.npz"
+
+
+# The share of a source that a conversion may leave out; podline.data.sources.left_out says why.
+LEFT_OUT = 0.1
+
+
+# The split that runs are judged on.
+JUDGED = "test"
+
+
+# Of specs whose result depends on all of a data set. Runs on data sets of earlier versions keep their names.
+MANIFEST_DIGEST: Any = Field(
+    default="",
+    exclude_if=lambda digest: not digest,
+    description="of the data set; empty if its manifest has none, as those of earlier versions",
+)
+
+
+class Spec(Frozen):
+    """What a stage is given.
+
+    Fields named in ``beside_the_point``, by dotted paths, say where and how, and do not change the result.
+    """
+
+    beside_the_point: ClassVar[frozenset[str]] = frozenset({"root"})
+
+    root: str = Field(description="the store: a folder, or gs://bucket/prefix")
+
+    @property
+    def by_workers(self) -> bool:
+        """Whether several processes do the work together, each with this spec."""
+        return getattr(self, "strategy", None) == WORKERS
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """The data set and the run that are worked on, by their names in the store."""
+        names = (getattr(self, name, None) for name in ("dataset_folder", "folder"))
+        return tuple(name for name in names if name)
+
+    def digest(self) -> str:
+        """A hash of all that the result depends on."""
+        document = self.model_dump(mode="json")
+        for path in self.beside_the_point:
+            *branches, leaf = path.split(".")
+            functools.reduce(operator.getitem, branches, document).pop(leaf, None)
+        return digests.of_json(document)
+
+
+class Result(Frozen):
+    """What a stage answers; ``seconds`` is what the work took when it was done, also when it is re-used."""
+
+    seconds: float = 0.0
+    reused: bool = False
+
+
+class ConvertSpec(Spec):
+    """Raw archives in ``source`` become sharded TFRecords under ``datasets/<dataset>/<fingerprint>``."""
+
+    beside_the_point = frozenset({"root", "source", "workers", "beam_options", "allow_left_out"})
+
+    dataset: DatasetName
+    source: str = Field(description="a folder, or an official .tar.gz")
+    seed: int = Field(default=0, ge=0, description="of the order in which examples are put into shards")
+    shard_bytes: int = Field(default=100_000_000, ge=1_000, description="a shard is at most about this large")
+    min_shards: int = Field(
+        default=10, ge=1, description="a split has at least so many shards, if they reach 1 MB each"
+    )
+    side: int = Field(
+        default=368,
+        ge=32,
+        le=4096,
+        multiple_of=8,
+        exclude_if=lambda side: side == 368,
+        description="of the square that images with people are put into, in pixels",
+    )
+    max_people: int = Field(
+        default=20,
+        ge=1,
+        le=127,
+        exclude_if=lambda people: people == 20,
+        description="places for people in such a record",
+    )
+    keep_jpeg: bool = Field(
+        default=False,
+        exclude_if=lambda keep: not keep,
+        description="records of images with people hold the JPEG files, which whoever reads them decodes",
+    )
+    allow_left_out: float = Field(
+        default=LEFT_OUT,
+        ge=0,
+        le=1,
+        description="the share of a source's records, or of its people, that may be left out; more is an error",
+    )
+    workers: int = Field(default=1, ge=1, description="worker processes of the local runner")
+    beam_options: tuple[str, ...] = Field(default=(), description="passed to Beam as they are")
+
+
+class ConvertResult(Result):
+    """A converted data set; ``folder`` is its name in the store."""
+
+    dataset: DatasetName
+    fingerprint: str
+    folder: str
+    read: int
+    written: int
+    quarantined: int
+    splits: dict[str, int]
+    bytes: int
+    shards_written: int
+    shards_reused: int
+    official: OfficialCheck | None = Field(
+        default=None,
+        exclude_if=lambda official: official is None,
+        description="how the raw files compare with the published ones; nothing of data that nobody publishes",
+    )
+    contradicting: dict[str, int] = Field(
+        default_factory=dict,
+        exclude_if=lambda counts: not counts,
+        description="split → records whose image another record of it has with another label",
+    )
+
+
+class ValidateSpec(Spec):
+    """Every byte of a converted data set is checked against its manifest, and its splits against each other."""
+
+    dataset: DatasetName
+    fingerprint: str
+    manifest_sha256: str
+
+    @property
+    def folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+
+class ValidateResult(Result):
+    """A data set that holds what its manifest says."""
+
+    records: int
+    shards: int
+    duplicates_within: int = Field(description="records whose image another record of the same split has as well")
+
+
+class TrainSpec(Spec):
+    """A recipe trained on a data set."""
+
+    beside_the_point = frozenset({"root", "strategy", "preflight", "recipe.promotion"})
+
+    recipe: Recipe
+    fingerprint: str
+    manifest_digest: str = MANIFEST_DIGEST
+    preflight: bool = Field(default=True, description="everything is done once, and undone, before the first step")
+    training_version: int = TRAINING_VERSION
+    strategy: StrategyName = "auto"
+
+    @property
+    def dataset_folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.recipe.dataset, self.fingerprint)
+
+    @property
+    def run(self) -> str:
+        """The run's name: the recipe and a hash of all that the result depends on."""
+        return f"{self.recipe.name}-{self.digest()[:12]}"
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store."""
+        return f"runs/{self.run}"
+
+
+class TrainResult(Result):
+    """A trained model; ``weights_sha256`` is its identity for the stages that follow."""
+
+    run: str
+    folder: str
+    steps: int
+    epochs: float
+    examples: int
+    parameters: int
+    weights_sha256: str
+    loss: float
+    steps_before: int = Field(default=0, description="of the runs that this one trained further")
+    epochs_before: int = Field(default=0, description="likewise; an epoch that was broken off counts as one")
+    examples_per_second: float
+    waiting_for_input: float = Field(description="share of the time, 0…1")
+    resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run went on after a break")
+    devices: str = "cpu"
+
+
+class RunSpec(Spec):
+    """What the stages after training have in common: a run and the data set that it was trained on."""
+
+    run: str
+    dataset: DatasetName
+    fingerprint: str
+    split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="what it is judged on")
+
+    @property
+    def folder(self) -> str:
+        """The run's folder in the store."""
+        return f"runs/{self.run}"
+
+    @property
+    def verdict_folder(self) -> str:
+        """Where evaluation and report go: the run's folder, or one within it for another split than the test split."""
+        return self.folder if self.split == JUDGED else f"{self.folder}/on-{self.split}"
+
+    @property
+    def dataset_folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.dataset, self.fingerprint)
+
+
+class EvaluateSpec(RunSpec):
+    """A trained model judged on a split, every example once."""
+
+    weights_sha256: str
+    manifest_digest: str = MANIFEST_DIGEST
+    split: str = JUDGED
+    batch_size: int = Field(default=500, ge=1)
+    evaluation_version: int = EVALUATION_VERSION
+    strategy: StrategyName = "auto"
+
+    beside_the_point = frozenset({"root", "batch_size", "strategy"})
+
+
+class EvaluateResult(Result):
+    """The figures; ``evaluation.json`` beside them has the tables and the rest.
+
+    Attributes:
+        measure: which of the metrics says how good the model is: ``top1`` of a classifier, ``ap`` of a pose network.
+        untrained: the same of the network before training.
+    """
+
+    run: str
+    examples: int
+    metrics: dict[str, Metric]
+    measure: Literal["top1", "ap"] = "top1"
+    untrained: float
+    evaluation_sha256: str
+
+
+class ReportSpec(RunSpec):
+    """One page about a run."""
+
+    evaluation_sha256: str
+    promotion_sha256: str = Field(
+        default="", exclude_if=lambda sha256: not sha256, description="of the decision that it is to show"
+    )
+    command: str = Field(default="", description="what to type to do it again")
+
+    beside_the_point = frozenset({"root", "command"})
+
+
+class ReportResult(Result):
+    """Where the page is: names in the store."""
+
+    html: str
+    markdown: str
+
+
+def part_of_work(spec: Spec) -> str:
+    """What tells this process's work from that of the others that do the same together, as the end of a name.
+
+    Raises:
+        SettingsError: there should be others, and the environment does not say who.
+    """
+    place = cluster().place if spec.by_workers else 0
+    return f"-worker-{place}" if place else ""

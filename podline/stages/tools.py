@@ -1,0 +1,244 @@
+"""The stages beside the chain, as data: they measure, draw and search, and change nothing that the chain made.
+
+They run like any other stage, so an error keeps its class, progress is shown, and no process of the command line or of
+a flow imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field, model_validator
+
+from podline.documents.manifest import dataset_folder
+from podline.errors import SettingsError
+from podline.figures import percent, rate
+from podline.frozen import Frozen
+from podline.recipes.settings import Recipe
+from podline.stages.specs import MANIFEST_DIGEST, TRAINING_VERSION, Result, Spec
+from podline.strategies import StrategyName
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# Part of a search's identity: raise it when another rate is read off the same curve.
+FINDER_VERSION = 1
+
+
+class RecipeSpec(Spec):
+    """What the tools have in common: a recipe and the data set that it is for."""
+
+    recipe: Recipe
+    fingerprint: str
+
+    @property
+    def dataset_folder(self) -> str:
+        """Where the data set lies."""
+        return dataset_folder(self.recipe.dataset, self.fingerprint)
+
+
+class InputSpeedSpec(RecipeSpec):
+    """How fast each stage of a recipe's input pipeline is on this machine, and the model beside it."""
+
+    seconds: float = Field(default=0.5, gt=0, le=60, description="for which each stage is measured")
+
+
+class StageSpeed(Frozen):
+    """A stage of the input pipeline, measured by itself.
+
+    Attributes:
+        name: ``disk``, ``read``, ``augment``, ``batch`` or ``hand-over``.
+        about: what it does.
+        milliseconds: for a batch.
+        examples_per_second: if it were the only stage.
+    """
+
+    name: str
+    about: str
+    milliseconds: float
+    examples_per_second: float
+
+
+class InputSpeed(Result):
+    """How fast the input of a recipe is, stage by stage, and whether it feeds the model. Rates are in examples/s.
+
+    Attributes:
+        recipe: its name.
+        dataset: the data set's folder in the store.
+        batch_size: examples in a batch.
+        devices: what the model was measured on.
+        stages: in the order in which a batch passes through them; ``disk`` is paid in the first pass over the data only
+            (as long as memory can hold them), so it stands apart.
+        disk: what the first pass adds to ``read``: the pages are not in memory yet.
+        bottleneck: the slowest of the stages.
+        first_pass_bottleneck: the same in the first pass.
+        together: the whole pipeline, its stages side by side as in training, with nobody who uses the batches.
+        first_pass: the same in the first pass.
+        model: the training step with a batch that is at hand.
+        waiting: share of the time for which training with this input waited for it, 0…1.
+        feeds: whether the model hardly waits (less than 5 % of the time).
+    """
+
+    recipe: str
+    dataset: str
+    batch_size: int
+    devices: str
+    stages: tuple[StageSpeed, ...]
+    disk: StageSpeed
+    bottleneck: str
+    first_pass_bottleneck: str
+    together: float
+    first_pass: float
+    model: float
+    waiting: float
+    feeds: bool
+
+    def __str__(self) -> str:
+        """A table and a verdict."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """A table and a verdict, as lines for a terminal."""
+        row = "{:10} {:>12} {:>11}   {}".format
+        rows = [row("stage", "examples/s", "ms a batch", f"{self.recipe}, batches of {self.batch_size}")]
+        for stage in (self.disk, *self.stages):
+            mark = " ← the bottleneck" if stage.name == self.bottleneck else ""
+            about = f"{stage.about}{mark}"
+            rows.append(row(stage.name, rate(stage.examples_per_second), f"{stage.milliseconds:.3f}", about))
+        rows.append(row("together", rate(self.together), self._milliseconds(self.together), "the whole pipeline"))
+        about = f"the training step on {self.devices}, its batch at hand"
+        rows.append(row("model", rate(self.model), self._milliseconds(self.model), about))
+        return [*rows, "", *self._verdict()]
+
+    def table(self) -> pd.DataFrame:
+        """One row for each stage, for the whole pipeline and for the model."""
+        import pandas as pd  # noqa: PLC0415 (the command line does without it)
+
+        rows = [stage.model_dump(include={"name", "examples_per_second", "milliseconds"}) for stage in self._all()]
+        table = pd.DataFrame(rows).set_index("name")
+        table["bottleneck"] = [name == self.bottleneck for name in table.index]
+        return table
+
+    def _repr_html_(self) -> str:
+        return f"{self.table().to_html()}<p>{'<br>'.join(self._verdict())}</p>"
+
+    def _all(self) -> list[StageSpeed]:
+        whole = [("together", self.together), ("model", self.model)]
+        added = [
+            StageSpeed(name=name, about="", milliseconds=1000 * self.batch_size / speed, examples_per_second=speed)
+            for name, speed in whole
+        ]
+        return [self.disk, *self.stages, *added]
+
+    def _milliseconds(self, speed: float) -> str:
+        return f"{1000 * self.batch_size / speed:.3f}"
+
+    def _verdict(self) -> list[str]:
+        compared = f"{rate(self.together)} examples/s vs {rate(self.model)} that the model takes"
+        feeds = "The input feeds the model" if self.feeds else "The input does not feed the model"
+        lines = [
+            f"The bottleneck of the input is {self.bottleneck}.",
+            f"{feeds}: {compared}; training waits for input {percent(self.waiting)} of its time.",
+        ]
+        if self.first_pass_bottleneck != self.bottleneck:
+            enough = "which is enough as well" if self.first_pass > self.model else "which is not enough"
+            lines.append(
+                f"In the first pass over the data the bottleneck is {self.first_pass_bottleneck}: "
+                f"{rate(self.first_pass)} examples/s, {enough}."
+            )
+        if not self.feeds:
+            lines.append(_ADVICE[self.bottleneck])
+        return lines
+
+
+_ADVICE = {
+    "disk": "The data do not fit into memory and the disk is slow: put the store on a faster one.",
+    "read": "Reading is slow though the data are in memory: other processes may be using the cores or the memory.",
+    "augment": "Augmentation is slow: use less of it, larger batches do not help; or give the input more cores.",
+    "batch": "Turning arrays into tensors is slow, which grows with the bytes of a batch: read fewer fields.",
+    "hand-over": "The way to the device is slow, which grows with the bytes of a batch: keep pixels uint8.",
+}
+
+
+class ShowSpec(RecipeSpec):
+    """A sheet of pictures of what a recipe's model is fed and, if a finished run is named, of what it makes of them."""
+
+    run: str = Field(default="", description="a finished run; its predictions and mistakes are shown as well")
+    out: str = Field(description="the PNG file that is written; one that is there is replaced")
+    examples: int = Field(default=8, ge=1, le=20, description="pictures in a row")
+    epochs: int = Field(default=4, ge=1, le=20, description="rows of pictures as they are augmented")
+
+
+class ShowResult(Result):
+    """Where the sheet is, and how many of the judged examples the run got right; both counts are 0 without a run."""
+
+    png: str
+    examples: int = 0
+    correct: int = 0
+
+
+class LearningRateSpec(RecipeSpec):
+    """A search for a learning rate: the rate rises from step to step, and the loss says which one to train with.
+
+    It begins with the weights that training begins with, or with a run's checkpoint, which it only reads.
+    """
+
+    manifest_digest: str = MANIFEST_DIGEST
+    low: float = Field(default=1e-5, gt=0, description="the rate of the first step")
+    high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
+    steps: int = Field(default=300, ge=20, le=100_000, description="steps from the one to the other")
+    run: str = Field(default="", description="a run to begin from; empty is the beginning")
+    checkpoint_step: int = Field(default=0, ge=0, description="which of its checkpoints")
+    checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
+    strategy: StrategyName = "auto"
+    finder_version: int = FINDER_VERSION
+    training_version: int = TRAINING_VERSION
+
+    beside_the_point = frozenset({"root", "strategy"})
+
+    @model_validator(mode="after")
+    def _rises(self) -> LearningRateSpec:
+        if self.low >= self.high:
+            raise SettingsError(f"the rate rises from low={self.low:g} to high={self.high:g}: low must be below high")
+        return self
+
+    @property
+    def folder(self) -> str:
+        """Where the search leaves what it found."""
+        return f"finder/{self.recipe.name}-{self.digest()[:12]}"
+
+
+class LearningRateResult(Result):
+    """What a search found; ``folder`` has the chart and ``finder.json``, the curve with its suggestion.
+
+    Attributes:
+        folder: its name in the store.
+        chart: the name of the chart, a PNG.
+        learning_rate: the suggestion.
+        recipe_rate: the rate that the recipe has, for comparison.
+        floor: from which rate to which the loss is near its lowest; None if it never falls.
+        steepest: where it falls fastest; None likewise.
+        blow_up: where it goes up for good; None if it does not.
+        steps: how many were taken; fewer than asked for if the loss exploded.
+        reasons: what speaks for the suggestion, a sentence each.
+    """
+
+    folder: str
+    chart: str
+    learning_rate: float
+    recipe_rate: float
+    floor: tuple[float, float] | None
+    steepest: float | None
+    blow_up: float | None
+    steps: int
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The suggestion and its reasons."""
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The suggestion and its reasons, as lines for a terminal."""
+        beside = f" (the recipe has {self.recipe_rate:g})"
+        return [f"suggested learning rate: {self.learning_rate:g}{beside}", *(f"- {reason}" for reason in self.reasons)]

@@ -1,0 +1,443 @@
+"""A bucket of Google Cloud Storage as the store.
+
+An object is there whole or not at all, so what a folder needs renames for, a bucket does by itself. What is added: each
+upload says which generation it replaces (none, if nothing may be there), so that two writers cannot mix and a repeated
+request changes nothing; its crc32c goes with it and the service refuses other bytes; the sha256 goes into the object's
+metadata, beside the crc32c that it was computed with, so that knowing it later costs no download.
+
+Everything goes through google-cloud-storage, which retries with jitter until the deadline. ``STORAGE_EMULATOR_HOST``
+leads it to an emulator. Names of credentials are Google's own; nothing here ever sees more of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import hashlib
+import logging
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+import google_crc32c
+from google.api_core import exceptions as api
+from google.cloud import storage
+from google.cloud.storage.blob import Blob
+from google.cloud.storage.exceptions import DataCorruption
+from google.cloud.storage.retry import DEFAULT_RETRY
+from requests.adapters import HTTPAdapter
+
+from podline.errors import (
+    ArtifactError,
+    DamagedTransferError,
+    PodlineError,
+    SettingsError,
+    StoreError,
+    StoreUnavailableError,
+    TakenError,
+)
+from podline.settings import StoreSettings, load
+from podline.store import digests
+from podline.store.cache import Cache
+from podline.store.cloud_storage_errors import cloud_explained, worth_trying
+from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
+from podline.store.prefetch import in_order
+
+Answer = TypeVar("Answer")
+
+# Between two of these, one of another writer may come in.
+_ATTEMPTS_TO_REPLACE = 5
+# What is larger goes up in pieces of this, each of which can be sent again by itself.
+_PIECE_BYTES = 8 * 2**20
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
+_BLOCK_BYTES = 2**20
+# Of the most shards and ranges that may be on their way at once.
+_KEPT_CONNECTIONS = 320
+# What is larger comes in pieces of this: memory is so much for each that is fetched at once, whatever its size.
+_FETCHED_BYTES = 8 * 2**20
+# The object's own bytes, and not what a Content-Encoding says that they stand for: sizes and checksums are theirs. In
+# one read of the connection: the library's own loop takes 8 KiB at a time, and the interpreter's lock for each.
+_AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}
+# A range has no checksum of its own.
+_UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
+_BIT_BY_BIT: dict[str, Any] = {**_UNCHECKED, "single_shot_download": False}
+_SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
+_LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageToken"
+
+
+def open_bucket_store(uri: str) -> BucketStore:
+    """The store at ``gs://bucket`` or ``gs://bucket/prefix``, with this machine's settings.
+
+    Raises:
+        SettingsError: the URI is neither.
+        CredentialsError: there are none.
+    """
+    bucket, prefix = split_uri(uri)
+    return _opened(bucket, prefix, load().store.model_dump_json())
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """The bucket, and the prefix without slashes at its ends, of ``gs://bucket/prefix``.
+
+    Raises:
+        SettingsError: there is no bucket in it, or the prefix has an empty part.
+    """
+    bucket, _, prefix = uri.removeprefix(BUCKET_SCHEME).partition("/")
+    prefix = prefix.strip("/")
+    if not bucket or "//" in prefix or ".." in prefix.split("/"):
+        raise SettingsError(f"{uri}: a bucket's store is gs://bucket or gs://bucket/prefix")
+    return bucket, prefix
+
+
+@functools.lru_cache(maxsize=8)
+def _opened(bucket: str, prefix: str, settings: str) -> BucketStore:
+    return BucketStore(bucket, prefix, StoreSettings.model_validate_json(settings))
+
+
+class _Content(NamedTuple):
+    """What a file holds."""
+
+    bytes: int
+    sha256: str
+    crc32c: str
+
+
+class _Arrived:
+    """What a download is written to: a file, and what has come so far."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._checksum = stream, google_crc32c.Checksum()
+        self.bytes = 0
+
+    @property
+    def crc32c(self) -> str:
+        return _written(self._checksum)
+
+    def write(self, data: bytes) -> int:
+        self._checksum.update(data)
+        self.bytes += len(data)
+        return self._stream.write(data)
+
+
+class BucketStore(Store):
+    """The objects below a prefix of a bucket."""
+
+    def __init__(self, bucket: str, prefix: str, settings: StoreSettings) -> None:
+        """A store; nothing is asked of the service yet.
+
+        Args:
+            bucket: its name.
+            prefix: without slashes at its ends; may be empty.
+            settings: the cache, the deadline, who pays.
+
+        Raises:
+            CredentialsError: there are none.
+        """
+        self.uri = f"{BUCKET_SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
+        self.settings = settings
+        self.parallel = settings.parallel
+        self._prefix = f"{prefix}/" if prefix else ""
+        cache = Path(settings.cache).expanduser().absolute()
+        # For people who look into it, and apart for stores whose names look alike.
+        looks = re.sub(r"[^A-Za-z0-9.-]+", "_", self.uri.removeprefix(BUCKET_SCHEME))
+        self.scratch = self.beside = cache / "stores" / f"{looks}-{digests.of_bytes(self.uri.encode())[:8]}"
+        self._cache = _cache(cache, settings.cache_limit)
+        with self._explained("open", self.uri):
+            self._bucket = _client().bucket(bucket, user_project=settings.user_project or None)
+        # The first half of the deadline is for single requests, the second for transfers begun anew.
+        retry = DEFAULT_RETRY.with_delay(0.5, 15.0, 2.0).with_timeout(settings.deadline / 2)
+        self._again = retry.with_predicate(worth_trying)
+        timeout = (min(_CONNECT_SECONDS, settings.deadline), min(_ANSWER_SECONDS, settings.deadline))
+        self._options: dict[str, Any] = {"retry": retry, "timeout": timeout}
+
+    def where(self, name: str) -> str:
+        """A name's URI; see :meth:`Store.where`."""
+        self._require_inside(name)
+        return f"{self.uri}/{name}"
+
+    def find(self, name: str) -> Listed | None:
+        """See :meth:`Store.find`."""
+        with self._explained("read", self.where(name)):
+            blob = self._bucket.get_blob(self._name(name), **self._options)
+        if blob is None:
+            self._require_bucket()
+        return None if blob is None else self._listed(blob)
+
+    def sha256(self, name: str, found: Listed | None = None) -> str:
+        """See :meth:`Store.sha256`; of an object that Podline did not write, it takes a download."""
+        there = found or self._there(name)
+        if there.sha256:
+            return there.sha256
+        with explained("read", self.where(name)):
+            return digests.of_file(self.local(name, there))
+
+    def local(self, name: str, found: Listed | None = None) -> Path:
+        """A checked copy in the cache; see :meth:`Store.local`."""
+        there = found or self._there(name)
+        key = f"{self._bucket.name}/{self._name(name)}#{there.version}"
+        return self._cache.get(
+            key, there.bytes, lambda copy: _crc32c(copy) == there.crc32c, lambda copy: self._fetch(name, there, copy)
+        )
+
+    def locals(self, names: Iterable[str]) -> list[Path]:
+        """See :meth:`Store.locals`."""
+        wanted = list(names)
+        found = self._looked_at(wanted)
+        with ThreadPoolExecutor(self.parallel) as threads:
+            return list(threads.map(lambda name: self.local(name, found.get(name)), wanted))
+
+    def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
+        """What is there of several names: one request a folder in which there are two of them or more."""
+        folders = Counter(name.rpartition("/")[0] for name in names)
+        shared = [folder for folder, count in folders.items() if count > 1]
+        return {found.name: found for folder in shared for found in self._listing(folder, delimiter="/")}
+
+    def read_bytes(self, name: str, version: str = "") -> bytes:
+        """See :meth:`Store.read_bytes`."""
+        reference = self._reference(name, int(version) if version else None)
+
+        def read() -> bytes:
+            return reference.download_as_bytes(checksum="crc32c", **_AS_STORED, **self._options)
+
+        with self._explained("read", self.where(name)):
+            try:
+                return self._begun_anew(read)
+            except api.NotFound:
+                raise self._missing(name, version) from None
+
+    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
+        """See :meth:`Store.read_range`."""
+        reference = self._reference(name, int(version) if version else None)
+
+        def read() -> bytes:
+            try:
+                return reference.download_as_bytes(start=start, end=start + length - 1, **_UNCHECKED, **self._options)
+            except api.RequestRangeNotSatisfiable:
+                return b""
+
+        with self._explained("read", self.where(name)):
+            try:
+                return self._begun_anew(read) if length else b""
+            except api.NotFound:
+                raise self._missing(name, version) from None
+
+    def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
+        """Several at a time; see :meth:`Store.read_pieces`."""
+        there = self._there(name, version)
+        checksum, starts = google_crc32c.Checksum(), range(0, there.bytes, length)
+        for piece in in_order(lambda start: self.read_range(name, start, length, version), starts, self.parallel):
+            checksum.update(piece)
+            yield piece
+        found = _written(checksum)
+        if found != there.crc32c:
+            raise DamagedTransferError(f"{self.where(name)} arrived with crc32c {found} vs {there.crc32c}")
+
+    def listing(self, prefix: str = "") -> list[Listed]:
+        """See :meth:`Store.listing`."""
+        return self._listing(prefix)
+
+    def _listing(self, prefix: str, delimiter: str | None = None) -> list[Listed]:
+        top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
+        with self._explained("list", self.where(prefix) if prefix else self.uri):
+            blobs = self._bucket.list_blobs(
+                prefix=top, delimiter=delimiter, fields=_LISTED_FIELDS, page_size=1000, **self._options
+            )
+            # A name that ends in a slash is a folder that some console made.
+            return sorted(self._listed(blob) for blob in blobs if not blob.name.endswith("/"))
+
+    def now(self) -> float:
+        """By an object that comes and goes; see :meth:`Store.now`."""
+        name = f"runs/clock-{uuid.uuid4().hex[:12]}/now"  # if it stays, it is found as an unfinished run
+        self.publish_bytes(name, b"")
+        published = self._there(name).published
+        self.delete(name)
+        return published
+
+    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+        """Uploads the file; see :meth:`Store.publish_file`."""
+        del flush  # what the service has acknowledged is safe
+        with explained("read", source):
+            content = _content(source)
+        for _ in range(_ATTEMPTS_TO_REPLACE):
+            there = self.find(name)
+            if there is not None and (there.bytes, there.crc32c) == (content.bytes, content.crc32c):
+                if there.sha256 == content.sha256:
+                    return
+            elif there is not None and not replace:
+                raise TakenError(
+                    f"{self.where(name)} is already there with other content; delete it, or choose another --root"
+                )
+            generation = int(there.version) if there is not None else 0
+            with self._explained("write", self.where(name)):
+                try:
+                    self._begun_anew(lambda at=generation: self._upload(source, name, content, at))
+                except api.PreconditionFailed:
+                    continue  # somebody wrote it meanwhile; or this did, and the answer was lost
+                except api.NotFound:
+                    self._require_bucket()
+                    continue  # a large file's last answer was lost, and its upload is over: look what is there
+                return
+        raise StoreUnavailableError(f"cannot write {self.where(name)}: others write the same again and again")
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Store.delete`."""
+        with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):
+            self._reference(name).delete(**self._options)
+
+    def _upload(self, source: Path, name: str, content: _Content, generation: int) -> None:
+        blob = self._reference(name)
+        blob.chunk_size = _PIECE_BYTES
+        blob.metadata = {_SHA256: content.sha256, _CRC32C: content.crc32c}
+        with source.open("rb") as stream:
+            blob.upload_from_file(
+                stream,
+                size=content.bytes,
+                content_type="application/octet-stream",
+                if_generation_match=generation,
+                checksum="crc32c",
+                **self._options,
+            )
+        if blob.crc32c != content.crc32c:
+            raise DataCorruption(None, f"crc32c {blob.crc32c} vs {content.crc32c} that was sent")
+
+    def _fetch(self, name: str, found: Listed, copy: Path) -> None:
+        reference = self._reference(name, int(found.version))
+
+        def fetch() -> None:
+            with copy.open("r+b") as stream:
+                arrived = _Arrived(stream)
+                for start in range(0, found.bytes, _FETCHED_BYTES):
+                    end = min(start + _FETCHED_BYTES, found.bytes) - 1
+                    self._fetch_piece(reference, arrived, start, end)
+            if (arrived.bytes, arrived.crc32c) != (found.bytes, found.crc32c):
+                came = f"{arrived.bytes} bytes with crc32c {arrived.crc32c}"
+                raise DataCorruption(None, f"{came} vs {found.bytes} with {found.crc32c}")
+
+        with self._explained("read", self.where(name)), explained("write to the cache", copy):
+            try:
+                self._begun_anew(fetch)
+            except api.NotFound:
+                raise self._missing(name, found.version) from None
+
+    def _fetch_piece(self, reference: Blob, arrived: _Arrived, start: int, end: int) -> None:
+        """In one read; if that is broken off, by the library's own loop, which goes on after what has come."""
+        try:
+            reference.download_to_file(arrived, start=start, end=end, **_UNCHECKED, **{**self._options, "retry": None})
+        except Exception as error:
+            if not worth_trying(error):
+                raise
+            reference.download_to_file(arrived, start=start, end=end, **_BIT_BY_BIT, **self._options)
+
+    def _there(self, name: str, version: str = "") -> Listed:
+        found = self.find(name)
+        if found is None or (version and found.version != version):
+            raise self._missing(name, version)
+        return found
+
+    def _missing(self, name: str, version: str = "") -> PodlineError:
+        """What to say of a name, or of a version of it, that is not there."""
+        there = self.find(name)
+        if there is not None and version:
+            return ArtifactError(
+                f"{self.where(name)} is generation {there.version} vs {version} when it was looked at first; "
+                "nothing was mixed, run it again"
+            )
+        return StoreError(f"cannot read {self.where(name)}: it is not there")
+
+    def _require_bucket(self) -> None:
+        """An object that is not there may be in a bucket that is not."""
+        if self.uri not in _KNOWN_STORES:
+            with self._explained("open the bucket of", self.uri):
+                listed = self._bucket.list_blobs(max_results=1, **self._options)
+                next(iter(listed), None)
+            _KNOWN_STORES.add(self.uri)
+
+    def _reference(self, name: str, generation: int | None = None) -> Blob:
+        return self._bucket.blob(self._name(name), generation=generation)
+
+    def _name(self, name: str) -> str:
+        self._require_inside(name)
+        return f"{self._prefix}{name}"
+
+    def _listed(self, blob: Blob) -> Listed:
+        name = (blob.name or "").removeprefix(self._prefix)
+        published = blob.updated.timestamp() if blob.updated else 0.0
+        size, generation, crc32c = int(blob.size or 0), str(blob.generation), blob.crc32c or ""
+        return Listed(name, size, published, generation, _sha256_of(blob), crc32c)
+
+    def _begun_anew(self, transfer: Callable[[], Answer]) -> Answer:
+        return self._again(transfer)()
+
+    def _explained(self, action: str, where: str) -> Any:
+        return cloud_explained(action, where, self.settings.deadline)
+
+
+_KNOWN_STORES: set[str] = set()
+
+
+@functools.lru_cache(maxsize=1)
+def _client() -> storage.Client:
+    # It warns of each request that it repeats, with the address, in which a service account's name may be. What fails
+    # in the end is told by us.
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+    # Without a project: nothing here needs one, and credentials may not name any.
+    client = storage.Client(project=None)
+    # It would ask for the bucket's location, to trace requests by; without saying who pays, and few accounts may.
+    vars(client)["_bucket_metadata_cache"] = None
+    # By default ten connections are kept, and each further one is opened anew for every request.
+    for scheme in ("https://", "http://"):
+        client._http.mount(scheme, HTTPAdapter(pool_maxsize=_KEPT_CONNECTIONS))
+    # Proxies, and whom to trust, are looked up once: for every request, it is a quarter of what a small one costs.
+    found = client._http.merge_environment_settings(client.api_endpoint, {}, None, None, None)
+    client._http.proxies, client._http.verify, client._http.trust_env = found["proxies"], found["verify"], False
+    return client
+
+
+@functools.lru_cache(maxsize=8)
+def _cache(folder: Path, limit: int) -> Cache:
+    return Cache(folder, limit)
+
+
+def forget_clients() -> None:
+    """Drops what was opened, so that the environment (credentials, the emulator's address) is looked at again."""
+    _opened.cache_clear()
+    if _client.cache_info().currsize:
+        _client().close()
+    _client.cache_clear()
+    _cache.cache_clear()
+    _KNOWN_STORES.clear()
+
+
+def _content(path: Path) -> _Content:
+    """Size and checksums of a file, in one pass; memory is flat."""
+    crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            crc32c.update(block)
+            sha256.update(block)
+            size += len(block)
+    return _Content(size, sha256.hexdigest(), _written(crc32c))
+
+
+def _crc32c(path: Path) -> str:
+    """The crc32c of a file, as the service writes it; a tenth of the time that its sha256 would take."""
+    checksum = google_crc32c.Checksum()
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            checksum.update(block)
+    return _written(checksum)
+
+
+def _written(checksum: google_crc32c.Checksum) -> str:
+    return base64.b64encode(checksum.digest()).decode()
+
+
+def _sha256_of(blob: Blob) -> str:
+    """The sha256 that an object's writer noted, if its bytes are still those that the writer had; else nothing."""
+    metadata = blob.metadata or {}
+    return metadata.get(_SHA256, "") if metadata.get(_CRC32C) == blob.crc32c else ""

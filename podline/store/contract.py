@@ -1,0 +1,320 @@
+"""The store's contract: one root where everything that Podline makes lives, every part of it published whole.
+
+There are two kinds of place: a folder (:mod:`podline.store.folder`) and a bucket (:mod:`podline.store.buckets`). Both
+promise the same: a name either does not exist or has its full content; an existing name is never overwritten by
+something else unless the caller says ``replace``; what is read is what was published, or an error.
+
+Code that needs a file, to map it into memory or to hand it to a library, asks for :meth:`Store.local`; for messages
+there is :meth:`Store.where`; all else goes through names.
+
+Beside what is published, a store has a *scratch* folder on this machine, for logs, locks and temporary files: a
+folder's is ``.podline`` below it. Temporary files are in ``tmp`` there; what a killed process left is removed by the
+next one (:meth:`Store.sweep`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import socket
+import stat
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podline.errors import ArtifactError, StoreError
+from podline.store import document_digest
+
+BUCKET_SCHEME = "gs://"
+_SCRATCH, _TEMPORARY = ".podline", "tmp"
+
+
+# Of the scratch folder: for its owner alone.
+_PRIVATE = 0o700
+
+
+@contextlib.contextmanager
+def explained(action: str, path: Path | str) -> Iterator[None]:
+    """Turns an :class:`OSError` in its body into a :class:`StoreError` of one clear line.
+
+    Args:
+        action: what was being done, as a verb phrase: "write", "read the manifest of".
+        path: what it was done to.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = f"cannot {action} {path}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreError(f"{where}: no space left on the device; free some, or choose another --root") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise StoreError(
+                f"{where}: permission denied ({error.strerror}); choose a --root that this user can write"
+            ) from error
+        raise StoreError(f"{where}: {error.strerror or error}") from error
+
+
+class Listed(NamedTuple):
+    """A published name.
+
+    Attributes:
+        name: as it was published.
+        bytes: its size.
+        published: the Unix time at which it was.
+        version: another content has another one.
+        sha256: of its content, in hexadecimal; empty if the content would have to be read for it.
+        crc32c: of an object, as the service writes it; of a file none.
+    """
+
+    name: str
+    bytes: int
+    published: float
+    version: str
+    sha256: str = ""
+    crc32c: str = ""
+
+
+class Store(ABC):
+    """What both kinds of store promise. Names are relative, with ``/`` between their parts.
+
+    Attributes:
+        uri: the root as a user would write it.
+        scratch: a folder on this machine, for what is not published.
+        beside: a folder on this machine for files that are for people and for this machine alone, like drawn samples.
+        parallel: how many objects may be fetched at once.
+    """
+
+    uri: str
+    scratch: Path
+    beside: Path
+    parallel: int = 1
+
+    @abstractmethod
+    def where(self, name: str) -> str:
+        """A name as a user would write it: a path, or gs://bucket/prefix/name; it need not exist.
+
+        Raises:
+            ArtifactError: the name leads out of the store.
+        """
+
+    @abstractmethod
+    def local(self, name: str, found: Listed | None = None) -> Path:
+        """A local file with the content of a published name, for reading only.
+
+        In a folder it is the file itself (which need not be there, for the caller to find out); of an object it is a
+        copy in the cache, checked against the object's checksum, which stays for as long as this process lives.
+
+        Args:
+            name: what is wanted.
+            found: what :meth:`find` or :meth:`listing` told of it: exactly this object, which is not looked at again.
+
+        Raises:
+            ArtifactError: it is another one by now.
+            StoreError: the object is not there, or cannot be read.
+        """
+
+    def locals(self, names: Iterable[str]) -> list[Path]:
+        """Like :meth:`local`, of several names; objects are looked at together, and fetched several at a time."""
+        return [self.local(name) for name in names]
+
+    @abstractmethod
+    def find(self, name: str) -> Listed | None:
+        """A published name with its size and time; None if there is none."""
+
+    @abstractmethod
+    def sha256(self, name: str, found: Listed | None = None) -> str:
+        """The sha256 of a published name's content, in hexadecimal.
+
+        Args:
+            name: whose.
+            found: what :meth:`find` or :meth:`listing` told of it just now, which often has it.
+
+        Raises:
+            ArtifactError: it is another one by now.
+            StoreError: it is not there or cannot be read.
+        """
+
+    @abstractmethod
+    def read_bytes(self, name: str, version: str = "") -> bytes:
+        """The whole content of a small object.
+
+        Args:
+            name: what is read.
+            version: as :meth:`find` told; it must still be this one.
+
+        Raises:
+            ArtifactError: it has another version by now.
+            StoreError: it is not there or cannot be read.
+        """
+
+    @abstractmethod
+    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
+        """Some bytes of a published name; fewer than ``length`` at its end.
+
+        Args:
+            name: what is read.
+            start: the first byte.
+            length: how many.
+            version: as :meth:`find` told; it must still be this one.
+
+        Raises:
+            ArtifactError: it has another version by now.
+            StoreError: it is not there or cannot be read.
+        """
+
+    @abstractmethod
+    def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
+        """The whole content of a large object, ``length`` bytes at a time; memory is flat.
+
+        Raises:
+            ArtifactError: it has another version by now.
+            StoreError: it is not there or cannot be read.
+            DamagedTransferError: after the last piece: what came is not what is there.
+        """
+
+    @abstractmethod
+    def listing(self, prefix: str = "") -> list[Listed]:
+        """All published names below a folder, sorted by name."""
+
+    @abstractmethod
+    def now(self) -> float:
+        """The Unix time by the clock that says when something was published, which may not be this machine's.
+
+        Raises:
+            StoreError: the store cannot be written, by which it is found out.
+        """
+
+    @abstractmethod
+    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+        """Publishes a finished local file; ``source`` is best made in :meth:`workspace`, and may be gone afterwards.
+
+        Args:
+            source: the file.
+            name: where it goes.
+            replace: whether other content that is there may be overwritten.
+            flush: wait until the disk has it. Without, a power cut (not a killed process) may leave a published name
+                with less than its content: only for what is checked against a checksum each time before it is used.
+
+        Raises:
+            TakenError: the name is there with other content, and ``replace`` is not set.
+            StoreError: it cannot be written.
+        """
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Removes a name; one that is not there is no error."""
+
+    def exists(self, name: str) -> bool:
+        """Whether a name was published."""
+        return self.find(name) is not None
+
+    def list(self, prefix: str = "") -> list[str]:
+        """The names of :meth:`listing`."""
+        return [found.name for found in self.listing(prefix)]
+
+    def read_json(self, name: str, remedy: str = document_digest.REMEDY) -> Any:
+        """A JSON document, verified against the digest that it carries.
+
+        Args:
+            name: what is read.
+            remedy: what to do if it is damaged.
+
+        Raises:
+            StoreError: it is not there or cannot be read.
+            ArtifactError: it is not JSON, or not what was published under this name.
+        """
+        return self.read_document(name, remedy)[0]
+
+    def read_document(self, name: str, remedy: str = document_digest.REMEDY) -> tuple[Any, str]:
+        """Like :meth:`read_json`, with the digest, which is empty in documents of earlier versions."""
+        return document_digest.read_with_digest(name, self.where(name), self.read_bytes(name), remedy)
+
+    def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
+        """Publishes bytes under a name; see :meth:`publish_file`.
+
+        Raises:
+            TakenError: the name is there with other content, and ``replace`` is not set.
+            StoreError: it cannot be written.
+        """
+        with self.workspace("publish") as folder:
+            temporary = folder / "object"
+            with explained("write", self.where(name)):
+                temporary.write_bytes(data)
+            self.publish_file(temporary, name, replace=replace, flush=flush)
+
+    def publish_json(self, name: str, document: Any, *, replace: bool = False, flush: bool = True) -> None:
+        """Publishes a JSON document, indented, keys in the order given; an object carries a digest of itself."""
+        told = document_digest.with_digest(name, document) if isinstance(document, dict) else document
+        content = (json.dumps(told, indent=2, allow_nan=False) + "\n").encode()
+        self.publish_bytes(name, content, replace=replace, flush=flush)
+
+    def own_folder(self, *parts: str) -> Path:
+        """A folder below :attr:`scratch`, which is made; nobody but this user can enter the scratch folder.
+
+        What is in there (logs, the database of a server and its secret, unpacked archives) may be readable by itself,
+        also in a folder that an earlier release made.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        folder = self.scratch.joinpath(*parts)
+        with explained("write to the store", self.uri):
+            _make(self.scratch)
+            found = self.scratch.stat()
+            if stat.S_IMODE(found.st_mode) != _PRIVATE and found.st_uid == os.geteuid():
+                self.scratch.chmod(_PRIVATE)
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @contextlib.contextmanager
+    def workspace(self, label: str) -> Iterator[Path]:
+        """A temporary folder on this machine (in a folder, on the store's own file system), gone when its body ends.
+
+        Its name says host and process, so that :meth:`sweep` can tell a dead process's folder from a living one's.
+        """
+        name = f"{label}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
+        folder = self.own_folder(_TEMPORARY, name)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def sweep(self) -> int:
+        """Removes the temporary folders of processes that ended without cleaning up on this host; returns how many."""
+        removed = 0
+        for folder in sorted(self._temporary.iterdir()) if self._temporary.is_dir() else []:
+            parts = folder.name.split("~")
+            if len(parts) == 4 and parts[1] == socket.gethostname() and not _alive(int(parts[2])):
+                shutil.rmtree(folder, ignore_errors=True)
+                removed += 1
+        return removed
+
+    @property
+    def _temporary(self) -> Path:
+        return self.scratch / _TEMPORARY
+
+    def _require_inside(self, name: str) -> None:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}")
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder and those that it lies in; of these, scratch folders are for their owner alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=_PRIVATE if folder.name == _SCRATCH else 0o777, exist_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

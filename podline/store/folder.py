@@ -1,0 +1,181 @@
+"""A folder as the store."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from podline.errors import ArtifactError, TakenError
+from podline.store import digests
+from podline.store.contract import _SCRATCH, Listed, Store, explained
+
+# What file systems without hard links say; on them, two who write a name at once are not told apart.
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+def _unless_gone(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+class FolderStore(Store):
+    """A folder as the store: a name is published by a rename on the same file system."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.uri = str(root)
+        self.scratch = root / _SCRATCH
+        self.beside = root
+
+    def where(self, name: str) -> str:
+        """A name's path; see :meth:`Store.where`."""
+        return str(self.local(name))
+
+    def local(self, name: str, found: Listed | None = None) -> Path:
+        """The file of a name; see :meth:`Store.local`."""
+        del found  # whoever reads the file finds out
+        self._require_inside(name)
+        return self.root / name
+
+    def find(self, name: str) -> Listed | None:
+        """See :meth:`Store.find`."""
+        try:
+            facts = self.local(name).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _listed(name, facts) if stat.S_ISREG(facts.st_mode) else None
+
+    def sha256(self, name: str, found: Listed | None = None) -> str:
+        """See :meth:`Store.sha256`; reads all of the file."""
+        del found
+        with explained("read", self.local(name)):
+            return digests.of_file(self.local(name))
+
+    def read_bytes(self, name: str, version: str = "") -> bytes:
+        """See :meth:`Store.read_bytes`."""
+        return b"".join(self._read(name, [-1], version))
+
+    def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
+        """See :meth:`Store.read_range`."""
+        return b"".join(self._read(name, [length], version, start))
+
+    def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
+        """See :meth:`Store.read_pieces`."""
+        return self._read(name, itertools.repeat(length), version)
+
+    def _read(self, name: str, lengths: Iterable[int], version: str, start: int = 0) -> Iterator[bytes]:
+        with explained("read", self.local(name)), self.local(name).open("rb") as stream:
+            found = _listed(name, os.fstat(stream.fileno())).version
+            if version and found != version:
+                raise ArtifactError(f"{self.where(name)} is version {found} vs {version} when it was looked at first")
+            stream.seek(start)
+            yield from itertools.takewhile(bool, map(stream.read, lengths))
+
+    def listing(self, prefix: str = "") -> list[Listed]:
+        """See :meth:`Store.listing`."""
+        top = self.local(prefix) if prefix else self.root
+        with explained("list", top):
+            found = [self.find(name) for name in sorted(self._names(top))]
+        return [facts for facts in found if facts is not None]
+
+    def _names(self, top: Path) -> Iterator[str]:
+        """The files below a folder, without those of processes at work; folders of theirs come and go."""
+        for folder, folders, files in os.walk(top, onerror=_unless_gone):
+            here = Path(folder).relative_to(self.root)
+            folders[:] = [each for each in folders if here / each != Path(_SCRATCH)]
+            yield from ((here / file).as_posix() for file in files)
+
+    def now(self) -> float:
+        """By a file: the folder may be another machine's; see :meth:`Store.now`."""
+        with self.workspace("clock") as folder:
+            return folder.stat().st_mtime
+
+    def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
+        """Moves the file; see :meth:`Store.publish_file`."""
+        target = self.local(name)
+        with explained("write", target):
+            if not replace and _has_same(target, source):
+                return
+            _make_folder(target.parent)
+            if flush:
+                with source.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            settle = Path.replace if replace else _appear
+            try:
+                settle(source, target)
+            except FileExistsError:
+                if not _has_same(target, source):  # somebody else was faster
+                    raise
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+                shutil.copyfile(source, beside)
+                settle(beside, target)
+            if flush:
+                _sync_folder(target.parent)
+
+    def delete(self, name: str) -> None:
+        """See :meth:`Store.delete`."""
+        with explained("delete", self.local(name)):
+            self.local(name).unlink(missing_ok=True)
+
+
+def _has_same(target: Path, source: Path) -> bool:
+    """Whether a file is there with the content of another.
+
+    Raises:
+        TakenError: it is there with other content.
+    """
+    if not target.is_file():
+        return False
+    if digests.of_file(target) != digests.of_file(source):
+        raise TakenError(f"{target} is already there with other content; delete it, or choose another --root")
+    return True
+
+
+def _appear(source: Path, target: Path) -> None:
+    """Gives a file a name that nobody has: of several at once, one succeeds, and the others get FileExistsError."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        source.replace(target)
+    else:
+        source.unlink()
+
+
+def _listed(name: str, facts: os.stat_result) -> Listed:
+    return Listed(name, facts.st_size, facts.st_mtime, f"{facts.st_ino}.{facts.st_mtime_ns}")
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it, so that a power cut takes none of them away again."""
+    made = list(itertools.takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in made:
+        _sync_folder(each.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable: after a power cut the new name is there, or the old one, never neither."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def temporary_store(store: Store, label: str) -> Iterator[FolderStore]:
+    """A store of its own in a temporary folder of another one, gone when its body ends."""
+    with store.workspace(label) as folder:
+        yield FolderStore(folder)

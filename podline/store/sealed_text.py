@@ -1,0 +1,28 @@
+"""Pages that carry their own checksum, for those that no completion record names: its last line, a comment."""
+
+from __future__ import annotations
+
+import re
+
+from podline.store import digests
+
+INDEX = "index.html"
+"""The page over all nights, in a store's root."""
+_SEAL = re.compile(rb"<!-- sha256 ([0-9a-f]{64}) -->\n\Z")
+
+
+def sealed(page: str) -> bytes:
+    """A page as it is published: with the sha256 of all that is before its last line."""
+    data = page.encode()
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    return data + f"<!-- sha256 {digests.of_bytes(data)} -->\n".encode()
+
+
+def seal_problem(data: bytes) -> str | None:
+    """What is wrong with a published page; empty if it is whole, None if it carries no checksum."""
+    match = _SEAL.search(data)
+    if match is None:
+        return None if data.rstrip().endswith(b"</html>") else "is cut short"
+    found, written = digests.of_bytes(data[: match.start()]), match[1].decode()
+    return "" if found == written else f"has sha256 {found[:12]}… vs {written[:12]}… in its last line"

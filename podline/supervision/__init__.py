@@ -1,0 +1,1 @@
+"""Stages in child processes: started, watched, ended; what they died of."""

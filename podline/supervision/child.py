@@ -1,0 +1,216 @@
+"""What :mod:`podline.supervision.supervisor` starts: one stage in a process, and in a session, of its own.
+
+``python -m podline.supervision.child STAGE --progress-fd N`` reads one line of JSON from standard input (see
+:class:`Order`), does the stage's work, and writes events (:mod:`podline.progress`) to the file descriptor. Standard
+input stays open: its end means that the parent is gone, and then this process ends itself and all that it started.
+
+SIGTERM raises :class:`~podline.errors.PreemptedError` in the main thread; a stage that has something to save installs
+a handler of its own for as long as it works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import faulthandler
+import fcntl
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from podline.cluster import lost
+from podline.errors import PodlineError, PreemptedError, StoreError
+from podline.frozen import Frozen
+from podline.progress import Event, Listener, Reporter
+from podline.settings import STAGE_MARK
+from podline.stages.specs import Result, part_of_work
+from podline.stages.table import Stage
+from podline.store.contract import Store, explained
+from podline.store.opening import open_store
+from podline.strategies import WORKERS
+from podline.supervision import processes
+from podline.supervision.stacks import STACKS_SIGNAL
+from podline.tpu.tensorflow_errors import explain
+
+# What is left to save, once the parent is gone; its next start is not kept waiting for longer.
+ORPHAN_GRACE = 2.0
+_LOCK_POLL = 0.5
+_LOCK_NEWS = 30.0
+
+
+class Order(Frozen):
+    """What the parent wants done; classes and functions are named ``module:name``, so that any stage can be ordered."""
+
+    stage: str
+    run_at: str
+    find_at: str
+    spec_type: str
+    result_type: str
+    mark: str
+    spec: dict[str, Any]
+
+
+def main() -> None:
+    """Does one stage; the exit code is that of :mod:`podline.errors`."""
+    parser = argparse.ArgumentParser(prog="python -m podline.supervision.child", description=__doc__)
+    parser.add_argument("stage")
+    parser.add_argument("--progress-fd", type=int, required=True)
+    progress_fd = parser.parse_args().progress_fd
+    # What the stage starts must not hold the parent's pipe open.
+    os.set_inheritable(progress_fd, False)
+    faulthandler.enable()
+    # By native code, so it also works while the main thread is deep in TensorFlow; it goes to the stage's log.
+    faulthandler.register(STACKS_SIGNAL)
+    signal.signal(signal.SIGTERM, _preempted)
+    order = Order.model_validate_json(_first_line(sys.stdin.fileno()))
+    orphaned = threading.Event()
+    processes.when_parent_goes(sys.stdin.fileno(), lambda: _end_orphan(order.mark, orphaned))
+    code = _work(order, _json_lines(progress_fd))
+    if orphaned.is_set():
+        _end_all(order.mark)
+    sys.exit(code)
+
+
+def _work(order: Order, listener: Listener) -> int:
+    """Does the stage and tells how it ended; returns the exit code."""
+    try:
+        result = _result(order, Reporter(order.stage, listener))
+    except PodlineError as error:
+        listener({"event": "error", "stage": order.stage, "error": error.to_json()})
+        return error.exit_code
+    except Exception as error:
+        traceback.print_exc()
+        known = _disk_is_full(order, error) or _of_tensorflow(order, error)
+        document = known.to_json() if known else {"type": type(error).__name__, "message": str(error)}
+        listener({"event": "error", "stage": order.stage, "error": document})
+        return known.exit_code if known else 1
+    listener({"event": "result", "stage": order.stage, "result": result.model_dump(mode="json")})
+    return 0
+
+
+def _result(order: Order, reporter: Reporter) -> Result:
+    stage: Stage[Any, Any] = Stage(
+        order.stage, _load(order.spec_type), _load(order.result_type), order.run_at, order.find_at
+    )
+    spec = stage.spec.model_validate(order.spec)
+    store = open_store(spec.root)
+    with _alone(store, f"{order.stage}-{spec.digest()[:16]}{part_of_work(spec)}", reporter) as waited:
+        # Whoever was killed at the same work is gone by now.
+        store.sweep()
+        found = stage.find(spec, reporter) if waited else None
+        if found is not None:
+            return found
+        _load(order.run_at)
+        # Libraries stay as long as the process; to look through them for cycles takes a tenth of a second each time.
+        gc.freeze()
+        return stage.run(spec, reporter)
+
+
+@contextlib.contextmanager
+def _alone(store: Store, name: str, reporter: Reporter) -> Iterator[bool]:
+    """Holds a lock that ends with its process, so that two processes never work on one artifact.
+
+    Yields:
+        Whether another process held it first: then the work may be done by now.
+    """
+    path = store.own_folder("locks") / f"{name}.lock"
+    with explained("write to the store", store.uri):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        yield _lock(descriptor, reporter)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, reporter: Reporter) -> bool:
+    news = 0.0
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= news:
+                reporter.log("another process is at work on the same; waiting for it to end")
+                news = time.monotonic() + _LOCK_NEWS
+            time.sleep(_LOCK_POLL)
+        else:
+            return news > 0
+
+
+def _first_line(descriptor: int) -> bytes:
+    """The line up to the first newline, read without a buffer: what follows is left in the pipe."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        block = os.read(descriptor, 1 << 16)
+        if not block:
+            raise SystemExit("podline.supervision.child: the parent is gone before it said what to do")
+        line += block
+    return bytes(line)
+
+
+def _json_lines(descriptor: int) -> Listener:
+    """A listener that writes each event as a line, for threads and for signal handlers.
+
+    A handler runs in the middle of whatever its thread does, which may be this: so the lock may be taken again by its
+    holder, and nothing is buffered. A line as short as events are goes into a pipe whole. That nobody listens any more
+    is the lifeline's business.
+    """
+    lock = threading.RLock()
+
+    def write(event: Event) -> None:
+        line = memoryview(json.dumps(event).encode() + b"\n")
+        with lock, contextlib.suppress(BrokenPipeError):
+            while line:
+                line = line[os.write(descriptor, line) :]
+
+    return write
+
+
+def _preempted(_signal: int, _frame: FrameType | None) -> None:
+    raise PreemptedError("asked to end (SIGTERM); the same command goes on from what is there")
+
+
+def _disk_is_full(order: Order, error: Exception) -> StoreError | None:
+    if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        return None
+    where = error.filename or order.spec.get("root")
+    return StoreError(f"cannot write {where}: no space left on the device; free some, or choose another --root")
+
+
+def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
+    """What TensorFlow means, in a stage that runs a model; None for what is not TensorFlow's to say."""
+    strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
+    if strategy is None:
+        return None
+    return (lost(kind, message) if strategy == WORKERS else None) or explain(kind, message)
+
+
+def _end_orphan(mark: str, orphaned: threading.Event) -> None:
+    orphaned.set()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_GRACE)
+    _end_all(mark)
+
+
+def _end_all(mark: str) -> None:
+    """Ends every process that came from this one, then this one."""
+    processes.kill_marked(STAGE_MARK, mark)
+    processes.kill_group(os.getpgrp())
+
+
+def _load(entry_point: str) -> Any:
+    module, _, name = entry_point.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""A stage under a machine's settings: in a child process and, where a model runs on a TPU, behind the gate and watched.
+
+The command line and the flow's tasks both run stages here, so that no way leads around the gate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from podline.errors import PodlineError, SettingsError, TpuSetupError
+from podline.progress import Event, Listener, Reporter
+from podline.settings import Settings
+from podline.stages.specs import Spec
+from podline.stages.table import stage_of
+from podline.store.opening import open_store
+from podline.supervision.supervisor import Ending, run_stage
+from podline.tpu.clock import Clock, SystemClock
+from podline.tpu.gate import admitted
+from podline.tpu.story import Event as Happening
+from podline.tpu.story import Story
+from podline.tpu.story_file import KeptStory
+from podline.tpu.watch import Course, Verdict, Watch, watching
+from podline.tpu_settings import TpuSettings
+
+# Between two looks at the clock, in real time; the API is asked as often as the settings say.
+_LOOK_SECONDS = 0.2
+_NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
+
+Turn = Callable[[Story, Ending], contextlib.AbstractContextManager[object]]
+"""Waits until it is the stage's turn to use the TPU, and keeps it; what takes the turn away asks for the ending."""
+
+
+class Runner(Protocol):
+    """Does a stage's work, and tells it from ``start`` to ``result`` or ``error``; ``ending`` may end it early."""
+
+    def __call__(self, spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
+        """The stage's result."""
+        ...
+
+
+def _nobody_else(_story: Story, _ending: Ending) -> contextlib.AbstractContextManager[object]:
+    return contextlib.nullcontext()
+
+
+def perform(
+    spec: Spec,
+    listener: Listener,
+    machine: Settings,
+    *,
+    attempt: int = 1,
+    clock: Clock | None = None,
+    on_node: Runner | None = None,
+    turn: Turn = _nobody_else,
+) -> Any:
+    """A stage's result; see :func:`podline.supervision.supervisor.run_stage`.
+
+    Args:
+        spec: what the stage is given.
+        listener: gets the stage's events.
+        machine: the limits, and the TPU, if there is one.
+        attempt: 1 is the first; those that follow share its budgets of repairs.
+        clock: asked and slept on by all that is about the TPU; the machine's own unless given.
+        on_node: does the work of a stage that the settings place on the node.
+        turn: entered before anything is done to the TPU: others may want it who cannot be seen from this machine.
+
+    Raises:
+        TpuSetupError: a stage is to be placed on the node, and there is nobody who could.
+        PodlineError: what the stage raised, what the gate did, or why the watch ended the stage.
+    """
+    tpu, stage = tpu_of(spec, machine), stage_of(spec)
+    if tpu is None or stage.find(spec, Reporter(stage.name, listener)) is not None:
+        return _here(spec, listener, machine, Ending())
+    runner: Runner | None = on_node if tpu.placement == "node" else _here
+    if runner is None:
+        raise TpuSetupError(
+            "tpu.placement = 'node': only a flow on a Prefect server that the node's worker knows can do that; run a "
+            "deployment, or drop the setting"
+        )
+    return _on_tpu(tpu, spec, listener, machine, attempt, clock or SystemClock(), runner, turn)
+
+
+def tpu_of(spec: Spec, machine: Settings) -> TpuSettings | None:
+    """The TPU that a stage needs to itself: the settings' one, for every stage that runs a model.
+
+    Raises:
+        TpuSetupError: the strategy asks for a TPU and the settings name none.
+        SettingsError: the strategy names another node than the settings.
+    """
+    strategy = getattr(spec, "strategy", None)
+    if strategy is None:
+        return None
+    kind, _, name = strategy.partition(":")
+    if kind == "tpu" and machine.tpu is None:
+        raise TpuSetupError(
+            f"strategy {strategy}: which node's health is to be looked at? set tpu.node, tpu.api.project and "
+            "tpu.api.zone; see docs/tpu.md"
+        )
+    if kind == "tpu" and machine.tpu and _NODE_NAME.fullmatch(name) and name not in ("local", machine.tpu.node):
+        raise SettingsError(f"strategy {strategy} vs tpu.node = {machine.tpu.node!r}: name the same node, or say tpu")
+    return machine.tpu
+
+
+def _here(spec: Spec, listener: Listener, machine: Settings, ending: Ending) -> Any:
+    return run_stage(
+        spec,
+        listener,
+        ending=ending,
+        timeout=machine.timeout(stage_of(spec).name),
+        silence=machine.silence,
+        hang_factor=machine.hang_factor,
+        hang_floor=machine.hang_floor,
+        grace=machine.grace,
+    )
+
+
+def _on_tpu(
+    tpu: TpuSettings,
+    spec: Any,
+    listener: Listener,
+    machine: Settings,
+    attempt: int,
+    clock: Clock,
+    runner: Runner,
+    turn: Turn,
+) -> Any:
+    # Google's client takes half a second to import, for those alone who have a TPU.
+    from podline.tpu.client import CloudTpu  # noqa: PLC0415
+
+    ending = Ending()
+    clock = _Alarm(clock, ending)
+    reporter, ear = Reporter(stage_of(spec).name, listener), _Ear(listener, clock)
+    story = KeptStory(open_store(spec.root), spec.folder, reporter.log)
+    if attempt == 1:
+        story.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
+
+    def act(verdict: Verdict) -> None:
+        reporter.warn(f"{verdict.why}: {verdict.course}")
+        what = f"{reporter.stage}: {verdict.why}; it was ended ({verdict.course}), and the next attempt goes on"
+        ending.ask(verdict.error(what), at_once=verdict.course is Course.END_NOW)
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(turn(story, ending))
+            api = stack.enter_context(CloudTpu(tpu.api, clock))
+            stack.enter_context(admitted(tpu, api, clock, story))
+        except PodlineError as error:
+            listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
+            raise
+        ear.hears()
+        with watching(Watch(tpu, api, clock, reporter.log), ear.silent_for, act, _LOOK_SECONDS):
+            return runner(spec, ear, machine, ending)
+
+
+class _Alarm:
+    """A clock whose sleepers are woken, by the error, when an ending is asked for: so the gate's waits end as well."""
+
+    def __init__(self, clock: Clock, ending: Ending) -> None:
+        self.now = clock.now
+        self._clock, self._ending = clock, ending
+
+    def sleep(self, seconds: float) -> None:
+        """Returns after so many seconds, at most; raises what was asked for meanwhile."""
+        self._clock.sleep(seconds)
+        if self._ending.error is not None:
+            raise self._ending.error
+
+
+class _Ear:
+    """A listener that knows, by the TPU's clock, how long there has been no progress."""
+
+    def __init__(self, listener: Listener, clock: Clock) -> None:
+        self._listener, self._clock = listener, clock
+        self._heard = clock.now()
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "progress":
+            self.hears()
+        self._listener(event)
+
+    def hears(self) -> None:
+        """The silence begins now."""
+        self._heard = self._clock.now()
+
+    def silent_for(self) -> float:
+        """Seconds since the last progress."""
+        return self._clock.now() - self._heard

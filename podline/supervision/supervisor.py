@@ -1,0 +1,343 @@
+"""Runs a stage in a child process, and answers for it: its progress, its time, its death, and all that it started.
+
+What the child writes to its standard output and error goes to ``.podline/logs/<stage>-<digest>.log`` in the store, so
+that the noise of libraries never reaches a terminal. Only events count as signs of life: there is no heartbeat that a
+hung stage would go on giving, so a stage reports progress more often than ``silence``. A stage that knows its pace, as
+training does between two stops, tells it, and then counts as hung much sooner. A hung child is first asked where each
+of its threads is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from podline.errors import (
+    ChildKilledError,
+    HangError,
+    PodlineError,
+    StageTimeoutError,
+    from_json,
+)
+from podline.progress import Event, Listener, Reporter
+from podline.settings import STAGE_MARK, child_environment
+from podline.stages.specs import Result, Spec, part_of_work
+from podline.stages.table import Stage, stage_of
+from podline.store.contract import explained
+from podline.store.opening import open_store
+from podline.supervision import processes
+from podline.supervision.child import Order
+from podline.supervision.stacks import STACKS_SIGNAL, where
+
+R = TypeVar("R", bound=Result)
+
+DEFAULT_GRACE = 30.0
+DEFAULT_HANG_FACTOR = 20.0
+DEFAULT_HANG_FLOOR = 120.0
+_POLL = 0.2
+# From a child's last event to its end: interpreters with TensorFlow in them take a while to go.
+_EXIT_SECONDS = 20.0
+# A hung child will hardly save anything; a signal handler that still works is done within this.
+_HUNG_GRACE = 2.0
+_STACKS_SECONDS = 2.0
+_TAIL_LINES = 6
+# What TensorFlow and XLA write at every start, on machines without a GPU above all; it stays in the log of the stage.
+_NOISE = re.compile(
+    r"^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # for information, in the layout of absl
+    r"|\.(cc|h):\d+\] .*(cuda|cudnn|cufft|cublas|cuInit|computation placer|TensorRT|TF-TRT)"
+    r"|^To enable the following instructions: |^WARNING: All log messages before absl::InitializeLog",
+    re.IGNORECASE,
+)
+
+
+class Ending:
+    """By which another thread ends a stage that is running; the first to ask is heard."""
+
+    def __init__(self) -> None:
+        self.error: PodlineError | None = None
+        self.at_once = False
+
+    def ask(self, error: PodlineError, *, at_once: bool) -> None:
+        """Ends the stage, which then raises the error.
+
+        Args:
+            error: why.
+            at_once: by SIGKILL, without the grace in which it would save its work.
+        """
+        if self.error is None:
+            self.at_once = at_once
+            self.error = error
+
+
+def run_stage(
+    spec: Spec,
+    listener: Listener,
+    *,
+    ending: Ending | None = None,
+    timeout: float | None = None,
+    silence: float | None = None,
+    hang_factor: float = DEFAULT_HANG_FACTOR,
+    hang_floor: float = DEFAULT_HANG_FLOOR,
+    grace: float = DEFAULT_GRACE,
+) -> Any:
+    """A stage's result: an earlier one if it is still whole, else that of a child process.
+
+    The child and all that it started are gone when this returns or raises, whatever the reason; if this process is
+    killed, they end by themselves within seconds.
+
+    Args:
+        spec: what the stage is given.
+        listener: gets the stage's events, from ``start`` to ``result`` or ``error``.
+        ending: may end it before its time.
+        timeout: seconds that the stage may take.
+        silence: seconds that it may go without an event.
+        hang_factor: a stage that told its pace may go without an event for so many times as long …
+        hang_floor: … but at least for so many seconds, and never for more than ``silence``.
+        grace: seconds between SIGTERM, at which a stage saves what it has, and SIGKILL.
+
+    Returns:
+        The stage's result.
+
+    Raises:
+        PodlineError: what the stage raised, as the same class.
+        StageTimeoutError: it took longer than ``timeout``.
+        HangError: it gave no sign of life for too long; says where its threads were.
+        ChildKilledError: it was ended by a signal.
+    """
+    stage = stage_of(spec)
+    listener({"event": "start", "stage": stage.name})
+    open_store(spec.root).sweep()
+    try:
+        result = stage.find(spec, Reporter(stage.name, listener))
+        if result is None:
+            limits = _Limits(timeout, silence, hang_factor, hang_floor, grace, ending)
+            result = _run_in_child(stage, spec, listener, limits)
+    except PodlineError as error:
+        listener({"event": "error", "stage": stage.name, "error": error.to_json()})
+        raise
+    listener({"event": "result", "stage": stage.name, "result": result.model_dump(mode="json")})
+    return result
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What a child may take, in seconds."""
+
+    timeout: float | None = None
+    silence: float | None = None
+    hang_factor: float = DEFAULT_HANG_FACTOR
+    hang_floor: float = DEFAULT_HANG_FLOOR
+    grace: float = DEFAULT_GRACE
+    ending: Ending | None = None
+
+    def quiet(self, pace: float | None) -> tuple[float, str]:
+        """How long a child may say nothing, if its next event is due in ``pace``; and why, in words."""
+        silence = math.inf if self.silence is None else self.silence
+        if pace is not None:
+            hang = max(self.hang_floor, self.hang_factor * pace)
+            if hang < silence:
+                which = "hang_floor" if hang == self.hang_floor else "hang_factor"
+                return hang, f"the next was due after {pace:.2g} s; the limit is the setting {which}"
+        return silence, "the limit is the setting silence"
+
+
+def _run_in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, limits: _Limits) -> R:
+    with _started(stage, spec, listener, limits.grace) as child:
+        for event in child.events(limits):
+            if event["event"] == "result":
+                return stage.result.model_validate(event["result"])
+            if event["event"] == "error":
+                raise child.error(event["error"])
+            listener(event)
+        raise child.unexplained()
+
+
+class _Child:
+    """A running child, the pipe that it tells its progress through, and the log of what it prints."""
+
+    def __init__(self, stage: Stage[Any, Any], process: subprocess.Popen[bytes], pipe: BinaryIO, log: Path) -> None:
+        self._stage, self._process, self._pipe, self._log = stage.name, process, pipe, log
+        self._log_start = log.stat().st_size
+        self._said_its_last = self._hung = self._doomed = False
+
+    def events(self, limits: _Limits) -> Iterator[Event]:
+        """The child's events as they come, until it has ended and all are read."""
+        started = heard = time.monotonic()
+        pace: float | None = None
+        unfinished = b""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._pipe, selectors.EVENT_READ)
+            while True:
+                ended = processes.exit_code(self._process.pid) is not None
+                block = self._pipe.read() if selector.select(0 if ended else _POLL) else None
+                *lines, unfinished = (unfinished + (block or b"")).split(b"\n")
+                for line in lines:
+                    heard = time.monotonic()
+                    event = json.loads(line)
+                    self._said_its_last = event["event"] in ("result", "error")
+                    if event["event"] == "pace":
+                        pace = event["seconds"]
+                    else:
+                        yield event
+                        # However long who hears of it takes, it is not the child that is silent.
+                        heard = time.monotonic()
+                if ended and not block:
+                    return
+                if block == b"":  # closed, but not gone yet: nothing more to hear
+                    time.sleep(_POLL)
+                if limits.ending is not None and limits.ending.error is not None:
+                    self._doomed = limits.ending.at_once
+                    raise limits.ending.error
+                now = time.monotonic()
+                if limits.timeout is not None and now - started > limits.timeout:
+                    raise StageTimeoutError(
+                        f"{self._stage} took longer than its {limits.timeout:g} s and was ended; what it had saved is "
+                        f"kept, and the next start goes on from there (the limit is the setting {self._stage}_timeout)"
+                    )
+                quiet, why = limits.quiet(pace)
+                if now - heard > quiet:
+                    stacks = self._stacks()
+                    yield _log_event(self._stage, f"its threads before it was ended:\n{stacks}")
+                    raise HangError(
+                        f"{self._stage} gave no sign of progress for {quiet:.4g} s and was ended; what it had saved is "
+                        f"kept, and the next start goes on from there ({why})\n{where(stacks)}\n"
+                        f"the stacks are in {self._log}"
+                    )
+
+    def _stacks(self) -> str:
+        """Has a hung child write the stacks of its threads to its log; what it wrote."""
+        self._hung = True
+        before = self._log.stat().st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, STACKS_SIGNAL)
+        deadline, written, latest = time.monotonic() + _STACKS_SECONDS, b"", None
+        while time.monotonic() < deadline and (not written or written != latest):
+            latest = written
+            time.sleep(_POLL)
+            with self._log.open("rb") as stream:
+                stream.seek(before)
+                written = stream.read()
+        return written.decode(errors="replace").strip()
+
+    def error(self, document: dict[str, Any]) -> PodlineError:
+        """The error that a child's last event tells of; one that no stage foresaw comes with the way to its log."""
+        error = from_json(document)
+        if type(error) is PodlineError:
+            return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")
+        return error
+
+    def unexplained(self) -> PodlineError:
+        """What to say of a child that ended without a word."""
+        code = processes.exit_code(self._process.pid) or 0
+        if code >= 0:
+            return PodlineError(f"{self._stage} ended with exit code {code} and no result{self._tail()}")
+        name = signal.Signals(-code).name
+        why = {
+            "SIGKILL": " (by someone, or by the kernel because memory ran out)",
+            "SIGSEGV": " (a crash in native code)",
+            "SIGABRT": " (native code gave up)",
+        }.get(name, "")
+        return ChildKilledError(
+            f"{self._stage}: killed by {name}{why}; it was process {self._process.pid}{self._tail()}"
+        )
+
+    def end(self, listener: Listener, grace: float) -> None:
+        """Waits for a child that said its last; asks any other one to end, and passes on what it logs meanwhile."""
+        if self._doomed:
+            return
+        seconds = _EXIT_SECONDS
+        if not self._said_its_last:
+            seconds = min(grace, _HUNG_GRACE) if self._hung else grace
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGTERM)
+        with contextlib.suppress(StageTimeoutError):
+            for event in self.events(_Limits(timeout=seconds)):
+                if event["event"] == "log":
+                    listener(event)
+
+    def clear(self, mark: str) -> None:
+        """Kills all that is left of the child's group, and of sessions that its descendants made."""
+        processes.kill_group(self._process.pid)
+        self._process.wait()
+        processes.kill_marked(STAGE_MARK, mark)
+
+    def _tail(self) -> str:
+        with self._log.open("rb") as stream:
+            stream.seek(self._log_start)
+            text = stream.read().decode(errors="replace")
+        lines = [line for line in text.splitlines() if line.strip() and not _NOISE.search(line)][-_TAIL_LINES:]
+        return "".join(f"\n  {line}" for line in [f"the end of {self._log}:", *lines]) if lines else ""
+
+
+def _log_event(stage: str, message: str) -> Event:
+    return {"event": "log", "stage": stage, "level": "warning", "message": message}
+
+
+@contextlib.contextmanager
+def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: float) -> Iterator[_Child]:
+    """A child at work; it is gone, with all that came from it, when the body ends, by an exception of any kind too."""
+    mark = uuid.uuid4().hex
+    order = Order(
+        stage=stage.name,
+        run_at=stage.run_at,
+        find_at=stage.find_at,
+        spec_type=f"{stage.spec.__module__}:{stage.spec.__qualname__}",
+        result_type=f"{stage.result.__module__}:{stage.result.__qualname__}",
+        mark=mark,
+        spec=spec.model_dump(mode="json"),
+    )
+    log, store = _log_file(stage, spec), open_store(spec.root)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with (
+        os.fdopen(reading, "rb", buffering=0) as pipe,
+        log.open("ab") as output,
+        # Libraries leave temporary files behind when their process is killed.
+        store.workspace(stage.name) as temporary,
+    ):
+        try:
+            process = subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
+                [sys.executable, "-P", "-m", "podline.supervision.child", stage.name, "--progress-fd", str(writing)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=child_environment(store.scratch, mark) | {"TMPDIR": str(temporary)},
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        child = _Child(stage, process, pipe, log)
+        assert process.stdin is not None  # noqa: S101 (it is a pipe)
+        try:
+            with contextlib.suppress(BrokenPipeError):  # a child that is dead already is explained by its end
+                process.stdin.write(order.model_dump_json().encode() + b"\n")
+                process.stdin.flush()
+            yield child
+        finally:
+            try:
+                child.end(listener, grace)
+            finally:
+                child.clear(mark)
+                process.stdin.close()
+
+
+def _log_file(stage: Stage[Any, Any], spec: Spec) -> Path:
+    store = open_store(spec.root)
+    path = store.own_folder("logs") / f"{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log"
+    with explained("write to the store", store.uri):
+        path.touch()
+    return path

@@ -1,0 +1,169 @@
+"""What a caller says about TPUs. Nothing here reads the environment: :mod:`podline.settings` alone does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from podline.frozen import Frozen
+
+_LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]", "unix"})
+
+
+class NodeSpec(Frozen):
+    """How to make a node."""
+
+    accelerator_type: str = Field(min_length=1, description="for example v4-8")
+    runtime_version: str = Field(min_length=1, description="for example tpu-vm-tf-2.20.0-pjrt")
+    spot: bool = Field(default=False, description="cheaper, and preempted when Google needs it")
+    reserved: bool = Field(default=False, description="from a reservation of the project")
+    queued: bool = Field(default=False, description="through Google's queue instead of at once or not at all")
+    network: str = Field(default="", description="the project's default unless given")
+    subnetwork: str = Field(default="", description="the network's default unless given")
+    external_ip: bool = Field(default=True, description="without one, the subnetwork needs Private Google Access")
+    service_account: str = Field(default="", description="the project's default Compute account unless given")
+    startup_script: str = Field(default="", description="a file: the script that root runs at every start")
+    install: str = Field(default="", description="for the script: git+URL@REF, or a wheel: gs://…, https://…, a path")
+    prefect_url: str = Field(default="", description="for the script: PREFECT_API_URL as the node reaches it")
+    prefect_secret: str = Field(default="", description="for the script: a secret in Secret Manager, by its name")
+
+
+class ApiSettings(Frozen):
+    """Where the Cloud TPU API is, and for which project and zone; times are in seconds.
+
+    Credentials are Google's application default ones: a service account on the machine, the file that
+    ``GOOGLE_APPLICATION_CREDENTIALS`` names, or ``gcloud auth application-default login``.
+    """
+
+    project: str = Field(min_length=1)
+    zone: str = Field(min_length=1, description="for example us-central2-b")
+    endpoint: str = Field(default="tpu.googleapis.com", min_length=1)
+    insecure: bool = Field(default=False, description="no TLS, no credentials: for a stand-in on this machine")
+    call_timeout: float = Field(default=30.0, gt=0, description="a single call may take so long")
+    operation_poll: float = Field(default=10.0, gt=0, description="between two looks at an operation")
+    operation_timeout: float = Field(default=1800.0, gt=0, description="an operation may take so long")
+
+    @model_validator(mode="after")
+    def _insecure_is_local(self) -> ApiSettings:
+        host = self.endpoint.rpartition(":")[0]
+        if self.insecure and host not in _LOCAL:
+            raise ValueError(f"insecure=true vs endpoint={self.endpoint!r}: only an endpoint on this machine may be")
+        return self
+
+    @property
+    def parent(self) -> str:
+        """The resource name that nodes lie under."""
+        return f"projects/{self.project}/locations/{self.zone}"
+
+
+class MachineSettings(Frozen):
+    """The TPU VM itself, for a Podline that runs on it."""
+
+    # Both paths are libtpu's and the TPU driver's own.
+    lock_file: str = Field(default="/tmp/libtpu_lockfile", min_length=1)  # noqa: S108
+    devices: tuple[str, ...] = Field(
+        default=("/dev/accel*", "/dev/vfio/[0-9]*"), description="patterns of the TPU's device files"
+    )
+    metadata_address: str = Field(default="metadata.google.internal", min_length=1, description="host or host:port")
+    metadata_timeout: float = Field(default=2.0, gt=0)
+
+
+class Step(Frozen):
+    """One kind of repair; times are in seconds."""
+
+    attempts: int = Field(ge=0, description="how often in a run")
+    pause: float = Field(ge=0, description="between its two halves: stop and start, delete and create")
+    patience: float = Field(gt=0, description="for the node to get well afterwards")
+
+
+class Limits(Frozen):
+    """Delays and budgets of the gate and of the watch; times are in seconds.
+
+    Attributes:
+        poll: between two looks at a node that is waited for. TensorFlow's own number (``cloud_tpu_client``).
+        patience: how long a node is waited for before the first repair. TensorFlow's own number.
+        symptom_age: a younger symptom keeps a HEALTHY node waiting. TensorFlow's own number for memory.
+        cool_down: between two users of one machine's TPU.
+        turn: how long a flow run waits for others that use the TPU.
+        restart: stop and start.
+        recreate: delete and create.
+        preemptions: new nodes for preempted ones, counted apart from ``recreate``.
+        quota_release: how long the quota of a node just deleted may stay used up.
+        queue: how long a request may stay in Google's queue.
+        stall: during training, an unhealthy node without progress for so long is given up.
+        unhealthy: during training, an unhealthy node with progress is left, with a checkpoint, after so long.
+        notice_poll: between two looks at the metadata server; a preemption announces itself 30 s ahead.
+        maintenance_lead: an announced maintenance ends the training so long before it.
+        worker: placement ``node``: the node's worker may take so long to take up a run, and a run there may give no
+            sign of life for so long.
+    """
+
+    poll: float = Field(default=30.0, gt=0)
+    patience: float = Field(default=1200.0, gt=0)
+    symptom_age: float = Field(default=90.0, ge=0)
+    cool_down: float = Field(default=60.0, ge=0)
+    turn: float = Field(default=86_400.0, gt=0)
+    restart: Step = Step(attempts=2, pause=10.0, patience=600.0)
+    recreate: Step = Step(attempts=2, pause=60.0, patience=1200.0)
+    preemptions: int = Field(default=5, ge=0)
+    quota_release: float = Field(default=300.0, ge=0)
+    queue: float = Field(default=21_600.0, gt=0)
+    stall: float = Field(default=120.0, gt=0)
+    unhealthy: float = Field(default=60.0, gt=0)
+    notice_poll: float = Field(default=5.0, gt=0)
+    maintenance_lead: float = Field(default=300.0, ge=0)
+    worker: float = Field(default=900.0, gt=0)
+
+
+class TpuSettings(Frozen):
+    """A TPU to train on.
+
+    Attributes:
+        node: its name in the project and zone of ``api``.
+        spec: how to make it when it is not there; without one it is never deleted either.
+        machine: the TPU VM, where Podline runs on it; None where it runs elsewhere. Podline on the TPU VM repairs
+            nothing, since stopping the node would stop Podline: that is for `podline tpu recover`, or a patrol, from
+            another machine.
+        folder: holds one small file per node, by which users on this machine take turns.
+        placement: where models run when a flow runs here: in a child process of it, or on the node, as a run of the
+            deployment ``stage-on-node/tpu-stage`` that a worker there takes up.
+        idle_stop: minutes, unlike all other times: the patrol stops a node that nobody has used for so long; 0 never.
+        patrol: whether the patrol only says what it found, or repairs what its table allows.
+    """
+
+    node: str = Field(pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$", max_length=61)
+    api: ApiSettings
+    spec: NodeSpec | None = None
+    machine: MachineSettings | None = None
+    # All users of the machine share it, and it is emptied when the machine starts: nobody uses the TPU then.
+    folder: str = Field(default="/tmp", min_length=1)  # noqa: S108
+    placement: Literal["here", "node"] = "here"
+    idle_stop: float = Field(default=60.0, ge=0)
+    patrol: Literal["report", "repair"] = "report"
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _not_there_and_here(self) -> TpuSettings:
+        if self.placement == "node" and self.machine is not None:
+            raise ValueError(
+                "placement='node' vs a table [tpu.machine], which says that Podline runs on the TPU VM itself: drop one"
+            )
+        return self
+
+    @property
+    def budget(self) -> Limits:
+        """The limits without the repairs that cannot be done: any on the TPU VM itself, new nodes without a spec."""
+        never = {"attempts": 0}
+        changes: dict[str, object] = {}
+        if self.machine is not None or self.spec is None:
+            changes |= {"recreate": self.limits.recreate.model_copy(update=never), "preemptions": 0}
+        if self.machine is not None:
+            changes |= {"restart": self.limits.restart.model_copy(update=never)}
+        return self.limits.model_copy(update=changes)
+
+    @property
+    def reservation(self) -> Path:
+        """The file by which users of the node on this machine take turns."""
+        return Path(self.folder) / f"podline-tpu-{self.node}.json"

@@ -1,0 +1,72 @@
+"""From what a person asks for to the spec of a search for a learning rate: one way for command, flow and notebook."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from podline.documents.manifest import manifest_digest
+from podline.errors import ArtifactError, StoreError
+from podline.inventory.catalogue import dataset_for, training_of
+from podline.progress import Reporter
+from podline.recipes.choices import Choices
+from podline.recipes.settings import Recipe
+from podline.stages.tools import LearningRateSpec
+from podline.store.contract import Store
+from podline.training.checkpoints import Checkpoint, CheckpointFolder
+
+
+def learning_rate_spec(
+    store: Store,
+    recipe: Recipe,
+    reporter: Reporter,
+    *,
+    run: str | None = None,
+    fingerprint: str | None = None,
+    choices: Choices | None = None,
+    **values: Any,
+) -> LearningRateSpec:
+    """The spec of a search.
+
+    Args:
+        store: the store.
+        recipe: what to search for; with a run, the run's own recipe takes its place.
+        reporter: is told which data set is taken if there are several.
+        run: a run whose newest checkpoint the search begins from.
+        fingerprint: which data set, by the start of its fingerprint; that of the run, or the newest, by default.
+        choices: changes to the recipe.
+        **values: ``low``, ``high``, ``steps`` and ``strategy``, where they are not the usual ones.
+
+    Raises:
+        StoreError: there is no such data set, no such run, or no checkpoint of it.
+        SettingsError: the run is of another data set, or a value that cannot be.
+    """
+    begins: dict[str, Any] = {}
+    if run:
+        training, checkpoint = training_of(store, run, recipe), newest_checkpoint(store, run)
+        recipe, fingerprint = training.recipe, training.fingerprint
+        begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
+    recipe = (choices or Choices()).apply(recipe)
+    dataset = dataset_for(store, recipe, fingerprint, reporter)
+    return LearningRateSpec(
+        root=store.uri,
+        recipe=recipe,
+        fingerprint=dataset.fingerprint,
+        manifest_digest=manifest_digest(store, dataset.folder),
+        **begins,
+        **values,
+    )
+
+
+def newest_checkpoint(store: Store, name: str) -> Checkpoint:
+    """The newest checkpoint of a run whose files are there and have the sizes that they should; only reads.
+
+    Raises:
+        StoreError: there is none.
+    """
+    training = training_of(store, name)
+    folder = CheckpointFolder(store, training.folder, training.digest())
+    for step in folder.steps():
+        with contextlib.suppress(ArtifactError, StoreError):
+            return folder.describe(step)
+    raise StoreError(f"{store.where(folder.folder)} has no whole checkpoint; `podline train` makes some")

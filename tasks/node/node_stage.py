@@ -1,0 +1,69 @@
+"""The placement *node*, seen from the node: the stage that a flow elsewhere waits for, done as if it ran here alone."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from podline import settings
+from podline.errors import PodlineError, SettingsError, TpuSetupError
+from podline.progress import Event
+from podline.settings import Settings
+from podline.stages.table import STAGES
+from podline.supervision.running import perform
+from tasks.node import tpu_use
+from tasks.node.node_run import failure
+from tasks.node.node_signs import telling
+from tasks.runs.artifact_keys import recipe_of
+from tasks.runs.bucket_credentials import bucket_credentials
+from tasks.runs.progress_cards import deal_cards
+from tasks.runs.run_log import everyone
+
+# The first attempt was told by the flow that waits: budgets count from there.
+_NOT_THE_FIRST = 2
+
+
+def perform_here(stage: str, spec: dict[str, Any]) -> State[Any]:
+    """Does a stage behind this machine's own gate: its lock, its reservation, its cool-down, its notices.
+
+    The lease is held by the flow that waits for this.
+
+    Returns:
+        The flow run's last state; a failure's message is the error's class and text. Of what the stage answers it
+        holds nothing: that is in the store.
+    """
+    try:
+        if stage not in STAGES:
+            raise SettingsError(f"stage {stage!r}: there is none; {settings.nearest(stage, STAGES)}")
+        machine = _of_the_node(settings.load())
+        given = STAGES[stage].spec.model_validate(spec)
+        deal_cards(recipe_of(given.folder), [stage])
+        to_run = everyone(stage)
+        with bucket_credentials(), telling(UUID(flow_run.id)) as tell:
+
+            def hear(event: Event) -> None:
+                tell(event)
+                to_run(event)
+
+            perform(given, hear, machine, attempt=_NOT_THE_FIRST, clock=tpu_use.CLOCK)
+    except PodlineError as error:
+        return Failed(message=failure(error))
+    return Completed(message=f"{stage} is done; what it made is in the store")
+
+
+def _of_the_node(machine: Settings) -> Settings:
+    """The settings, if they are those of a TPU VM.
+
+    Raises:
+        TpuSetupError: they are not, so nobody would look at the lock, or this node would stop itself.
+    """
+    if machine.tpu is None or machine.tpu.machine is None:
+        raise TpuSetupError(
+            "this worker's settings have no table [tpu.machine]; a worker of the pool tpu runs on the TPU VM, and "
+            "deployments/tpu-startup.sh writes them"
+        )
+    return machine

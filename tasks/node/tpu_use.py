@@ -1,0 +1,39 @@
+"""How a task uses the TPU: by which clock, in its turn, and with what happened as a table on the run."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from prefect.artifacts import create_table_artifact
+
+from podline.store.opening import open_store
+from podline.supervision.running import Turn
+from podline.supervision.supervisor import Ending
+from podline.tpu.clock import Clock, SystemClock
+from podline.tpu.story import Story
+from podline.tpu.story_file import read_story
+from podline.tpu_settings import TpuSettings
+from tasks.node.tpu_lease import lease
+from tasks.runs.artifact_keys import key_of, recipe_of
+
+CLOCK: Clock = SystemClock()
+
+
+def turn(tpu: TpuSettings) -> Turn:
+    """The way to a flow run's turn at a TPU."""
+
+    def enter(story: Story, ending: Ending) -> contextlib.AbstractContextManager[object]:
+        return lease(story, ending, CLOCK, tpu.limits.turn)
+
+    return enter
+
+
+def publish_story(spec: Any) -> None:
+    """Puts what happened to the TPU on the run, as a table."""
+    rows = Story(read_story(open_store(spec.root), spec.folder)).rows()
+    # A server that is away for a moment must not cost the stage its work, nor hide why it failed.
+    with contextlib.suppress(Exception):
+        if rows:
+            about = f"What happened to the TPU of {spec.folder}"
+            create_table_artifact(rows, key=key_of(recipe_of(spec.folder), "tpu"), description=about)

@@ -1,0 +1,89 @@
+"""Credentials that a Prefect block keeps, for the flow that is running and the processes that it starts.
+
+They go from the block into a file that this user alone can read, in a folder that this user alone can enter, whose name
+Google's library is told by the environment. The file is gone when the flow ends, and, if it was killed, when the next
+one begins. No spec, no log and no artifact ever has more of them than the block's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from prefect.blocks.core import Block
+
+from podline import settings
+from podline.errors import CredentialsError
+from podline.store.contract import explained
+from podline.store.folder import FolderStore
+
+_KINDS = {"gcp-credentials": "prefect_gcp.credentials", "gcs-bucket": "prefect_gcp.cloud_storage"}
+
+
+@contextlib.contextmanager
+def bucket_credentials() -> Iterator[None]:
+    """Has Google's library find the credentials of the block that the settings name, for as long as the body runs.
+
+    Without such a setting nothing is changed, and nothing imported.
+
+    Raises:
+        SettingsError: the settings cannot be.
+        CredentialsError: there is no such block, or it holds no credentials.
+        StoreError: the file cannot be written.
+    """
+    store = settings.load().store
+    if store.credentials_block is None:
+        yield
+        return
+    block = _loaded(store.credentials_block)
+    if block.service_account_file is None and block.service_account_info is None:
+        yield  # the block says: whatever this machine has
+        return
+    keys = FolderStore(Path(store.cache).expanduser() / "credentials")
+    keys.sweep()
+    with keys.workspace("key") as folder:
+        folder.chmod(0o700)
+        file = block.service_account_file or _written(block.service_account_info, folder / "account.json")
+        with settings.google_credentials(file):
+            _look_again()
+            try:
+                yield
+            finally:
+                _look_again()
+
+
+def _loaded(name: str) -> Any:
+    """The credentials of a block, ``gcp-credentials/NAME`` or ``gcs-bucket/NAME``."""
+    kind, _, its_name = name.partition("/")
+    if kind not in _KINDS or not its_name:
+        raise CredentialsError(
+            f"store.credentials_block = {name!r} vs gcp-credentials/NAME or gcs-bucket/NAME, as Prefect lists blocks"
+        )
+    importlib.import_module(_KINDS[kind])
+    try:
+        block = Block.load(name)
+    except Exception as error:
+        # What a block that cannot be understood says of itself holds what is in it: not even its traceback goes on.
+        raise CredentialsError(
+            f"the Prefect block {name} cannot be loaded ({type(error).__name__}); `prefect block ls` lists those that "
+            "the server has; an embedded one has none: let GOOGLE_APPLICATION_CREDENTIALS name a file there"
+        ) from None
+    return block if kind == "gcp-credentials" else block.gcp_credentials  # type: ignore[union-attr]
+
+
+def _written(info: Any, file: Path) -> Path:
+    with explained("write", file):
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump(info.get_secret_value(), stream)
+    return file
+
+
+def _look_again() -> None:
+    # Google's client takes a second to import, for those alone who use it.
+    importlib.import_module("podline.store.buckets").forget_clients()

@@ -1,0 +1,155 @@
+"""The rules of nights: which of several that are due runs, and when a schedule stops.
+
+One night at a time is the deployment's own concurrency limit, in ``prefect.yaml``: a night that is due while another is
+at work waits for it. Here is what that leaves open. All of it looks at runs that the schedule made; what a person
+starts is always done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count, islice
+from typing import Any, NamedTuple
+
+from prefect import Flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterExpectedStartTime,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.context import FlowRunContext
+from prefect.events import emit_event
+from prefect.logging.loggers import flow_run_logger
+
+from podline import settings
+from podline.documents.ledger_entry import Started
+from tasks.runs.this_run import starts, states_of
+
+PAUSED = "podline.schedule.paused"
+"""The event that a schedule was paused; its payload has a message."""
+_PAGE = 50
+
+
+class Beginning(NamedTuple):
+    """What began a run, and which attempt of it this is: see :class:`podline.documents.ledger_entry.Entry`."""
+
+    started: Started
+    schedule: str
+    attempt: int
+
+
+def what_began() -> Beginning:
+    """What began this attempt of the flow run.
+
+    A run that crashed and begins again is the same night: a retry is an attempt at a run that had come to its end.
+    """
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return Beginning("hand", "", 1)
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(context.flow_run.id)
+        schedule = client.read_deployment(run.deployment_id).name if run.auto_scheduled and run.deployment_id else ""
+        states = states_of(client, run.id)
+    attempt = starts(states)
+    ends = [state.type for state in states if state.is_final()]
+    if ends and ends[-1] != StateType.CRASHED:
+        return Beginning("retry", schedule, attempt)
+    return Beginning("schedule" if run.auto_scheduled else "hand", schedule, attempt)
+
+
+def later_night() -> FlowRun | None:
+    """The latest night that is due and makes this run needless; None if there is none, or this is no night.
+
+    A night takes the data as they are when it begins. So of several that were missed, or that waited for one that took
+    too long, the latest stands for all. It also does for those before it when it has begun, or ended, however it did:
+    they would do no better. A night that has begun once, and is started again, is wanted.
+    """
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return None
+    with get_client(sync_client=True) as client:
+        run = client.read_flow_run(context.flow_run.id)
+        if not run.auto_scheduled or run.expected_start_time is None or starts(states_of(client, run.id)) > 1:
+            return None
+        due = FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC))  # type: ignore[arg-type] (any time will do)
+        nights = _nights(client, run, set(StateType) - {StateType.CANCELLED, StateType.CANCELLING}, due)
+        return next((night for night in nights if _due(night) > run.expected_start_time), None)
+
+
+def pause_if_hopeless(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
+    """Pauses the schedules of a deployment whose last nights failed, one after the other; a hook of flows.
+
+    How many they may be is the setting ``nights.pause_after``. It says so in the run's log, and by an event,
+    :data:`PAUSED`, that notifications are sent for.
+    """
+    most = settings.load().nights.pause_after
+    if not most or not flow_run.auto_scheduled or flow_run.deployment_id is None:
+        return
+    with get_client(sync_client=True) as client:
+        if _is_started_again(client.read_flow_run(flow_run.id)):
+            return
+        ended = {StateType.COMPLETED, StateType.FAILED, StateType.CRASHED}
+        last = list(islice(_nights(client, flow_run, ended), most))
+        if len(last) < most or any(night.state_type == StateType.COMPLETED for night in last):
+            return
+        deployment = client.read_deployment(flow_run.deployment_id)
+        for schedule in deployment.schedules:
+            client.update_deployment_schedule(deployment.id, schedule.id, active=False)
+    message = (
+        f"{deployment.name}: {most} nights in a row failed, the last at {_due(last[0]):%Y-%m-%d %H:%M %Z}; its "
+        "schedule is paused. When the cause is mended, switch it on again: Deployments, the deployment, Schedules"
+    )
+    flow_run_logger(flow_run).error(message)
+    emit_event(
+        PAUSED,
+        resource={
+            "prefect.resource.id": f"prefect.deployment.{deployment.id}",
+            "prefect.resource.name": deployment.name,
+        },
+        related=[
+            {
+                "prefect.resource.id": f"prefect.flow-run.{flow_run.id}",
+                "prefect.resource.name": flow_run.name,
+                "prefect.resource.role": "flow-run",
+            }
+        ],
+        payload={"message": message},
+    )
+
+
+def _nights(
+    client: SyncPrefectClient,
+    run: FlowRun,
+    states: set[StateType],
+    due: FlowRunFilterExpectedStartTime | None = None,
+) -> Iterator[FlowRun]:
+    """Runs of the same deployment that its schedule made, the latest due first."""
+    wanted = FlowRunFilter(
+        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
+        expected_start_time=due,
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=sorted(states))),
+    )
+    for offset in count(0, _PAGE):
+        page = client.read_flow_runs(
+            flow_run_filter=wanted, sort=FlowRunSort.EXPECTED_START_TIME_DESC, limit=_PAGE, offset=offset
+        )
+        # The server has no filter for those that a person started.
+        yield from (night for night in page if night.auto_scheduled)
+        if len(page) < _PAGE:
+            return
+
+
+def _is_started_again(run: FlowRun) -> bool:
+    """Whether a run that crashed has a second start before it; see :mod:`tasks.server.automations`."""
+    return run.state_type == StateType.CRASHED and run.run_count == 1
+
+
+def _due(night: FlowRun) -> datetime:
+    assert night.expected_start_time is not None  # noqa: S101 (every run that was scheduled has one)
+    return night.expected_start_time

@@ -1,0 +1,59 @@
+"""A card of progress for each stage of a flow run, in the order of the stages, on the run's page in Prefect's UI.
+
+The UI lists the artifacts of a run by their ids, the highest first, and a server draws ids at random. So a run begins
+with as many cards as it has stages, all of one key, and they are dealt out by their ids. A retry finds them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from uuid import UUID
+
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
+from prefect.runtime import flow_run
+
+from tasks.runs.artifact_keys import key_of
+
+# Flow run → stage → card: of this process, for its task runs.
+_cards: dict[str, dict[str, UUID]] = {}
+
+
+def deal_cards(recipe: str, stages: Sequence[str]) -> None:
+    """Makes the cards of the flow run that is running, or finds those of its earlier start.
+
+    Args:
+        recipe: whose they are; see :func:`tasks.runs.artifact_keys.key_of`.
+        stages: in their order.
+    """
+    key, run = key_of(recipe, "progress"), str(flow_run.id)
+    ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[UUID(run)]), key=ArtifactFilterKey(any_=[key]))
+    # Without its cards a run can do its work.
+    with contextlib.suppress(Exception), get_client(sync_client=True) as client:
+        found = [artifact.id for artifact in client.read_artifacts(artifact_filter=ours)]
+        missing = len(stages) - len(found)
+        found += [UUID(str(create_progress_artifact(0.0, key))) for _ in range(missing)]
+        _cards[run] = dict(zip(stages, sorted(found, reverse=True), strict=False))
+        if missing > 0:
+            for stage in stages:
+                show(stage, 0.0, f"{stage}: not begun")
+
+
+def card_of(stage: str) -> UUID | None:
+    """The card of a stage of the flow run that is running; None if it has none."""
+    return _cards.get(str(flow_run.id), {}).get(stage)
+
+
+def show(stage: str, share: float, words: str) -> None:
+    """Writes on a stage's card, if there is one.
+
+    Args:
+        stage: whose.
+        share: how much is done, in percent.
+        words: what stands there.
+    """
+    card = card_of(stage)
+    if card is not None:
+        update_progress_artifact(card, share, words)

@@ -1,0 +1,97 @@
+"""A stage's events on its Prefect run: in its log, and on a card of progress that moves."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+
+from prefect.logging import get_run_logger
+
+from podline.progress import Event, Listener, to_logger
+from podline.stages.progress_words import Pace, amount, metrics
+from tasks.runs.listening import terminal
+from tasks.runs.progress_cards import show
+
+_ARTIFACT_SECONDS = 3.0
+_LAST_SECONDS = 5.0
+
+
+def everyone(stage: str) -> Listener:
+    """All who listen to a stage's task run: the terminal, the log, the card. To be called inside the run."""
+    listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressCard(stage))
+
+    def tell(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return tell
+
+
+def _whatever_the_console_does(listener: Listener) -> Listener:
+    """A listener that ends no stage.
+
+    Prefect's console is rich's, which raises SystemExit when the worker that reads what it prints is gone.
+    """
+
+    def tell(event: Event) -> None:
+        with contextlib.suppress(SystemExit):
+            listener(event)
+
+    return tell
+
+
+class ProgressCard:
+    """Shows a stage's progress on its run, at most every few seconds.
+
+    It is written in a thread of its own: a server that is away keeps its clients waiting for a minute and more, and the
+    stage has to be watched meanwhile. What has become old by then is not written.
+    """
+
+    def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stage, self._clock = stage, clock
+        self._pace = Pace(clock)
+        self._wanted_at, self._share = float("-inf"), 0.0
+        self._wanted: tuple[float, str] | None = None
+        self._lock = threading.Lock()
+        self._writer: threading.Thread | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Moves the card on."""
+        if event["event"] == "result" and self._share < 100.0:
+            self._want(100.0, f"{self._stage}: done").join(_LAST_SECONDS)
+        if event["event"] != "progress" or not event["total"]:
+            return
+        share = min(100.0, 100.0 * event["done"] / event["total"])
+        left = self._pace.left(event)
+        if share < 100.0 and self._clock() - self._wanted_at < _ARTIFACT_SECONDS:
+            return
+        self._wanted_at, self._share = self._clock(), share
+        parts = (amount(event), metrics(event["metrics"], ", "), left)
+        writer = self._want(share, f"{self._stage}: {', '.join(part for part in parts if part)}")
+        if share == 100.0:
+            writer.join(_LAST_SECONDS)
+
+    def _want(self, share: float, description: str) -> threading.Thread:
+        """Has the newest written by the thread that is at it, or by a new one."""
+        with self._lock:
+            self._wanted = share, description
+            if self._writer is None:
+                # The run that the card belongs to is known by this thread's context.
+                work = contextvars.copy_context().run
+                self._writer = threading.Thread(target=work, args=(self._write,), name="progress", daemon=True)
+                self._writer.start()
+            return self._writer
+
+    def _write(self) -> None:
+        while True:
+            with self._lock:
+                wanted, self._wanted = self._wanted, None
+                if wanted is None:
+                    self._writer = None
+                    return
+            # A server that is away must not cost the stage its work.
+            with contextlib.suppress(Exception):
+                show(self._stage, *wanted)

@@ -1,0 +1,331 @@
+"""What a Prefect server has to know to run Podline's flows, put there; the same again changes nothing.
+
+What a person set in Prefect's UI stays (:mod:`tasks.server.deployment_merge`): what ``prefect.yaml`` said is remembered
+on the server, a Variable for each deployment, so that a person's change is told from a changed file.
+
+``python -m tasks.server.deploying REQUEST``, a :class:`Request` as JSON, does it on the server that ``PREFECT_API_URL``
+names, and says what it did, one line of JSON for each thing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import VariableCreate, VariableUpdate, WorkPoolCreate
+from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL
+
+from podline import settings
+from podline.errors import PodlineError
+from podline.frozen import Frozen
+from tasks.node.tpu_lease import LIMIT, make_limit
+from tasks.runs.asking import explained, require_named
+from tasks.server import automations, project_file
+from tasks.server.addresses import nights_path
+from tasks.server.deployment_merge import (
+    ABSENT,
+    Difference,
+    Values,
+    defaults_of,
+    deployment_of,
+    in_words,
+    merged,
+    values_of,
+)
+from tasks.server.page_links import address, serves_pages
+
+TPU = "tpu"
+"""The pool, and the tag of the deployments, that are for TPUs alone."""
+POOLS = {
+    "cpu": "Flows, on a machine without accelerators; or with GPUs.",
+    TPU: "Stages on a TPU's own node, by the worker there.",
+}
+# What of a deployment a person writes down.
+_WRITTEN = {
+    "entrypoint",
+    "path",
+    "description",
+    "tags",
+    "parameters",
+    "pull_steps",
+    "work_pool_name",
+    "work_queue_name",
+    "job_variables",
+    "concurrency_options",
+    "parameter_openapi_schema",
+    "global_concurrency_limit",
+}
+
+
+class Request(Frozen):
+    """What is to be deployed, and how.
+
+    Attributes:
+        folder: where ``prefect.yaml`` and the flows are.
+        overwrite: the file's values replace those that a person set on the server; without, these stay.
+        forget: blocks that are no longer told of failures, each ``type/name``.
+    """
+
+    folder: Path
+    overwrite: bool = False
+    forget: tuple[str, ...] = ()
+
+
+class Change(NamedTuple):
+    """What was done about one thing: ``made``, ``changed``, ``removed``, ``as it was``, or a line about a value."""
+
+    kind: str
+    name: str
+    did: str
+
+
+def deployed(request: Request) -> Iterator[Change]:
+    """Makes work pools, the TPU's limit, automations and the deployments of ``prefect.yaml``.
+
+    What is for TPUs is made only where the settings name a TPU; where it is there already, it is kept as it should be.
+
+    Raises:
+        SettingsError: there is no such file, no server is named, it asks for a secret that is not the one given, or it
+            lacks a block of the setting nights.notify.
+        PodlineError: the server does not answer, or refuses.
+    """
+    document = project_file.read(request.folder)
+    require_named()
+    with explained(), get_client(sync_client=True) as client:
+        yield from _deployed(client, request, document)
+
+
+def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:
+    before = _deployments(client)
+    for_tpus = settings.load().tpu is not None or any(TPU in found.document["tags"] for found in before.values())
+    for pool, about in POOLS.items():
+        if pool != TPU or for_tpus:
+            yield Change("work pool", pool, _pool(client, pool, about))
+    if for_tpus:
+        yield Change("concurrency limit", LIMIT, _limit(client))
+    yield from _automations(client, request.forget)
+
+    wanted = [each for each in document["deployments"] if for_tpus or TPU not in each.get("tags", ())]
+    if serves_pages():
+        wanted = [_with_pages(each) for each in wanted]
+    remembered = {each["name"]: _remembered(client, each["name"]) for each in wanted}
+    merges = {}
+    for deployment in wanted:
+        name, file = deployment["name"], values_of(_plain(deployment))
+        server = before[name].values if name in before else file
+        merges[name] = (*merged(remembered[name], server, file, overwrite=request.overwrite), file)
+    _deploy(request.folder, {**document, "deployments": [_with(each, merges[each["name"]][0]) for each in wanted]})
+    after = _deployments(client)
+    for name, (values, differences, file) in merges.items():
+        _remove_schedules(client, after[name], values)
+        if file != remembered[name]:
+            _remember(client, name, file)
+        yield Change("deployment", name, _did(before.get(name), after[name]))
+        defaults = defaults_of(after[name].document["parameter_openapi_schema"])
+        for difference in differences:
+            if difference.in_file is ABSENT and defaults.get(difference.path, ABSENT) == difference.on_server:
+                continue
+            yield Change("", f"{name}.{difference.path}", _about(difference, overwritten=request.overwrite))
+
+
+def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[Change]:
+    """Who was told of failures goes on being told, until it is taken away by name."""
+    names = dict.fromkeys((*automations.told_already(client), *settings.load().nights.blocks))
+    blocks = automations.told(client, [name for name in names if name not in forget])
+    for name, automation in automations.wanted(blocks).items():
+        did = automations.put(client, name, automation)
+        if automation or did == automations.REMOVED:
+            yield Change("automation", name, did)
+
+
+def _with_pages(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """A deployment whose description leads to the index of its nights, if its runs train anything."""
+    if TPU in deployment.get("tags", ()):
+        return dict(deployment)
+    link = f"[All nights]({address(nights_path(deployment['name']))})"
+    described = str(deployment.get("description") or "").strip()
+    return {**deployment, "description": f"{described}\n\n{link}".strip()}
+
+
+def _plain(deployment: Mapping[str, Any]) -> dict[str, Any]:
+    """A deployment of the file, as :func:`values_of` compares it."""
+    pool = deployment.get("work_pool") or {}
+    limit = deployment.get("concurrency_limit")
+    return {
+        **deployment,
+        "description": str(deployment.get("description") or "").strip(),
+        "tags": sorted(deployment.get("tags") or ()),
+        "concurrency_limit": {"limit": limit} if isinstance(limit, int) else limit,
+        "work_pool": pool.get("name"),
+        "work_queue": pool.get("work_queue_name"),
+        "job_variables": pool.get("job_variables"),
+    }
+
+
+def _with(deployment: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    """A deployment of the file with other values."""
+    merged = deployment_of(values)
+    pool = {
+        "name": merged.pop("work_pool", None),
+        "work_queue_name": merged.pop("work_queue", None),
+        "job_variables": merged.pop("job_variables"),
+    }
+    dropped = {name: None for name in ("description", "tags", "concurrency_limit") if name in deployment}
+    return {**deployment, **dropped, **merged, "work_pool": {key: value for key, value in pool.items() if value}}
+
+
+def _pool(client: SyncPrefectClient, name: str, about: str) -> str:
+    """A pool that is there stays as it is: of which kind it is, a person decides."""
+    try:
+        client.read_work_pool(name)
+    except ObjectNotFound:
+        client.create_work_pool(WorkPoolCreate(name=name, type="process", description=about))
+        return "made"
+    return "as it was"
+
+
+def _limit(client: SyncPrefectClient) -> str:
+    try:
+        found = client.read_global_concurrency_limit_by_name(LIMIT)
+    except ObjectNotFound:
+        found = None
+    if found and found.limit == 1 and found.active:
+        return "as it was"
+    make_limit()
+    return "changed" if found else "made"
+
+
+class _Found(NamedTuple):
+    """A deployment on the server: all that was written down of it, and what of that a person may set in the UI."""
+
+    id: UUID
+    document: dict[str, Any]
+    values: Values
+    schedules: dict[str, UUID]
+
+
+def _deployments(client: SyncPrefectClient) -> dict[str, _Found]:
+    """By name."""
+    return {deployment.name: _found(deployment) for deployment in client.read_deployments()}
+
+
+def _found(deployment: DeploymentResponse) -> _Found:
+    document = deployment.model_dump(mode="json", include=_WRITTEN)
+    limit: Any = document.pop("global_concurrency_limit", None)
+    options = document.pop("concurrency_options") or {}
+    schedules = [_schedule(each) for each in deployment.schedules]
+    plain = {
+        **document,
+        "description": str(document.get("description") or "").strip(),
+        "tags": sorted(document["tags"]),
+        "concurrency_limit": limit and {"limit": limit["limit"], **_given(options)},
+        "work_pool": document["work_pool_name"],
+        # A pool's own queue is named by nobody.
+        "work_queue": None if document["work_queue_name"] == "default" else document["work_queue_name"],
+        "schedules": schedules,
+    }
+    values = values_of(plain)
+    timings = [path for path in values if path.startswith("schedules.")]
+    ids = [each.id for each in deployment.schedules]
+    return _Found(deployment.id, {**document, "values": values}, values, dict(zip(timings, ids, strict=False)))
+
+
+def _schedule(found: DeploymentSchedule) -> dict[str, Any]:
+    """A schedule of the server as ``prefect.yaml`` has it."""
+    timing = found.schedule.model_dump(mode="json", exclude_none=True)
+    if timing.get("day_or") is True:  # the default
+        del timing["day_or"]
+    if isinstance(found.schedule, IntervalSchedule):
+        timing["interval"] = found.schedule.interval.total_seconds()
+    return {**timing, "active": found.active, "parameters": found.parameters, "slug": found.slug}
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _remove_schedules(client: SyncPrefectClient, found: _Found, wanted: Values) -> None:
+    """Deletes the schedules that are not wanted: where none is left, Prefect's own command leaves them alone."""
+    for path, schedule in found.schedules.items():
+        if path not in wanted:
+            client.delete_deployment_schedule(found.id, schedule)
+
+
+def _did(before: _Found | None, after: _Found) -> str:
+    if before is None:
+        return "made"
+    return "as it was" if before.document == after.document else "changed"
+
+
+def _about(difference: Difference, *, overwritten: bool) -> str:
+    """What became of a value that somebody set on the server."""
+    there, wanted = in_words(difference.on_server), in_words(difference.in_file)
+    if overwritten:
+        return f"was {there} on the server, is {wanted} now, as {project_file.NAME} says"
+    if difference.conflict:
+        return f"stays {there}, though {project_file.NAME} says {wanted}; --overwrite takes the file's"
+    return f"stays {there}, as it was set on the server; {project_file.NAME} says {wanted}"
+
+
+def _variable(name: str) -> str:
+    return f"podline_deployed_{re.sub('[^a-z0-9_]', '_', name.lower())}"
+
+
+def _remembered(client: SyncPrefectClient, name: str) -> Values | None:
+    """What the file said of a deployment when it was deployed last; None where nobody knows."""
+    variable = client.read_variable_by_name(_variable(name))
+    return variable.value if variable and isinstance(variable.value, dict) else None
+
+
+def _remember(client: SyncPrefectClient, name: str, file: Values) -> None:
+    variable = VariableCreate(name=_variable(name), value=file, tags=["podline"])
+    if client.read_variable_by_name(variable.name):
+        client.update_variable(VariableUpdate(**variable.model_dump()))
+    else:
+        client.create_variable(variable)
+
+
+def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
+    """By Prefect's own command: what it makes of the file is what its documentation says."""
+    with tempfile.TemporaryDirectory(prefix="podline-deploy-") as temporary:
+        file = Path(temporary) / project_file.NAME
+        file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        done = subprocess.run(  # noqa: S603 (Prefect's command, in our own interpreter)
+            [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)],
+            cwd=folder,
+            # The file names the folder by $PWD, which a process that changes its folder does not get.
+            env=settings.environment_in(folder) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise PodlineError(f"`prefect deploy --all` in {folder} ended with {done.returncode}:\n{last}")
+
+
+def main(request: str) -> None:
+    """Prints each change as it is done; what goes wrong is the last line."""
+    try:
+        for change in deployed(Request.model_validate_json(request)):
+            print(json.dumps(change._asdict()), flush=True)  # noqa: T201 (that is its answer)
+    except PodlineError as error:
+        print(json.dumps({"error": error.to_json()}))  # noqa: T201 (likewise)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

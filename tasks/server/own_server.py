@@ -1,0 +1,109 @@
+"""A Prefect server for one embedded run: started early, started again if it dies, ended always."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import sys
+import threading
+
+from podline import settings
+from podline.errors import PodlineError
+from podline.store.contract import Store, explained
+from podline.supervision import processes
+from tasks.server.secret import new
+
+_HOST = "127.0.0.1"
+_STOP_SECONDS = 5.0
+_STARTS = 4
+
+
+class OwnServer:
+    """A server on a socket that this process holds: while none is up, a question waits at the socket for the next.
+
+    So nobody has to poll for a server that starts, and one that is killed in the middle of a run costs the time of
+    another start, no more.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Starts it, and makes this process's environment that of its client; Prefect is not imported before.
+
+        Args:
+            store: its home and its log are in there.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        self._home, self._log = store.scratch / "prefect", store.scratch / "logs" / "prefect.log"
+        store.own_folder("prefect")
+        store.own_folder("logs")
+        with explained("write to the store", store.uri):
+            # Also the first to notice a full disk.
+            self._log.write_text("what Prefect's server says:\n")
+        self._socket = socket.create_server((_HOST, 0))
+        self._port = self._socket.getsockname()[1]
+        # Known to this process and those that it starts; nobody else has to ask this server.
+        settings.use_embedded_prefect(self._home, f"http://{_HOST}:{self._port}/api", new())
+        self._stopping = threading.Event()
+        self._process = self._start()
+        self._keeper = threading.Thread(target=self._keep_up, name="prefect-server", daemon=True)
+        self._keeper.start()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until it answers.
+
+        Raises:
+            PodlineError: it does not come up.
+        """
+        connection = http.client.HTTPConnection(_HOST, self._port, timeout=seconds)
+        try:
+            connection.request("GET", "/api/health")
+            status: object = connection.getresponse().status
+        except TimeoutError:
+            status = f"nothing within {seconds:g} s, the setting server_timeout"
+        except (OSError, http.client.HTTPException) as error:
+            status = error
+        finally:
+            connection.close()
+        if status != http.HTTPStatus.OK:
+            raise PodlineError(f"Prefect's server does not come up ({status}); see {self._log}")
+
+    def stop(self) -> None:
+        """Ends it; nothing of it runs when this returns."""
+        self._stopping.set()
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        processes.kill_group(self._process.pid)
+        self._keeper.join()
+        self._socket.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        listen_fd = str(self._socket.fileno())
+        with self._log.open("ab") as output:
+            return subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
+                [sys.executable, "-P", "-m", "tasks.server.serving", "--listen-fd", listen_fd],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(self._socket.fileno(),),
+                start_new_session=True,
+            )
+
+    def _keep_up(self) -> None:
+        for _ in range(_STARTS - 1):
+            self._end()
+            if self._stopping.is_set():
+                return
+            self._process = self._start()
+        self._end()
+        if not self._stopping.is_set():
+            # It ends whenever it is started: let those who wait for it know.
+            self._socket.close()
+
+    def _end(self) -> None:
+        self._process.wait()
+        assert self._process.stdin is not None  # noqa: S101 (it is a pipe)
+        self._process.stdin.close()

@@ -1,0 +1,109 @@
+"""A Prefect server of Podline's: Prefect's own application behind :mod:`tasks.server.guard`.
+
+``python -m tasks.server.serving`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end, and the
+pages of stores as well (:mod:`tasks.server.pages`). With ``--listen-fd N``, a socket of the
+parent's, it also ends when the parent does: the parent holds the other end of standard input, which then closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import uvicorn
+from prefect.server.api.server import create_app
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_HOME,
+    PREFECT_SERVER_API_AUTH_STRING,
+    PREFECT_SERVER_API_KEEPALIVE_TIMEOUT,
+    PREFECT_SERVER_CORS_ALLOWED_ORIGINS,
+    PREFECT_UI_API_URL,
+    PREFECT_UI_SERVE_BASE,
+    PREFECT_UI_URL,
+    temporary_settings,
+)
+from starlette.types import ASGIApp
+
+from podline.errors import SettingsError
+from podline.supervision import processes
+from tasks.server.guard import Guard, allowed, require_secret, url_of
+from tasks.server.pages import Pages
+
+_ANY_PAGE = "*"
+
+
+class _Server(uvicorn.Server):
+    """A server that makes and migrates its database alone, though several may share it afterwards."""
+
+    def __init__(self, config: uvicorn.Config, lock: Path) -> None:
+        super().__init__(config)
+        self._lock = lock
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts the application while no other server of the same home does."""
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock.open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            await super().startup(sockets)
+
+
+def application(host: str, port: int, *, with_pages: bool) -> ASGIApp:
+    """Prefect's application, for pages of its own and those that PREFECT_SERVER_CORS_ALLOWED_ORIGINS names.
+
+    Args:
+        host: the address that it is served at.
+        port: likewise.
+        with_pages: it serves the pages of stores as well.
+    """
+    listed = [origin.strip() for origin in PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value().split(",")]
+    named = (PREFECT_API_URL.value(), PREFECT_UI_URL.value(), PREFECT_UI_API_URL.value())
+    ours = allowed([url_of(host, port), *listed, *(url for url in named if url)])
+    # Prefect's default is any page.
+    origins = ",".join(sorted(ours.origins)) if _ANY_PAGE in listed else PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value()
+    with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: origins}):
+        served = create_app()
+    if with_pages:
+        served = Pages(served, PREFECT_SERVER_API_AUTH_STRING.value() or "", PREFECT_UI_SERVE_BASE.value())
+    return Guard(served, ours)
+
+
+def main() -> None:
+    """Serves until SIGTERM, or until the parent is gone."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.server.serving", description=__doc__)
+    parser.add_argument("--listen-fd", type=int)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=4200)
+    arguments = parser.parse_args()
+    # What it makes, its database above all, is for this user alone.
+    os.umask(0o077)
+    sockets = None
+    if arguments.listen_fd is not None:
+        processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
+        listening = socket.socket(fileno=arguments.listen_fd)
+        arguments.host, arguments.port = listening.getsockname()[:2]
+        sockets = [listening]
+    try:
+        require_secret(arguments.host, PREFECT_SERVER_API_AUTH_STRING.value())
+    except SettingsError as error:
+        parser.error(str(error))
+    config = uvicorn.Config(
+        # A link to the server of a single run would be dead when the run has ended.
+        application(arguments.host, arguments.port, with_pages=sockets is None),
+        host=arguments.host,
+        port=arguments.port,
+        lifespan="on",
+        log_level=logging.ERROR,
+        timeout_keep_alive=PREFECT_SERVER_API_KEEPALIVE_TIMEOUT.value(),
+    )
+    _Server(config, PREFECT_HOME.value() / "lock").run(sockets=sockets)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A worker of a pool of processes; ``python -m tasks.server.working``. It is Prefect's own, but for how it ends.
+
+Prefect's worker, asked to end by SIGTERM, kills the processes of its runs, whose work since the last checkpoint is lost
+and which look as if they crashed. This one takes up no further runs, has those that are under way save their work,
+and puts them back into the queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+from prefect.workers.process import ProcessWorker
+
+from podline.supervision import processes
+from tasks.runs.planned_stop import put_back
+from tasks.server.standing import LEAVE_SECONDS
+
+_RUN = "PREFECT__FLOW_RUN_ID"
+_API_SECONDS = 10.0
+_LOG = "prefect.flow_runs.worker"
+_WAITS = "waits: as many runs of its deployment are at work as may be at once (Deployments, the deployment, Runs)"
+
+
+class Plainly(logging.Filter):
+    """Has a run that waits for its deployment's limit say so, once, where Prefect says twice a minute what it did."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = set[str]()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is written."""
+        message, run = record.getMessage(), str(getattr(record, "flow_run_id", ""))
+        if "submitting flow run" in message:  # a moment later it says that it has, or why not
+            return False
+        if not message.startswith("Aborted submission") or "SCHEDULED" not in message:
+            return True
+        record.msg, record.args = _WAITS, ()
+        is_new = run not in self._told
+        self._told.add(run)
+        return is_new
+
+
+def main() -> None:
+    """Works until SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m tasks.server.working", description=__doc__)
+    parser.add_argument("--pool", default="cpu", help="whose runs it takes up")
+    parser.add_argument("--name", default=f"podline on {socket.gethostname()}", help="what the UI calls it")
+    arguments = parser.parse_args()
+    for asked in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(asked, lambda *_signal: _leave())
+    logging.getLogger(_LOG).addFilter(Plainly())
+    asyncio.run(ProcessWorker(work_pool_name=arguments.pool, name=arguments.name).start())
+
+
+def _leave() -> None:
+    """Ends the runs and this process. In the handler of the signal: meanwhile the worker's loop takes up no run."""
+    for asked in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(asked, signal.SIG_IGN)
+    started = processes.children(os.getpid())
+    runs = {run for run in (processes.variable_of(process, _RUN) for process in started) if run}
+    print(f"asked to end; runs in progress: {len(runs)}", flush=True)  # noqa: T201 (its log)
+    processes.end(lambda: processes.children(os.getpid()), LEAVE_SECONDS)
+    for process in processes.children(os.getpid()):
+        processes.kill_group(process)
+    # Those whose processes could not: they had not come so far, or took too long.
+    putting_back = threading.Thread(target=_put_back, args=(runs,), daemon=True)
+    putting_back.start()
+    putting_back.join(_API_SECONDS)
+    os._exit(0)
+
+
+def _put_back(runs: set[str]) -> None:
+    with get_client(sync_client=True) as client:
+        for run in runs:
+            with contextlib.suppress(httpx.HTTPError, ObjectNotFound):
+                put_back(client, UUID(run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,372 @@
+"""The command line: its help, its exit codes, one line for an error, one document for --json."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from podline import cli
+from podline.commands import display
+from podline.commands.benchmark import benchmark
+from podline.commands.models import models_group
+from podline.data.counting import count_records
+from podline.data.sources.sample import write_sample
+from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
+from podline.progress import Listener, Reporter
+from podline.recipes import registry
+from podline.stages.specs import Result, Spec
+from podline.stages.table import STAGES, stage_of
+
+PROJECT = Path(__file__).parent.parent.parent
+
+
+class Answer:
+    """What a command line printed, and its exit code."""
+
+    def __init__(self, code: object, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def podline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Runs a command line in this process."""
+    for variable in [name for name in os.environ if name.startswith("PODLINE_")]:
+        monkeypatch.delenv(variable)
+
+    def run(*arguments: str | Path) -> Answer:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return Answer(ended.value.code, printed.out, printed.err)
+
+    yield run
+    # What --settings says holds for the process, as it should for a command line; a test is not one.
+    os.environ.pop("PODLINE_SETTINGS", None)
+
+
+def test_every_command_has_a_page_with_an_example(podline) -> None:
+    for section in cli.SECTIONS.values():
+        for name in section:
+            page = podline(name, "--help")
+            assert page.code == 0
+            assert f"podline {name}" in page.out
+    groups = {
+        "data": ("list", "show", "verify", "count", "download"),
+        "runs": ("list", "show"),
+        "benchmark": ("compare", "input", "ceiling"),
+    }
+    for group, commands in groups.items():
+        for command in commands:
+            assert f"\n    podline {group} {command}" in podline(group, command, "--help").out
+
+
+def test_the_first_page_lists_the_exit_codes(podline) -> None:
+    page = podline("--help").out
+    for code in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 75, 130, 143):
+        assert f" {code}  " in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rn"], "No such command 'rn'. (see `podline --help`)"),
+        (["train", "--epoch", "3"], "No such option '--epoch'"),
+        (["train", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
+        (["train"], "which recipe? give one of cifar10"),
+        (["model", "describe", "mnist", "--set", "depth"], "'depth' is no assignment"),
+        (["model", "describe", "mnist", "--epochs", "1", "--steps", "2"], "epochs=1 and steps=2: give one of"),
+        (["model", "describe", "mnist", "--learning-rate", "-1"], "schedule.learning_rate = -1.0: Input should be"),
+        (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
+        (["benchmark", "ceiling", "mnist"], "recipe mnist is for classes; the ceiling is that of a pose recipe"),
+        (["score", "people.json"], "Missing option '--truth'"),
+        (["predict", "mnist-1"], "Missing argument 'IMAGE...'"),
+        (["benchmark", "input", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),
+        (["lr-find", "mnist", "--low", "0"], "Invalid value for '--low'"),
+        (["convert", "mnist"], "where is the raw data? give --source DIR"),
+        (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str], message: str) -> None:
+    answer = podline(*arguments)
+    assert answer.code == 2
+    assert answer.out == ""
+    assert answer.err.startswith("podline: error: ")
+    assert message in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_settings_file_with_an_unknown_key_is_refused_by_name(podline, tmp_path: Path) -> None:
+    file = tmp_path / "machine.toml"
+    file.write_text("worker = 2\n")
+    answer = podline("data", "list", "--settings", file)
+    assert (answer.code, answer.err) == (
+        2,
+        f"podline: error: settings file {file}: there is no setting 'worker'; did you mean 'workers'?\n",
+    )
+
+
+def test_an_empty_folder_as_a_source_is_exit_code_3_and_leaves_nothing(podline, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    answer = podline("convert", "cifar10", "--source", tmp_path / "empty", "--root", tmp_path / "root")
+    assert answer.code == 3
+    assert "is empty" in answer.err.splitlines()[-1]
+    assert not (tmp_path / "root" / "datasets").exists()
+
+
+def test_a_stage_before_its_turn_says_what_to_run_first(podline, tmp_path: Path) -> None:
+    answer = podline("train", "mnist", "--root", tmp_path)
+    assert answer.code == 5
+    assert "make one with `podline convert mnist" in answer.err
+
+
+def test_debug_shows_the_traceback_wherever_it_stands(podline, tmp_path: Path) -> None:
+    for arguments in (["--debug", "train", "mnist"], ["train", "mnist", "--debug"]):
+        answer = podline(*arguments, "--root", tmp_path)
+        assert "Traceback" in answer.err
+        assert answer.err.splitlines()[-1].startswith("podline: error: ")
+
+
+def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None:
+    assert json.loads(podline("data", "list", "--root", tmp_path, "--json").out) == []
+    assert json.loads(podline("runs", "list", "--root", tmp_path, "--json").out) == []
+    answer = podline("data", "show", "mnist", "--root", tmp_path, "--json")
+    error = json.loads(answer.out)["error"]
+    assert (error["type"], error["exit_code"], answer.code) == ("StoreError", 5, 5)
+    (tmp_path / "runs" / "sample-0123456789ab").mkdir(parents=True)
+    (tmp_path / "runs" / "sample-0123456789ab" / "spec.json").write_text("{}")
+    answer = podline("store", "verify", "--root", tmp_path, "--json")
+    assert (len(json.loads(answer.out)["problems"]), answer.code) == (1, 4)
+
+
+def test_an_unforeseen_error_is_a_bug_and_says_so(podline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podline.commands.runs.names", lambda _store, **_filters: 1 / 0)
+    answer = podline("runs", "list")
+    assert answer.code == 1
+    assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+
+
+def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline) -> None:
+    side = registry.get("coco_pose").pose.side
+    for name, options, expected in (("coco_pose", (), side), ("coco_pose", ("--side", "64"), 64), ("coco", (), 368)):
+        spec = json.loads(podline("convert", name, "--source", "drawn", *options, "--show-spec").out)
+        assert (spec["dataset"], spec.get("side", 368)) == ("coco", expected)
+
+
+def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None:
+    shown = podline("convert", "sample", "--source", "drawn", "--root", tmp_path, "--workers", "3", "--show-spec")
+    spec = tmp_path / "spec.json"
+    spec.write_text(shown.out)
+    again = podline("convert", "--spec", spec, "--show-spec")
+    assert again.out == shown.out
+    assert json.loads(shown.out)["workers"] == 3
+
+    spec.write_text(shown.out.replace('"seed"', '"sed"'))
+    answer = podline("convert", "--spec", spec)
+    assert (answer.code, "is no spec of convert: sed" in answer.err) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def converted_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a drawn sample and a root in which it is converted; Beam takes seconds to import."""
+    folder = tmp_path_factory.mktemp("converted")
+    source = write_sample(folder / "drawn", train=50, test=20)
+    command = [sys.executable, "-m", "podline.cli", "convert", "sample", "--source", str(source)]
+    subprocess.run([*command, "--root", str(folder / "root")], check=True, capture_output=True, cwd=PROJECT)
+    return folder
+
+
+@pytest.fixture
+def converted(converted_once: Path, tmp_path: Path) -> Path:
+    """A copy to do with what a test wants."""
+    return Path(shutil.copytree(converted_once, tmp_path / "copy"))
+
+
+def test_the_data_commands_on_a_converted_sample(podline, converted: Path) -> None:
+    source, root = converted / "drawn", converted / "root"
+    again = json.loads(podline("convert", "sample", "--source", source, "--root", root, "--json").out)
+    assert (again["written"], again["reused"]) == (70, True)
+
+    (listed,) = json.loads(podline("data", "list", "--root", root, "--json").out)
+    assert (listed["name"], listed["splits"]) == ("sample", {"train": 50, "test": 20})
+    for options, read in ([], False), (["--verify"], True):
+        counted = json.loads(podline("data", "count", "sample", "--root", root, "--json", *options).out)
+        assert (counted["total"], counted["read"]) == (70, read)
+    assert "50 train, 20 test" in podline("data", "list", "--root", root).out
+    assert "split train: 50 examples" in podline("data", "show", "sample", "--root", root).out
+    assert podline("data", "verify", "sample", "--root", root).code == 0
+
+
+@pytest.mark.parametrize("command", [["verify", "sample"], ["count", "sample", "--verify"]])
+def test_a_flipped_bit_is_exit_code_4_and_names_the_shard(podline, converted: Path, command: list[str]) -> None:
+    shard = next((converted / "root").glob("datasets/sample/*/*-test.tfrecord-*"))
+    content = bytearray(shard.read_bytes())
+    content[100] ^= 1
+    shard.write_bytes(content)
+    answer = podline("data", *command, "--root", converted / "root")
+    assert answer.code == 4
+    assert shard.name in answer.err.splitlines()[-1]
+
+
+def test_a_cut_off_record_is_named_by_its_number(converted: Path) -> None:
+    shard = next((converted / "root").glob("datasets/sample/*/*-test.tfrecord-*"))
+    whole = shard.read_bytes()
+    assert count_records(shard) == 20
+    shard.write_bytes(whole[:-1])
+    with pytest.raises(ArtifactError, match=f"{shard.name}: record 19, at byte {len(whole) * 19 // 20}, is damaged"):
+        count_records(shard)
+
+
+# What is shown of progress -------------------------------------------------------------------------------------------
+
+
+def _shown(events: list[tuple[float, dict]]) -> list[str]:
+    """The lines that events at some seconds become."""
+    lines: list[str] = []
+    now = [0.0]
+    shown = display.Lines(lines.append, clock=lambda: now[0])
+    for seconds, event in events:
+        now[0] = seconds
+        shown.listen({"stage": "train", **event})
+    return lines
+
+
+def _progress(done: int, total: int = 100) -> dict:
+    return {"event": "progress", "done": done, "total": total, "unit": "steps", "metrics": {"loss": 0.51234}}
+
+
+def test_plain_lines_come_every_tenth_but_not_too_often() -> None:
+    events = [(0.0, {"event": "start"}), *((second / 2, _progress(second)) for second in range(101))]
+    lines = _shown([*events, (51.0, {"event": "result", "result": {"seconds": 50.0, "reused": False}})])
+    assert lines[0] == "train    10/100 steps  loss 0.5123  45 s left"
+    assert len(lines) == 10
+    assert lines[-1] == "train    ✓ 51 s"
+
+
+def test_plain_lines_come_every_minute_at_least() -> None:
+    events = [(0.0, {"event": "start"}), *((second * 10.0, _progress(second, 10_000)) for second in range(31))]
+    assert len(_shown(events)) == 5
+
+
+def test_what_was_done_before_does_not_make_the_rest_look_fast() -> None:
+    lines = _shown([(0.0, {"event": "start"}), (1.0, _progress(500, 1000)), (101.0, _progress(600, 1000))])
+    assert lines == ["train    600/1,000 steps  loss 0.5123  6 min 40 s left"]
+
+
+def test_a_stage_that_was_found_says_so_once() -> None:
+    result = {"event": "result", "result": {"seconds": 90.0, "reused": True}}
+    lines = _shown([(0.0, {"event": "start"}), (0.1, {"event": "start"}), (12.0, result), (12.1, result)])
+    assert lines == ["train    ✓ re-used: found and verified in 12 s, made in 1 min 30 s"]
+
+
+def test_bars_on_a_terminal_end_as_lines(converted: Path) -> None:
+    """On a real pseudo-terminal: bars move on standard error, and a line is left for each stage."""
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "podline.cli", "validate", "sample", "--root", str(converted / "root"), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, cwd=PROJECT)
+    os.close(terminal)
+    seen = b""
+    while True:
+        try:
+            block = os.read(controller, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not block:
+            break
+        seen += block
+    os.close(controller)
+    out, _ = process.communicate()
+    assert json.loads(out)["records"] == 70
+    assert "✓ " in seen.decode()
+    assert "starting" in seen.decode()
+
+
+@pytest.mark.parametrize(("asked", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_command_and_all_that_it_started(tmp_path: Path, asked: signal.Signals, code: int) -> None:
+    source, root = write_sample(tmp_path / "drawn", train=3000, test=20), tmp_path / "root"
+    command = [sys.executable, "-m", "podline.cli", "convert", "sample", "--source", str(source), "--root", str(root)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=PROJECT)
+    assert process.stderr is not None
+    assert "reading" in process.stderr.readline()
+    process.send_signal(asked)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert err.splitlines()[-1].startswith("podline: error: ")
+    assert "the same command goes on from what is there" in err.splitlines()[-1]
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            assert str(root).encode() not in entry.read_bytes(), f"{entry.parent} still runs"
+    assert not list(root.glob("datasets/*/*/manifest.json"))
+
+
+def test_the_input_of_a_recipe_is_measured_in_a_process_of_its_own(podline, converted: Path) -> None:
+    root = ["--root", converted / "root", "--json"]
+    answer = podline("benchmark", "input", "sample", *root, "--batch-size", 10, "--model", "linear", "--seconds", 0.02)
+    speed = json.loads(answer.out)
+    assert speed["bottleneck"] in {stage["name"] for stage in speed["stages"]}
+    assert (speed["batch_size"], speed["devices"]) == (10, "cpu")
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages run here: where all tests run TensorFlow is loaded, and a process of their own loads it for seconds."""
+
+    def run_here(spec: Spec, listener: Listener, **_limits: object) -> Result:
+        stage = stage_of(spec)
+        reporter = Reporter(stage.name, listener)
+        return stage.find(spec, reporter) or stage.run(spec, reporter)
+
+    monkeypatch.setattr("podline.supervision.running.run_stage", run_here)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_sheet_of_pictures_is_one_file_where_it_was_asked_for(podline, converted: Path, tmp_path: Path) -> None:
+    root, out = ["--root", converted / "root"], tmp_path / "sheet.png"
+    answer = podline("show", "sample", *root, "--batch-size", 10, "--out", out)
+    assert (answer.code, answer.out) == (0, f"{out}\n")
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, converted: Path) -> None:
+    options = ["--root", converted / "root", "--batch-size", 10, "--model", "linear", "--over", 60, "--high", 1]
+    answer = podline("lr-find", "sample", *options)
+    assert answer.code == 0
+    first, *reasons, chart = answer.out.splitlines()
+    assert first.startswith("suggested learning rate: ")
+    assert all(reason.startswith("- ") for reason in reasons)
+    assert Path(chart).is_file()
+    again = json.loads(podline("lr-find", "sample", *options, "--json").out)
+    assert again["reused"]
+    assert f"suggested learning rate: {again['learning_rate']:g} " in first
+
+
+def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error in (PodlineError("x"), SourceError("x"), StageTimeoutError("x"), KeyboardInterrupt()):
+
+        def fail(*_arguments: object, error: BaseException = error, **_filters: object) -> None:
+            raise error
+
+        monkeypatch.setattr("podline.commands.runs.names", fail)
+        assert podline("runs", "list").code == getattr(error, "exit_code", 130)
+
+
+def test_the_model_command_needs_no_tensorflow_and_counts(podline) -> None:
+    described = json.loads(podline("model", "describe", "cifar100", "--json").out)
+    assert described["parameters"] == int(np.sum([layer["parameters"] for layer in described["layers"]]))
+    assert described["micronet"]["score"] > 0
+
+
+def test_stages_and_commands_have_the_same_names() -> None:
+    commands = {name for section in cli.SECTIONS.values() for name in section}
+    commands |= {*benchmark.commands, *models_group.commands}
+    assert {name for name in STAGES if name != "act"} <= commands

@@ -1,0 +1,217 @@
+"""Validation finds every kind of damage and says where it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pytest
+from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+
+from podline.data.tfrecord import masked
+from podline.datasets.validation import validate
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
+from podline.errors import ArtifactError, StoreError
+from podline.progress import Event, Reporter, silent
+from podline.stages.completed import manifest_sha256
+from podline.stages.specs import ValidateSpec
+from podline.stages.table import VALIDATE
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+FRAME = 3126
+LABEL = 12 + 3109
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(tmp_path / "root")
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, store: Store) -> Manifest:
+    return convert_plainly(convert_spec(store.root, write_raw_cifar(tmp_path / "raw")))
+
+
+def folder_of(store: Store, manifest: Manifest) -> Path:
+    return store.local(dataset_folder("cifar10", manifest.fingerprint))
+
+
+def spec_of(store: Store, manifest: Manifest) -> ValidateSpec:
+    name = dataset_folder("cifar10", manifest.fingerprint)
+    return ValidateSpec(
+        root=str(store.root),
+        dataset="cifar10",
+        fingerprint=manifest.fingerprint,
+        manifest_sha256=manifest_sha256(store, name),
+    )
+
+
+def change(path: Path, edit: Callable[[bytearray], None]) -> None:
+    data = bytearray(path.read_bytes())
+    edit(data)
+    path.write_bytes(data)
+
+
+def reseal(data: bytearray, record: int) -> None:
+    """Gives a changed record the checksum of what it is now."""
+    start, end = record * FRAME + 12, (record + 1) * FRAME
+    crc = masked(np.array([google_crc32c.value(bytes(data[start : end - 4]))], np.uint32))
+    data[end - 4 : end] = crc.astype("<u4").tobytes()
+
+
+def rewrite_manifest(store: Store, manifest: Manifest) -> None:
+    store.publish_bytes(
+        f"{dataset_folder('cifar10', manifest.fingerprint)}/{MANIFEST}", manifest.to_bytes(), replace=True
+    )
+
+
+def test_a_sound_data_set(store: Store, manifest: Manifest) -> None:
+    events: list[Event] = []
+    spec = spec_of(store, manifest)
+    result = validate(spec, Reporter("validate", events.append))
+    assert (result.records, result.shards, result.duplicates_within) == (120, 6, 0)
+    assert [event["done"] for event in events] == [1, 2, 3, 4, 5, 6]
+    found = VALIDATE.find(spec, silent())
+    assert found == result.model_copy(update={"reused": True})
+
+
+def test_a_flipped_bit_is_found_at_every_byte_of_a_record(store: Store, manifest: Manifest) -> None:
+    spec, path = spec_of(store, manifest), folder_of(store, manifest) / manifest.split("train").shards[3].file
+    sound = path.read_bytes()
+    for byte in (0, 7, 8, 11, 12, 14, 33, 34, 3105, 3106, LABEL, 3122, 3125):
+        data = bytearray(sound)
+        data[17 * FRAME + byte] ^= 1 << byte % 8
+        path.write_bytes(data)
+        with pytest.raises(ArtifactError, match=rf"00003-of-00005: record 17, at byte {17 * FRAME}, ") as error:
+            validate(spec, silent())
+        assert "run `podline convert` again" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_both_checksums_are_said(store: Store, manifest: Manifest) -> None:
+    path = folder_of(store, manifest) / manifest.split("test").shards[0].file
+    stored = int.from_bytes(path.read_bytes()[FRAME - 4 : FRAME], "little")
+    change(path, lambda data: data.__setitem__(100, data[100] ^ 1))
+    made = int(masked(np.array([google_crc32c.value(path.read_bytes()[12 : FRAME - 4])], np.uint32))[0])
+    with pytest.raises(ArtifactError, match=f"masked CRC-32C {made:08x} vs {stored:08x} written after it"):
+        validate(spec_of(store, manifest), silent())
+
+
+def test_a_validation_that_was_done_is_not_believed_over_a_damaged_shard(store: Store, manifest: Manifest) -> None:
+    spec = spec_of(store, manifest)
+    validate(spec, silent())
+    change(
+        folder_of(store, manifest) / manifest.split("train").shards[0].file,
+        lambda data: data.__setitem__(500, data[500] ^ 4),
+    )
+    events: list[Event] = []
+    assert VALIDATE.find(spec, Reporter("validate", events.append)) is None
+    assert "00000-of-00005 has sha256" in events[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("byte", "value", "problem"),
+    [
+        (LABEL, 10, r"record 4, at byte 12504, has label=10 vs 0 to 9"),
+        (LABEL, 200, r"record 4, at byte 12504, has label=200 vs 0 to 9"),
+        (12 + 8, 0x49, r"record 4, at byte 12504, has the bytes 0a[0-9a-f]+ vs 0a[0-9a-f]+ between its features"),
+    ],
+)
+def test_a_record_with_a_right_checksum_and_a_wrong_content(
+    store: Store, manifest: Manifest, byte: int, value: int, problem: str
+) -> None:
+    def edit(data: bytearray) -> None:
+        data[4 * FRAME + byte] = value
+        reseal(data, 4)
+
+    change(folder_of(store, manifest) / manifest.split("train").shards[1].file, edit)
+    with pytest.raises(ArtifactError, match=problem):
+        validate(spec_of(store, manifest), silent())
+
+
+def test_sound_records_that_are_not_those_of_the_manifest(store: Store, manifest: Manifest) -> None:
+    def swap(data: bytearray) -> None:
+        data[:FRAME], data[FRAME : 2 * FRAME] = data[FRAME : 2 * FRAME], data[:FRAME]
+
+    path = folder_of(store, manifest) / manifest.split("train").shards[1].file
+    change(path, swap)
+    expected = manifest.split("train").shards[1].sha256
+    with pytest.raises(ArtifactError, match=f"sha256 {digests.of_file(path)} vs {expected} in the manifest"):
+        validate(spec_of(store, manifest), silent())
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "long"])
+def test_a_shard_of_another_size(store: Store, manifest: Manifest, damage: str) -> None:
+    path = folder_of(store, manifest) / manifest.split("train").shards[4].file
+    if damage == "gone":
+        path.unlink()
+    else:
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] if damage == "short" else data + b"x")
+    with pytest.raises(ArtifactError, match=r"00004-of-00005 (is gone|has 6251[19]|has 62521)"):
+        validate(spec_of(store, manifest), silent())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("class_counts", (12,) * 10), ("mean", (1.0, 2.0, 3.0)), ("std", (0.0, 0.0, 0.0))],
+)
+def test_a_manifest_that_says_something_else(store: Store, manifest: Manifest, field: str, value: tuple) -> None:
+    train, test = manifest.splits
+    wrong = manifest.model_copy(update={"splits": (train.model_copy(update={field: value}), test)})
+    rewrite_manifest(store, wrong)
+    with pytest.raises(ArtifactError, match=rf"split 'train': .* vs {re.escape(str(value))} in the manifest"):
+        validate(spec_of(store, wrong), silent())
+
+
+def test_another_manifest_than_the_one_named(store: Store, manifest: Manifest) -> None:
+    spec = spec_of(store, manifest).model_copy(update={"manifest_sha256": "0" * 64})
+    with pytest.raises(ArtifactError, match=r"manifest\.json has sha256 [0-9a-f]{64} vs 0{64} when it was converted"):
+        validate(spec, silent())
+
+
+def test_no_such_data_set(store: Store) -> None:
+    spec = ValidateSpec(root=str(store.root), dataset="mnist", fingerprint="0" * 16, manifest_sha256="0" * 64)
+    with pytest.raises(StoreError, match="is not there; run `podline convert` first"):
+        validate(spec, silent())
+
+
+def convert_with_twins(tmp_path: Path, *twins: tuple[str, int, str, int]) -> tuple[Store, Manifest]:
+    """A data set in whose raw files some images were copied over others: (to file, to row, from file, from row)."""
+    raw = write_raw_cifar(tmp_path / "twins")
+    for to_file, to_row, from_file, from_row in twins:
+        rows = np.fromfile(raw / from_file, np.uint8).reshape(-1, 3073)
+        target = np.memmap(raw / to_file, np.uint8, "r+").reshape(-1, 3073)
+        target[to_row, 1:] = rows[from_row, 1:]
+        target.base.flush()
+    store = open_store(tmp_path / "twin-root")
+    return store, convert_plainly(convert_spec(store.root, raw))
+
+
+def test_an_image_in_two_splits_is_an_error_that_names_both_records(tmp_path: Path) -> None:
+    store, manifest = convert_with_twins(tmp_path, ("test_batch.bin", 3, "data_batch_2.bin", 5))
+    with pytest.raises(ArtifactError, match="one image is in two splits, as record ") as error:
+        validate(spec_of(store, manifest), silent())
+    found = re.findall(r"record (\d+) of (\S+?)[,:]? ", str(error.value))
+    images = []
+    for record, file in found:
+        start = int(record) * FRAME + 12 + 22
+        images.append((folder_of(store, manifest) / file).read_bytes()[start : start + 3072])
+    assert len(images) == 2
+    assert images[0] == images[1]
+    assert ("-train." in found[0][1], "-test." in found[1][1]) == (True, True)
+
+
+def test_images_that_a_split_has_twice_are_counted(tmp_path: Path) -> None:
+    store, manifest = convert_with_twins(
+        tmp_path,
+        ("data_batch_1.bin", 0, "data_batch_2.bin", 5),
+        ("data_batch_3.bin", 1, "data_batch_2.bin", 5),
+        ("test_batch.bin", 0, "test_batch.bin", 1),
+    )
+    assert validate(spec_of(store, manifest), silent()).duplicates_within == 5

@@ -1,0 +1,161 @@
+"""The champion's history grows by one whole entry or not at all, whoever is killed and however many come at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crowning import RECIPE, candidate
+
+from podline.documents.champions import champion, crown, head_name, history, recipes, roll_back, standing
+from podline.errors import ArtifactError, OvertakenError, StoreError
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "root") if request.param == "folder" else request.getfixturevalue("gcs_root"))
+
+
+def process(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "crowning.py"), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+
+
+def promote(store: Store, run: str) -> None:
+    crown(store, RECIPE, candidate(run), champion(store, RECIPE), "promoted")
+
+
+def test_the_last_entry_is_the_champion_and_the_history_stays(store: Store) -> None:
+    assert (champion(store, RECIPE), recipes(store)) == (None, [])
+    promote(store, "a")
+    promote(store, "b")
+    crown(store, "other.recipe", candidate("c"), None, "promoted anyway", "a trial")
+    assert recipes(store) == ["other.recipe", RECIPE]
+    assert [(entry.number, entry.run) for entry in history(store, RECIPE)] == [(1, "a"), (2, "b")]
+    now = champion(store, "other.recipe")
+    assert now is not None
+    assert (now.run, now.action, now.reason) == ("c", "promoted anyway", "a trial")
+
+
+def test_rolling_back_goes_down_the_line_to_its_end(store: Store) -> None:
+    with pytest.raises(StoreError, match="no champion; there is nothing to roll back to"):
+        roll_back(store, RECIPE)
+    for run in "abc":
+        promote(store, run)
+    assert roll_back(store, RECIPE, "it is slow").run == "b"
+    promote(store, "d")
+    assert [roll_back(store, RECIPE).run for _ in range(2)] == ["b", "a"]
+    with pytest.raises(StoreError, match="a is its first champion; there is nothing to roll back to"):
+        roll_back(store, RECIPE)
+    entries = history(store, RECIPE)
+    assert [entry.run for entry in entries] == ["a", "b", "c", "b", "d", "b", "a"]
+    assert entries[3].reason == "it is slow"
+    assert [entry.run for entry in standing(entries)] == ["a"]
+
+
+def test_who_was_judged_against_an_earlier_champion_is_told(store: Store) -> None:
+    promote(store, "a")
+    before = champion(store, RECIPE)
+    promote(store, "b")
+    with pytest.raises(OvertakenError, match="c was judged against a, and meanwhile b became the champion") as told:
+        crown(store, RECIPE, candidate("c"), before, "promoted")
+    assert (told.value.exit_code, "\n" in str(told.value)) == (75, False)
+    assert [entry.run for entry in history(store, RECIPE)] == ["a", "b"]
+
+
+def test_of_two_processes_at_once_one_wins_each_time_and_the_other_is_told(store: Store) -> None:
+    rounds = 30 if not store.uri.startswith("gs:") else 6
+    both = [process("race", store.uri, run, str(rounds)) for run in ("one", "two")]
+    told = [each.communicate(timeout=100)[0].splitlines() for each in both]
+    assert [each.returncode for each in both] == [0, 0]
+    for number, (first, second) in enumerate(zip(*told, strict=True)):
+        loser = second if first == "won" else first
+        assert {first, second} - {loser} == {"won"}, number
+        assert loser.startswith("told: sample: "), number
+    assert [entry.run for entry in history(store, RECIPE)] == ["one" if line == "won" else "two" for line in told[0]]
+    assert len(told[0]) == rounds
+
+
+def test_a_process_killed_at_any_file_operation_leaves_the_old_champion_or_the_new_one(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "root")
+    promote(store, "old")
+    lines = process("kill", store.uri).communicate(timeout=100)[0].splitlines()
+    expected = "old"
+    for number, line in enumerate(lines, start=1):
+        state, run = line.split()
+        assert run in (expected, f"new-{number}"), line
+        expected = run
+        assert state == ("killed" if number < len(lines) else "lived")
+    assert len(lines) > 5
+    assert expected == f"new-{len(lines)}"
+    assert [entry.number for entry in history(store, RECIPE)] == list(range(1, len(history(store, RECIPE)) + 1))
+    store.sweep()
+    assert list((tmp_path / "root" / ".podline" / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(("when", "expected"), [("before", "old"), ("after", "after")])
+def test_a_process_killed_beside_its_upload_leaves_the_old_champion_or_the_new_one(
+    gcs_root: str, when: str, expected: str
+) -> None:
+    store = open_store(gcs_root)
+    promote(store, "old")
+    killed = process("kill-upload", store.uri, when)
+    killed.communicate(timeout=100)
+    assert killed.returncode == -signal.SIGKILL
+    now = champion(store, RECIPE)
+    assert now is not None
+    assert now.run == expected
+    promote(store, "next")
+
+
+def test_a_history_with_a_hole_or_a_damaged_entry_is_named(store: Store) -> None:
+    for run in "abc":
+        promote(store, run)
+    store.publish_bytes(f"models/{RECIPE}/history/000003.json", b'{"number": 3}', replace=True)
+    with pytest.raises(ArtifactError, match=r"000003\.json is no entry"):
+        champion(store, RECIPE)
+    store.delete(f"models/{RECIPE}/history/000003.json")
+    store.delete(f"models/{RECIPE}/history/000001.json")
+    with pytest.raises(ArtifactError, match=r"000001\.json is missing"):
+        champion(store, RECIPE)
+
+
+def test_a_deleted_end_is_missed_and_a_head_that_is_behind_changes_nothing(store: Store) -> None:
+    promote(store, "a")
+    behind = store.read_bytes(head_name(RECIPE))
+    promote(store, "b")
+    store.publish_bytes(head_name(RECIPE), behind, replace=True)
+    assert [entry.run for entry in history(store, RECIPE)] == ["a", "b"]
+    promote(store, "c")
+    store.delete(f"models/{RECIPE}/history/000003.json")
+    with pytest.raises(ArtifactError, match=r"000003\.json is missing, and .*head\.json names it"):
+        champion(store, RECIPE)
+    for number in (1, 2):
+        store.delete(f"models/{RECIPE}/history/00000{number}.json")
+    assert recipes(store) == [RECIPE]
+
+
+def test_an_entry_that_another_one_took_the_place_of_is_named(store: Store) -> None:
+    for run in "ab":
+        promote(store, run)
+    name = f"models/{RECIPE}/history/000001.json"
+    store.publish_json(name, store.read_json(name) | {"run": "x"}, replace=True)
+    with pytest.raises(ArtifactError, match=r"000001\.json is not the entry that number 2 followed"):
+        history(store, RECIPE)
+
+
+def test_a_history_of_an_earlier_version_goes_on(store: Store) -> None:
+    old = {"number": 1, "action": "promoted", "time": 0.0, "token": "t", **candidate("a")._asdict()}
+    store.publish_bytes(f"models/{RECIPE}/history/000001.json", json.dumps(old).encode())
+    promote(store, "b")
+    assert [entry.run for entry in history(store, RECIPE)] == ["a", "b"]
+    store.publish_bytes(f"models/{RECIPE}/history/000001.json", json.dumps(old | {"run": "x"}).encode(), replace=True)
+    with pytest.raises(ArtifactError, match=r"000001\.json is not the entry that number 2 followed"):
+        history(store, RECIPE)

@@ -1,0 +1,241 @@
+"""What a store holds, what is wrong with it, what nobody needs; in a folder and in a bucket."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import fault_proxy
+import pytest
+from click.testing import CliRunner
+from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.cli import cli
+from podline.documents.champions import Candidate, crown
+from podline.documents.completion import Completion, artifact_of, record_files
+from podline.documents.manifest import dataset_folder
+from podline.inventory.inventory import holdings, in_use, needless, remove
+from podline.inventory.verification import verify
+from podline.progress import Reporter, silent
+from podline.stages.specs import ValidateSpec
+from podline.stages.table import VALIDATE
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+DATASET = dataset_folder("sample", FINGERPRINT)
+# Of a night that failed before anything was known of it.
+ENTRY = {
+    "name": "20261101T000000Z-sample-failed-0123abcd",
+    "state": "failed",
+    "began": 0.0,
+    "ended": 1.0,
+    "way": "commands",
+    "recipe": "sample",
+    "settings": {},
+    "code": {"version": "0"},
+    "environment": {"python": "3", "platform": "p", "machine": "m", "cores": 1, "memory": 1},
+}
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    root = str(tmp_path / "root") if request.param == "folder" else request.getfixturevalue("gcs_root")
+    publish_dataset(root)
+    store = open_store(root)
+    record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
+    return store
+
+
+def run(store: Store, name: str, fingerprint: str = FINGERPRINT, further: str | None = None) -> None:
+    """A finished run with one artifact."""
+    recipe = {"dataset": "sample", "further": further}
+    store.publish_json(f"runs/{name}/spec.json", {"recipe": recipe, "fingerprint": fingerprint})
+    store.publish_bytes(f"runs/{name}/model/weights.npz", name.encode())
+    artifacts = tuple(artifact_of(store, f"runs/{name}/{file}") for file in ("spec.json", "model/weights.npz"))
+    done = Completion(stage="train", spec_digest="0", result={}, artifacts=artifacts)
+    store.publish_json(f"runs/{name}/stages/train.json", done.model_dump(mode="json"))
+
+
+def problems(store: Store) -> list[str]:
+    return verify(store, Reporter("store", lambda _event: None)).problems
+
+
+def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
+    run(store, "sample-1")
+    run(store, "sample-2", further="sample-1")
+    crown(store, "sample", Candidate("sample-2", "0", "sample", FINGERPRINT), None, "promoted")
+    held = {holding.folder: holding for holding in holdings(store)}
+    assert {folder: holding.users for folder, holding in held.items()} == {
+        DATASET: ("sample-1", "sample-2"),
+        "runs/sample-1": ("sample-2",),
+        "runs/sample-2": ("models/sample",),
+    }
+    assert all(holding.whole for holding in held.values())
+    assert held[DATASET].bytes == sum(found.bytes for found in store.listing(DATASET))
+
+
+def test_a_root_that_holds_nothing_is_not_just_in_order(tmp_path: Path) -> None:
+    found = CliRunner().invoke(cli, ["store", "verify", "--root", str(tmp_path / "rot")])
+    assert found.exit_code == 0
+    assert "0 objects checked, 0 problems" in found.output
+    assert "rot holds nothing: is that the root you mean?" in found.output
+
+
+def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(store: Store) -> None:
+    run(store, "sample-1")
+    assert problems(store) == []
+    shards = [name for name in store.list(DATASET) if "tfrecord" in name]
+    changed = bytearray(store.read_bytes(shards[0]))
+    changed[20] ^= 1
+    store.publish_bytes(shards[0], bytes(changed), replace=True)
+    store.delete(shards[1])
+    store.publish_bytes(shards[2], b"short", replace=True)
+    store.publish_bytes(f"{DATASET}/left", b"x")
+    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", b"x")
+    store.publish_bytes("datasets/sample/half/sample-train.tfrecord-00000-of-00002", b"x")
+    found = problems(store)
+    expected = [
+        (shards[0], "has sha256"),
+        (shards[1], "is gone"),
+        (shards[2], "has 5 bytes vs"),
+        (f"{DATASET}/left", "is an orphan"),
+        ("step-00000010.npz", "is an orphan"),
+        ("datasets/sample/half", "is not finished"),
+    ]
+    for name, words in expected:
+        assert [line for line in found if name in line and words in line], (name, words, found)
+    assert len(found) == len(expected)
+
+
+def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_proxy.FaultProxy, gcs_root: str) -> None:
+    publish_dataset(gcs_root)
+    store = open_store(gcs_root)
+    for number in range(3):
+        run(store, f"sample-{number}")
+    record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
+    proxy.queries.clear()
+    assert problems(store) == []
+    # A listing; of each run its record, and the data set's; the manifest. All else is compared by the listing.
+    assert len(proxy.queries) == 1 + 3 + 1 + 1
+
+
+def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
+    run(store, "sample-1")
+    store.publish_bytes("datasets/sample/half/sample-train.tfrecord-00000-of-00002", b"x")
+    store.publish_bytes("runs/begun/spec.json", b"{}")
+    before = store.list()
+    assert needless(holdings(store), before=0.0) == []
+    soon = max(holding.touched for holding in holdings(store)) + 1
+    found = needless(holdings(store), before=soon)
+    assert [holding.folder for holding in found] == ["datasets/sample/half", "runs/begun"]
+    assert store.list() == before
+    for holding in found:
+        remove(store, holding)
+    assert [holding.folder for holding in holdings(store)] == [DATASET, "runs/sample-1"]
+    assert problems(store) == []
+
+
+def test_a_data_set_that_no_run_was_trained_on_is_needless_once_it_is_old(store: Store) -> None:
+    run(store, "sample-1", fingerprint="f" * 16)
+    soon = max(holding.touched for holding in holdings(store)) + 1
+    assert [holding.folder for holding in needless(holdings(store), before=soon)] == [DATASET]
+
+
+def test_what_is_in_the_making_is_left_alone_whatever_our_clock_says(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.publish_bytes("runs/sample-1/checkpoints/x.npz", b"x")
+    before = store.now()
+    monkeypatch.setattr("time.time", lambda: before + 1e9)
+    found = CliRunner().invoke(cli, ["store", "prune", "--root", store.uri, "--json"])
+    assert json.loads(found.output)["holdings"] == []
+    assert store.list("runs") == ["runs/sample-1/checkpoints/x.npz"]
+
+
+def test_what_a_living_process_works_on_stays_whatever_its_age(store: Store) -> None:
+    store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
+    lock = """
+import sys
+from podline.store.in_use import using
+from podline.store.opening import open_store
+with using(open_store(sys.argv[1]), sys.argv[2:]):
+    print("working", flush=True)
+    sys.stdin.read()
+"""
+    arguments = [sys.executable, "-c", lock, store.uri, DATASET, "runs/begun"]
+    working = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert working.stdout is not None
+    assert working.stdout.readline() == b"working\n"
+    old = needless(holdings(store), before=max(holding.touched for holding in holdings(store)) + 1)
+    assert [holding.folder for holding in old] == [DATASET, "runs/begun"]
+    before = store.list()
+    assert [in_use(store, holding) for holding in old] == [True, True]
+    assert [remove(store, holding) for holding in old] == [False, False]
+    assert store.list() == before
+    working.kill()
+    working.communicate()
+    assert [remove(store, holding) for holding in old] == [True, True]
+    assert store.list() == []
+
+
+def prune(root: Path | str, *options: str) -> str:
+    return CliRunner().invoke(cli, ["store", "prune", "--root", str(root), "--days", "0", *options]).output
+
+
+def test_a_stage_at_work_is_not_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = write_raw_cifar(tmp_path / "raw")
+    root, seen = tmp_path / "root", []
+
+    def validated(spec: ValidateSpec, _reporter: Reporter) -> None:
+        del spec
+        seen.append(prune(root, "--yes"))
+
+    manifest = convert_plainly(convert_spec(root, raw))
+    folder = dataset_folder("cifar10", manifest.fingerprint)
+    spec = ValidateSpec(root=str(root), dataset="cifar10", fingerprint=manifest.fingerprint, manifest_sha256="0")
+    monkeypatch.setattr("podline.datasets.validation.validate", validated)
+    VALIDATE.run(spec, silent())
+    assert f"{folder} stays: a living process uses it" in seen[0]
+    assert "0 folders, 0 bytes, deleted" in seen[0]
+    assert open_store(root).exists(f"{folder}/manifest.json")
+    assert "1 folder" in prune(root, "--yes")
+    assert not open_store(root).exists(f"{folder}/manifest.json")
+
+
+def test_what_was_touched_in_a_bucket_just_now_may_be_anothers(gcs_root: str) -> None:
+    store = open_store(gcs_root)
+    store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
+    assert "0 folders" in prune(gcs_root, "--yes")
+    assert store.list() == ["runs/begun/checkpoints/x.npz"]
+
+
+def test_a_store_of_an_earlier_version_has_notes_and_no_problems(tmp_path: Path) -> None:
+    """It has no digests, its records do not name all files, there is no chain and no head, and the index has no end."""
+    publish_dataset(tmp_path)
+    store = open_store(tmp_path)
+    record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
+    run(store, "sample-1")
+    for name in ("events.jsonl", "tensorboard/events", "origin.json"):
+        store.publish_bytes(f"runs/sample-1/{name}", b"{}")
+    arrays = b"arrays"
+    described = {"bytes": len(arrays), "sha256": hashlib.sha256(arrays).hexdigest()}
+    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", arrays)
+    store.publish_json("runs/sample-1/checkpoints/step-00000010.json", described)
+    store.publish_bytes("index.html", b"<html></html>")
+    old = {"number": 1, "action": "promoted", "time": 0.0, "token": "t", "run": "sample-1", "weights_sha256": "0"}
+    store.publish_json("models/sample/history/000001.json", old | {"dataset": "sample", "fingerprint": FINGERPRINT})
+    store.publish_bytes("ledger/20261101T000000Z-sample-failed-0123abcd.json", json.dumps(ENTRY).encode())
+    names = [name for name in store.list() if name.endswith(".json")]
+    for name in names:
+        if not name.endswith(("spec.json", "manifest.json")):
+            document = {key: value for key, value in store.read_json(name).items() if key != "beside"}
+            store.publish_bytes(name, json.dumps(document).encode(), replace=True)
+    found = verify(store, Reporter("store", lambda _event: None))
+    assert found.problems == []
+    assert any("of an earlier version, which" in note for note in found.notes)
+    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", b"arrayz", replace=True)
+    assert ["step-00000010.npz has sha256" in line for line in problems(store)] == [True]

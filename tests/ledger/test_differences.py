@@ -1,0 +1,154 @@
+"""One planted difference at a time: it is named, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ledger_entries import night
+
+from podline.documents.ledger_entry import Data, Entry, Moved, SplitChange
+from podline.ledger.differences import Row, differing
+from podline.ledger.recording import plain
+from podline.recipes import registry
+
+
+def unchanged(_before: Data, _after: Data) -> dict[str, SplitChange]:
+    return {}
+
+
+def rows(*entries: Entry, changes: Any = unchanged) -> list[tuple[str, ...]]:
+    return [(row.area, row.name, *row.values) for row in differing(entries, changes)]
+
+
+def with_settings(**changes: Any) -> Entry:
+    recipe = registry.override(registry.get("cifar10"), changes)
+    return night(settings={"recipe": plain(recipe), "machine": {"workers": 2}})
+
+
+def with_part(part: str, **changes: Any) -> Entry:
+    entry = night(1)
+    alike = {"settings": night(0).settings}
+    return entry.model_copy(update={**alike, part: getattr(entry, part).model_copy(update=changes)})
+
+
+def test_another_night_of_the_same_is_no_difference():
+    assert rows(night(0), night(1, settings=night(0).settings)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("schedule.learning_rate", 0.123, "0.123"),
+        ("seed", 7, "7"),
+        ("validation_share", 0.1, "0.1"),
+        ("model.l2_layers", None, None),
+        ("explosion.factor", 20.0, "20.0"),
+    ],
+)
+def test_a_setting_is_named_by_its_path(path, value, words):
+    if value is None:
+        changed, expected = {"model.l2": 1e-4, "model.l2_layers": ["stem"]}, ["model.l2", "model.l2_layers"]
+    else:
+        changed, expected = {path: value}, [path]
+    found = rows(with_settings(), with_settings(**changed))
+    assert [row[:2] for row in found] == [("settings", name) for name in expected]
+    if words:
+        assert found[0][3] == words
+
+
+def test_a_setting_of_the_machine_is_one_of_the_machine():
+    other = night(settings={"recipe": night(0).settings["recipe"], "machine": {"strategy": "cpu", "workers": 2}})
+    assert rows(night(0), other) == [("settings", "machine.workers", "–", "2")]
+
+
+def test_a_group_that_one_run_does_not_have_is_told_by_its_values():
+    annealed = {"annealing": {"energy": "loss"}, "validation_share": 0.1}
+    found = rows(with_settings(validation_share=0.1), with_settings(**annealed))
+    assert [row[1] for row in found] == [
+        "annealing",
+        "annealing.energy",
+        "annealing.temperature",
+        "annealing.final",
+    ]
+
+
+def test_a_commit_is_a_difference_and_its_version_is_not_another():
+    assert rows(night(0), with_part("code", commit="badc0de" * 5, version="0.2.0")) == [
+        ("code", "commit", "c0ffeec0ffee", "badc0debadc0")
+    ]
+
+
+def test_a_changed_file_is_named():
+    assert rows(night(0), with_part("code", changes={"podline/loop.py": "abc", "old.py": ""})) == [
+        ("code", "podline/loop.py", "as committed", "abc"),
+        ("code", "old.py", "as committed", "deleted"),
+    ]
+
+
+def test_an_installed_package_differs_by_its_sources():
+    installed = [with_part("code", commit="", sources=digit * 64) for digit in "12"]
+    assert rows(*installed) == [("code", "sources", "1" * 12, "2" * 12)]
+
+
+def test_a_dependency_is_named_with_both_versions():
+    packages = {**night().environment.packages, "numpy": "2.5.0"}
+    assert rows(night(0), with_part("environment", packages=packages)) == [
+        ("environment", "packages.numpy", "2.4.0", "2.5.0")
+    ]
+
+
+def test_a_count_of_devices_is_one_difference():
+    assert rows(night(0), with_part("environment", devices="2 × cpu", strategy="cpu:2")) == [
+        ("environment", "devices", "1 CPU as cpu", "2 × cpu as cpu:2")
+    ]
+
+
+def relabelled(_before: Data, _after: Data) -> dict[str, SplitChange]:
+    return {"train": SplitChange(relabelled=Moved(count=1, records=("train[17] cat → dog",)))}
+
+
+def test_a_relabelled_image_is_that_and_no_other_fingerprint_source_or_split():
+    other = with_part("data", fingerprint="fedcba9876543210", source="5" * 64, splits={})
+    assert rows(night(0), other, changes=relabelled) == [
+        ("data", "train", "500 records", "1 relabelled (train[17] cat → dog)")
+    ]
+
+
+def test_what_the_converter_was_given_is_named():
+    before = with_part("data", fingerprint="a", converter={"seed": 0, "side": 368})
+    after = with_part("data", fingerprint="b", converter={"seed": 1, "side": 368})
+    assert rows(before, after) == [("data", "converter.seed", "0", "1")]
+
+    def all_new(_before: Data, after: Data) -> dict[str, SplitChange]:
+        return {
+            name: SplitChange(added=Moved(count=split.records), removed=Moved(count=split.records))
+            for name, split in after.splits.items()
+        }
+
+    smaller = with_part("data", fingerprint="b", converter={"seed": 0, "side": 256})
+    assert rows(before, smaller, changes=all_new) == [("data", "converter.side", "368", "256")]
+
+
+def test_data_that_are_gone_are_told_by_their_fingerprints_and_why():
+    other = with_part("data", fingerprint="fedcba9876543210")
+    assert rows(night(0), other, changes=lambda _before, _after: "it is not there") == [
+        ("data", "fingerprint", "0123456789abcdef", "fedcba9876543210 (it is not there)")
+    ]
+
+
+def test_another_data_set_is_named_and_so_are_none():
+    cifar = "cifar10 0123456789abcdef"
+    assert rows(night(0), with_part("data", dataset="mnist")) == [("data", "dataset", cifar, "mnist 0123456789abcdef")]
+    assert rows(night(0), night(0, data=None)) == [("data", "dataset", cifar, "–")]
+
+
+def test_the_same_records_of_other_files_are_called_that():
+    other = with_part("data", fingerprint="b", source="5" * 64)
+    [row] = rows(night(0), other)
+    assert row[:2] == ("data", "source files of the same records")
+
+
+def test_of_several_runs_each_has_its_value():
+    entries = [with_settings(seed=seed) for seed in (1, 2, 2)]
+    assert differing(entries, unchanged) == [Row(area="settings", name="seed", values=("1", "2", "2"))]

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from datetime import UTC, datetime
+
+import pandas as pd
+import pytest
+from ledger_entries import DAY, NOON, night
+
+from podline.documents.ledger_entry import DataChange, Moved, SplitChange
+from podline.errors import ArtifactError, StoreError
+from podline.ledger import ledger
+from podline.ledger.ledger import entries, entry_of, names, publish, read
+from podline.reporting.ledger import COLUMNS, frame_of, load
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
+
+
+def moment(day: int) -> datetime:
+    return datetime.fromtimestamp(NOON + day * DAY, UTC)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(tmp_path)
+
+
+def test_an_entry_is_what_was_written(store):
+    entry = night(3)
+    publish(store, entry)
+    assert read(store, entry.name) == entry
+    assert store.list() == ["ledger-chain/00000001.json", f"ledger/{entry.name}.json"]
+
+
+def test_an_entry_is_written_once(store):
+    entry = night()
+    publish(store, entry)
+    publish(store, entry)  # the same again, as after an answer that was lost
+    with pytest.raises(ArtifactError, match="already there with other content"):
+        publish(store, entry.model_copy(update={"state": "failed"}))
+    assert read(store, entry.name) == entry
+
+
+def test_a_damaged_entry_is_named(store):
+    entry = night()
+    store.publish_json(ledger.file_of(entry.name), {**entry.model_dump(mode="json"), "began": "yesterday"})
+    with pytest.raises(ArtifactError, match=rf"{entry.name}\.json is no entry.*began.*delete it"):
+        load(store.uri)
+
+
+def test_an_entry_of_another_layout_is_refused(store):
+    entry = night()
+    store.publish_json(ledger.file_of(entry.name), {**entry.model_dump(mode="json"), "layout": 2})
+    with pytest.raises(ArtifactError, match="layout 2 vs 1 here"):
+        read(store, entry.name)
+
+
+def test_names_tell_moment_recipe_and_state_without_a_look_inside(store, monkeypatch):
+    for entry in (night(0), night(1, recipe="coco_pose"), night(2, state="failed"), night(3, state="cancelled")):
+        publish(store, entry)
+    store.publish_bytes("ledger/README.txt", b"what somebody put there")
+    monkeypatch.setattr(FolderStore, "read_bytes", lambda *_: pytest.fail("read an entry"))
+    assert [(named.recipe, named.state, named.ended) for named in names(store)] == [
+        ("cifar10", "cancelled", NOON + 3 * DAY),
+        ("cifar10", "failed", NOON + 2 * DAY),
+        ("coco_pose", "finished", NOON + DAY),
+        ("cifar10", "finished", NOON),
+    ]
+    assert [named.state for named in names(store, recipe="cifar10", since=moment(1))] == ["cancelled", "failed"]
+    assert [named.recipe for named in names(store, until=moment(1))] == ["cifar10"]
+    assert [named.ended for named in names(store, state="failed")] == [NOON + 2 * DAY]
+
+
+def test_the_frame_has_every_column_with_its_dtype_whatever_is_in_it(store):
+    assert {name: str(dtype) for name, dtype in load(store.uri).dtypes.items()} == COLUMNS
+    publish(store, night(0, state="failed", data=None, stages={}))
+    publish(store, night(1))
+    frame = load(store.uri)
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == COLUMNS
+    assert list(frame["state"]) == ["failed", "finished"]
+    assert frame["top1"].isna().tolist() == [True, False]
+
+
+def test_the_frame_says_what_the_entry_says():
+    change = {"train": SplitChange(added=Moved(count=3), relabelled=Moved(count=1))}
+    data = night().data
+    assert data is not None
+    changed = data.model_copy(
+        update={"change": DataChange(before="a", fingerprint="b", splits=change)},
+    )
+    entry = night(5, data=changed)
+    row = frame_of([entry]).iloc[0]
+    assert entry.outcome is not None
+    top1 = entry.outcome.metrics["top1"]
+    assert (row["value"], row["low"], row["high"]) == (row["top1"], row["top1_low"], row["top1_high"])
+    assert (row["value"], row["low"], row["high"]) == (top1.value, top1.low, top1.high)
+    assert (row["worst_part"], row["worst_part_value"]) == ("cat", 0.6)
+    assert row["ended"] == pd.Timestamp("2026-11-26T12:00:00Z") + pd.Timedelta(0)
+    assert row["began"] == row["ended"] - pd.Timedelta(minutes=10)
+    assert (row["waiting"], row["waiting_start"], row["waiting_tpu"]) == (3.0, 1.0, 2.0)
+    assert (row["data_added"], row["data_removed"], row["data_relabelled"]) == (3, 0, 1)
+    assert (row["train_records"], row["test_records"]) == (500, 100)
+    assert (row["clean"], row["overridden"], row["seed"]) == (True, "seed=5", 5)
+    assert (row["convert_seconds"], row["convert_reused"]) == (10.0, False)
+
+
+def test_filters_leave_what_fits(store):
+    old = night(0).code.model_copy(update={"commit": "badcafe"})
+    written = [night(0, code=old), night(1), night(2, recipe="coco_pose"), night(3, state="failed")]
+    for entry in written:
+        publish(store, entry)
+
+    def found(**filters):
+        return list(load(store.uri, **filters)["name"])
+
+    in_order = [entry.name for entry in written]
+    assert found() == in_order
+    assert found(recipe="coco_pose") == found(dataset="coco_pose") == [in_order[2]]
+    assert found(dataset="0123") == in_order
+    assert found(dataset="4567") == []
+    assert found(commit="bad") == [in_order[0]]
+    assert found(state="failed") == [in_order[3]]
+    assert found(since=moment(1), until=moment(3)) == in_order[1:3]
+
+
+def test_a_bucket_has_the_same_ledger(store, gcs_root):
+    for number in range(3):
+        entry = night(number)
+        for there in (store, open_store(gcs_root)):
+            publish(there, entry)
+    pd.testing.assert_frame_equal(load(gcs_root, since=moment(1)), load(store.uri, since=moment(1)))
+
+
+def test_entries_are_read_several_at_a_time_and_come_in_order(store, monkeypatch):
+    written = [night(number) for number in range(12)]
+    for entry in written:
+        publish(store, entry)
+    meeting = threading.Barrier(3)
+    real = FolderStore.read_bytes
+
+    def read_together(self, name):
+        meeting.wait(timeout=60)  # three at a time, or never
+        return real(self, name)
+
+    monkeypatch.setattr(FolderStore, "read_bytes", read_together)
+    assert [entry.name for entry in entries(store, names(store))] == [entry.name for entry in reversed(written)]
+
+
+def test_memory_does_not_grow_with_the_ledger(store):
+    def peak(upto: int) -> int:
+        wanted = names(store)[:upto]
+        tracemalloc.start()
+        for _entry in entries(store, wanted):
+            pass
+        _now, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    for number in range(400):
+        store.publish_json(ledger.file_of((entry := night(number)).name), entry.model_dump(mode="json"), flush=False)
+    peak(10)  # what is made once
+    # What is held is the entries that are read ahead, a tenth of all: a few hundred kB, whatever there is.
+    # Twice: the interpreter's table of names, which now and then doubles, would count as ours.
+    assert min(peak(400), peak(400)) < 2.5 * peak(100)  # four times as many
+
+
+def test_an_entry_is_found_by_its_name_or_by_its_run_the_newest_first(store):
+    first, again, other = night(0), night(1, run=night(0).run), night(2)
+    for entry in (first, again, other):
+        publish(store, entry)
+    assert entry_of(store, first.name[:-4]) == first
+    assert entry_of(store, night(0).run) == again
+    assert entry_of(store, other.run[:-1]) == other
+    with pytest.raises(StoreError, match="0 entries are called mnist…, and no run"):
+        entry_of(store, "mnist")
+
+
+def test_an_empty_ledger_says_so(store):
+    with pytest.raises(StoreError, match="no run has ended in this store"):
+        entry_of(store, "any")

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from finished_run import finished_run
+from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
+from set_clock import SetClock
+
+from podline.datasets.changes import MOST_RECORDS, in_words
+from podline.documents.evaluation import read_evaluation
+from podline.documents.ledger_entry import Entry, Origin, Outcome
+from podline.documents.manifest import Manifest
+from podline.documents.metrics_log import AnnealingLine
+from podline.documents.origins import read_origin
+from podline.errors import ArtifactError, DivergenceError, HangError
+from podline.inventory.catalogue import run_of, training_of
+from podline.ledger import ledger
+from podline.ledger.recording import MOST_STATES, Notes, overridden, plain, recorded
+from podline.progress import Reporter, silent
+from podline.recipes import registry
+from podline.recipes.settings import Recipe
+from podline.settings import Settings
+from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportResult, TrainResult, TrainSpec, ValidateSpec
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
+from podline.tpu.story import TURN, Event
+from podline.tpu.story_file import Entry as Happening
+
+
+def only_entry(store: Store) -> Entry:
+    (named,) = ledger.names(store)
+    entry = ledger.read(store, named.name)
+    assert (entry.recipe, entry.state) == (named.recipe, named.state)
+    assert named.ended == int(entry.ended)
+    return entry
+
+
+def night(root: Path, during: Any = None) -> Entry:
+    """The entry of a run whose stages were all done before; what ``during`` raises ends it before its report."""
+    spec = finished_run(root)
+    store = open_store(root)
+    training = training_of(store, spec.run)
+    stages = run_of(store, spec.run).stages
+    store.publish_bytes(f"runs/{spec.run}/model/weights.npz", b"weights")
+    with recorded(str(root), "cifar10", "flow", silent(), flow_run="f1", attempt=2, late=3.5) as notes:
+        notes.planned(training.recipe, Settings(root=str(root)), "cpu:2")
+        notes.asked(ConvertSpec(root=str(root), dataset="cifar10", source="raw", seed=7))
+        notes.asked(training)
+        notes.answered(training, TrainResult.model_validate(stages["train"].result), 600.0)
+        notes.retried("train", HangError("no sign of life\nsecond line"), 60.0)
+        if during:
+            during(notes)
+        notes.answered(spec, ReportResult(seconds=2.0, reused=True, html="page.html", markdown="page.md"), 0.1)
+    return only_entry(store)
+
+
+def test_every_figure_is_the_evaluations(tmp_path):
+    entry = night(tmp_path)
+    store = open_store(tmp_path)
+    document = read_evaluation(store, f"runs/{entry.run}")
+    trained = run_of(store, entry.run).stages["train"].result
+    assert (entry.state, entry.cause, entry.error) == ("finished", "", "")
+    found = entry.outcome
+    assert isinstance(found, Outcome)
+    assert found.metrics == document.trained.metrics
+    assert found.main == document.trained.metrics["top1"]
+    assert found.untrained == document.untrained.metrics["top1"].value
+    assert list(found.parts.values()) == [figures.accuracy for figures in document.per_class]
+    assert found.evaluation_sha256 == store.sha256(f"runs/{entry.run}/evaluation.json")
+    assert (found.parameters, found.weights_sha256) == (trained["parameters"], trained["weights_sha256"])
+    assert found.model_bytes == len(b"weights")
+    assert entry.training is not None
+    assert entry.training.examples_per_second == trained["examples_per_second"]
+    assert entry.training.waiting_for_input == trained["waiting_for_input"]
+
+
+@pytest.mark.parametrize("moved", [-86_400.0, 86_400.0])
+def test_a_clock_that_is_set_meanwhile_does_not_change_what_a_run_took(tmp_path, monkeypatch, moved):
+    clock = SetClock(monkeypatch)
+
+    def set_clock(_notes: Notes) -> None:
+        clock.moved = moved
+
+    entry = night(tmp_path, set_clock)
+    assert 0 <= entry.seconds < 60
+    assert abs(entry.ended - time.time()) < 60
+
+
+def test_what_produced_it_is_all_there(tmp_path):
+    entry = night(tmp_path)
+    assert set(entry.settings["recipe"]) == set(Recipe.model_fields)
+    assert entry.settings["recipe"]["annealing"] is None
+    assert entry.settings["machine"]["store.parallel"] == 8
+    assert not {"root", "strategy", "store.cache"} & set(entry.settings["machine"])
+    assert entry.overridden["duration.epochs"] == 10
+    assert entry.seeds == {"recipe": 0, "data": 7}
+    assert entry.data is not None
+    assert {name: split.records for name, split in entry.data.splits.items()} == {"train": 60, "test": 60}
+    assert (entry.data.quarantined, entry.data.change) == (2, None)
+    assert (entry.environment.strategy, entry.environment.devices) == ("cpu:2", "cpu")
+    assert (entry.flow_run, entry.attempt, entry.report) == ("f1", 2, "page.html")
+    assert entry.stages["train"].model_dump() == {"seconds": 600.0, "seconds_when_made": 588.4, "reused": False}
+    assert entry.stages["report"].reused
+    assert entry.retries[0].model_dump() == {
+        "stage": "train",
+        "error": "HangError",
+        "cause": "no sign of life",
+        "delay": 60.0,
+    }
+    assert (entry.waiting.start, entry.waiting.retries, entry.waiting.total) == (3.5, 60.0, 63.5)
+
+
+def test_a_training_that_is_found_done_is_by_what_produced_it_and_not_by_tonights_code(tmp_path):
+    spec = finished_run(tmp_path)
+    store = open_store(tmp_path)
+    training, stages = training_of(store, spec.run), run_of(store, spec.run).stages
+
+    def ran(version: str, *, reused: bool) -> Entry:
+        result = TrainResult.model_validate({**stages["train"].result, "reused": reused})
+        with recorded(str(tmp_path), "cifar10", "flow", silent()) as notes:
+            notes.entry = notes.entry.model_copy(
+                update={"code": notes.entry.code.model_copy(update={"version": version})}
+            )
+            notes.planned(training.recipe, Settings(workers=int(version)), "cpu")
+            notes.asked(training)
+            notes.answered(training, result, 1.0)
+        return ledger.read(store, notes.entry.name)
+
+    made = ran("1", reused=False)
+    origin = read_origin(store, f"runs/{spec.run}")
+    assert origin is not None
+    assert {name: getattr(made, name) for name in Origin.model_fields} == dict(origin)
+    assert (origin.code.version, origin.environment.devices, origin.seeds["recipe"]) == ("1", "cpu", 0)
+
+    found = ran("2", reused=True)
+    assert (found.code, found.environment, found.settings) == (made.code, made.environment, made.settings)
+    assert read_origin(store, f"runs/{spec.run}") == origin
+    assert ran("3", reused=False).code.version == "3"
+    again = read_origin(store, f"runs/{spec.run}")
+    assert again is not None
+    assert again.settings["machine"]["workers"] == 3
+
+
+def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):
+    def wait(notes):
+        def told(at: float, event: Event, what: str, took: float) -> dict[str, Any]:
+            return Happening(at=notes.entry.began + at, event=event, what=what, took=took).model_dump(mode="json")
+
+        story = [
+            told(-9, Event.WAIT, "an earlier attempt", 1000.0),
+            told(1, Event.WAIT, f"{TURN}: another flow run has the TPU", 20.0),
+            told(2, Event.WAIT, "it is on its way", 300.0),
+            told(3, Event.RESTART, "it was not healthy", 90.0),
+        ]
+        notes.store.publish_json(f"runs/{notes.entry.run}/tpu.json", story)
+
+    waiting = night(tmp_path, wait).waiting
+    assert (waiting.turn, waiting.tpu, waiting.repairs) == (20.0, 300.0, 90.0)
+
+
+def stuck(notes: Notes) -> None:
+    notes.dropped = True
+    raise HangError("stuck")
+
+
+def raising(error: BaseException) -> Any:
+    def end(_notes):
+        raise error
+
+    return end
+
+
+def test_a_run_that_failed_leaves_why(tmp_path):
+    with pytest.raises(DivergenceError):
+        night(tmp_path, raising(DivergenceError("step 7: the loss is nan\nlook at the learning rate")))
+    entry = only_entry(open_store(tmp_path))
+    assert (entry.state, entry.error, entry.cause) == ("failed", "DivergenceError", "step 7: the loss is nan")
+    assert entry.run
+    assert entry.training is not None
+
+
+def test_a_run_that_was_cancelled_is_not_a_failed_one(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        night(tmp_path, raising(KeyboardInterrupt()))
+    entry = only_entry(open_store(tmp_path))
+    assert (entry.state, entry.error, entry.cause) == ("cancelled", "KeyboardInterrupt", "KeyboardInterrupt")
+
+
+def test_a_ledger_that_cannot_be_written_does_not_hide_why_a_run_failed(tmp_path, monkeypatch):
+    events: list[Any] = []
+    monkeypatch.setattr(FolderStore, "publish_file", raising_for("ledger/"))
+    with (
+        pytest.raises(DivergenceError),
+        recorded(str(tmp_path), "mnist", "commands", Reporter("ledger", events.append)),
+    ):
+        raise DivergenceError("nan")
+    assert events[0]["message"] == "the ledger has no entry of this run: the disk is away"
+    with pytest.raises(ArtifactError), recorded(str(tmp_path), "mnist", "commands", silent()):
+        pass
+
+
+def raising_for(prefix: str) -> Any:
+    real = FolderStore.publish_file
+
+    def publish(self, source, name, **options):
+        if name.startswith(prefix):
+            raise ArtifactError("the disk is away")
+        real(self, source, name, **options)
+
+    return publish
+
+
+def test_nothing_is_told_of_what_is_dropped_unless_it_fails(tmp_path):
+    with recorded(str(tmp_path), "mnist", "commands", silent()) as notes:
+        notes.dropped = True
+    assert ledger.names(open_store(tmp_path)) == []
+    with pytest.raises(HangError), recorded(str(tmp_path), "mnist", "commands", silent()) as notes:
+        stuck(notes)
+    assert only_entry(open_store(tmp_path)).state == "failed"
+
+
+def test_an_evaluation_of_other_weights_is_not_this_runs(tmp_path):
+    def other_weights(notes):
+        trained = run_of(notes.store, notes.entry.run).stages["train"].result
+        again = TrainResult.model_validate({**trained, "weights_sha256": "cd" * 32})
+        notes.answered(training_of(notes.store, notes.entry.run), again, 1.0)
+
+    assert night(tmp_path, other_weights).outcome is None
+
+
+def test_annealing_is_told_by_its_states(tmp_path):
+    def anneal(notes):
+        training = training_of(notes.store, notes.entry.run)
+        recipe = Recipe.model_validate(
+            {**training.recipe.model_dump(), "annealing": {"energy": "error"}, "validation_share": 0.1}
+        )
+        lines = [
+            AnnealingLine(
+                step=10 * (number + 1),
+                number=number,
+                energy=1.0 - number / 1000,
+                rise=0.0,
+                temperature=0.5,
+                probability=1.0,
+                draw=0.5,
+                accepted=number % 10 != 3,
+                state=10,
+                against=0.9,
+                time=0.0,
+            )
+            for number in range(MOST_STATES + 20)
+        ]
+        text = "".join(f"{line.model_dump_json()}\n" for line in lines)
+        notes.store.publish_bytes(f"runs/{notes.entry.run}/metrics.jsonl", text.encode(), replace=True)
+        trained = TrainResult.model_validate(run_of(notes.store, notes.entry.run).stages["train"].result)
+        annealed = training.model_copy(update={"recipe": recipe})
+        notes.asked(annealed)
+        notes.answered(annealed, trained, 1.0)
+
+    training = night(tmp_path, anneal).training
+    assert training is not None
+    assert training.annealing is not None
+    told = training.annealing
+    assert (told.of, told.decisions, told.rejected, told.final) == ("error", 120, 12, 0.9)
+    assert told.lowest == pytest.approx(0.881)
+    assert len(told.states) == MOST_STATES
+    assert told.states[-1].step == 1200
+
+
+def test_what_is_overridden_is_told_by_its_path():
+    recipe = registry.get("cifar10")
+    assert overridden(recipe) == {}
+    changed = registry.override(recipe, {"schedule.learning_rate": 0.123, "validation_share": 0.1})
+    assert overridden(changed) == {"schedule.learning_rate": 0.123, "validation_share": 0.1}
+    assert overridden(recipe.model_copy(update={"name": "mine"})) == {}
+    assert plain(recipe)["explosion"] == {"factor": 10.0, "stretches": 3}
+
+
+def trained_on(root: Path, manifest: Manifest) -> Entry:
+    """The entry of a run on a data set, as far as it is known when its training begins."""
+    recipe = registry.get("cifar10")
+    validate = ValidateSpec(
+        root=str(root), dataset="cifar10", fingerprint=manifest.fingerprint, manifest_sha256="not looked at"
+    )
+    with recorded(str(root), "cifar10", "flow", silent()) as notes:
+        notes.planned(recipe, Settings(), "cpu")
+        notes.asked(validate)
+        notes.asked(TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint))
+    return ledger.read(open_store(root), notes.entry.name)
+
+
+def test_the_data_are_held_against_those_of_the_run_before(tmp_path):
+    data = convert_plainly(convert_spec(tmp_path / "root", write_raw_cifar(tmp_path / "first")))
+    first = trained_on(tmp_path / "root", data)
+    assert first.data is not None
+    assert first.data.change is None
+
+    again = trained_on(tmp_path / "root", data).data
+    assert again is not None
+    assert again.change is not None
+    assert (again.change.before, again.change.splits) == (first.name, {})
+
+    changed = write_raw_cifar(tmp_path / "second")
+    batch = np.fromfile(changed / "data_batch_5.bin", np.uint8).reshape(-1, 3073)
+    batch[4, 0] = (batch[4, 0] + 1) % 10
+    batch[:-1].tofile(changed / "data_batch_5.bin")
+    new = np.full((30, 3073), 200, np.uint8)
+    new[:, 0], new[:, 1] = 3, np.arange(30)
+    np.concatenate([np.fromfile(changed / "test_batch.bin", np.uint8), new.ravel()]).tofile(changed / "test_batch.bin")
+    second = trained_on(tmp_path / "root", convert_plainly(convert_spec(tmp_path / "root", changed))).data
+    assert second is not None
+    assert second.change is not None
+    assert second.change.unknown == ""
+    train, test = second.change.splits["train"], second.change.splits["test"]
+    assert (train.added.count, train.removed.count, train.relabelled.count) == (0, 1, 1)
+    assert (test.added.count, test.removed.count, test.relabelled.count) == (30, 0, 0)
+    assert len(test.added.records) == MOST_RECORDS
+    assert train.relabelled.records[0].startswith("train[")
+    assert " → " in train.relabelled.records[0]
+    assert in_words(test).endswith(" and 24 more)")
+
+
+def test_data_that_are_gone_are_no_reason_not_to_train(tmp_path):
+    sources = [write_raw_cifar(tmp_path / str(seed), seed=seed) for seed in range(2)]
+    data = [convert_plainly(convert_spec(tmp_path / "root", source)) for source in sources]
+    first = trained_on(tmp_path / "root", data[0])
+    store = open_store(tmp_path / "root")
+    for name in store.list(f"datasets/cifar10/{data[0].fingerprint}"):
+        store.delete(name)
+    second = trained_on(tmp_path / "root", data[1]).data
+    assert first.data is not None
+    assert second is not None
+    assert second.change is not None
+    assert f"{first.data.fingerprint}/manifest.json" in second.change.unknown
+
+
+def test_the_settings_an_evaluation_was_asked_with_tell_nothing_new(tmp_path):
+    spec = finished_run(tmp_path)
+    with recorded(str(tmp_path), "cifar10", "commands", silent()) as notes:
+        before = notes.entry
+        notes.asked(
+            EvaluateSpec(
+                root=str(tmp_path), run=spec.run, dataset="cifar10", fingerprint=spec.fingerprint, weights_sha256="ab"
+            )
+        )
+        assert notes.entry == before

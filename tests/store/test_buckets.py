@@ -1,0 +1,324 @@
+"""A bucket as the store: what only the network can do to it, and what it answers to that."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import fault_proxy
+import gcs_emulator
+import pytest
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+
+from podline.errors import (
+    ArtifactError,
+    CredentialsError,
+    PodlineError,
+    SettingsError,
+    StoreError,
+    StoreUnavailableError,
+    is_transient,
+)
+from podline.store import buckets, digests
+from podline.store.buckets import BucketStore, forget_clients, split_uri
+from podline.store.cloud_storage_errors import cloud_explained
+from podline.store.opening import open_store
+
+
+@pytest.fixture
+def store(gcs_root: str) -> BucketStore:
+    store = open_store(gcs_root)
+    assert isinstance(store, BucketStore)
+    return store
+
+
+def test_a_prefix_may_end_in_a_slash_or_not(gcs_root: str) -> None:
+    open_store(gcs_root).publish_bytes("name", b"x")
+    assert open_store(gcs_root.rstrip("/")).read_bytes("name") == b"x"
+    assert open_store(gcs_root).uri == gcs_root.rstrip("/")
+
+
+@pytest.mark.parametrize("uri", ["gs://", "gs:///x", "gs://bucket/a//b", "gs://bucket/../x"])
+def test_a_uri_that_can_be_no_store_is_refused_by_name(uri: str) -> None:
+    with pytest.raises(SettingsError, match=uri):
+        split_uri(uri)
+
+
+def test_what_another_program_wrote_is_read_and_its_checksum_made(store: BucketStore) -> None:
+    store._reference("foreign").upload_from_string(b"content")
+    assert store.sha256("foreign") == digests.of_bytes(b"content")
+
+
+def test_a_changed_object_that_kept_its_metadata_is_not_believed(store: BucketStore) -> None:
+    store.publish_bytes("name", b"content")
+    blob = store._bucket.get_blob(store._name("name"))
+    assert blob is not None
+    changed = store._reference("name")
+    changed.metadata = blob.metadata
+    changed.upload_from_string(b"another")
+    assert store.sha256("name") == digests.of_bytes(b"another")
+
+
+@pytest.mark.slow  # for the stand-in, which takes its time to take them in
+def test_a_listing_of_ten_thousand_objects_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"many/{number:05}" for number in range(10_000)]
+    (tmp_path / "data" / "bucket" / "prefix" / "many").mkdir(parents=True)
+    for name in names:
+        (tmp_path / "data" / "bucket" / "prefix" / name).touch()
+    with gcs_emulator.emulator(tmp_path / "data") as url, fault_proxy.fault_proxy(url) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        monkeypatch.setenv("PODLINE_STORE_CACHE", str(tmp_path / "cache"))
+        forget_clients()
+        assert open_store("gs://bucket/prefix/").list("many") == names
+        assert len(proxy.queries) == 10  # each tells where the next one begins
+    forget_clients()
+
+
+def test_two_who_publish_the_same_both_end_well(store: BucketStore) -> None:
+    failures: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            for number in range(10):
+                store.publish_bytes(f"shard-{number}", bytes([number]) * 1000)
+                store.publish_bytes("manifest", b"the same", replace=True)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=publish) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert store.list() == ["manifest", *(f"shard-{number}" for number in range(10))]
+
+
+def test_an_object_that_changes_between_look_and_fetch_is_refused_by_name(store: BucketStore) -> None:
+    store.publish_bytes("name", b"one")
+    before = store.find("name")
+    assert before is not None
+    store.publish_bytes("name", b"two", replace=True)
+    with pytest.raises(ArtifactError, match=rf"name is generation \d+ vs {before.version} when it was looked at"):
+        store.local("name", before)
+
+
+def test_a_missing_bucket_is_named(gcs_root: str) -> None:
+    store = open_store("gs://there-is-none/x")
+    for ask in (store.exists, store.read_bytes, store.sha256, lambda name: store.publish_bytes(name, b"")):
+        with pytest.raises(StoreError, match=r"gs://there-is-none/x.*no such bucket"):
+            ask("name")
+    with pytest.raises(StoreError, match="no such bucket"):
+        store.list()
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "words"),
+    [
+        (api.Forbidden("GET https://x/o?upload_id=secret: denied"), StoreError, r"permission denied.*objectUser"),
+        (api.BadRequest("Bucket is a requester pays bucket"), StoreError, r"store\.user_project"),
+        (api.Unauthorized("x"), CredentialsError, "GOOGLE_APPLICATION_CREDENTIALS"),
+        (auth.DefaultCredentialsError("x"), CredentialsError, "GOOGLE_APPLICATION_CREDENTIALS"),
+        (auth.RefreshError("token=secret"), CredentialsError, "gcloud auth"),
+        (auth.RefreshError("Invalid JWT: secret; check your iat and exp values"), CredentialsError, "clock"),
+        (api.Forbidden("a does not have serviceusage.services.use access"), StoreError, "serviceUsageConsumer"),
+        (api.ServiceUnavailable("x"), StoreUnavailableError, "503"),
+        (api.TooManyRequests("x"), StoreUnavailableError, "429"),
+        (api.RetryError("x", ConnectionError("gone")), StoreUnavailableError, "gone"),
+    ],
+)
+def test_an_answer_is_an_error_that_says_what_to_do(cause: Exception, kind: type[PodlineError], words: str) -> None:
+    with (
+        pytest.raises(kind, match=rf"cannot read gs://b/o: .*{words}") as caught,
+        cloud_explained("read", "gs://b/o", 1),
+    ):
+        raise cause
+    assert is_transient(caught.value) == (kind is StoreUnavailableError)
+    assert "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_who_pays_is_told_with_every_request(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_STORE_USER_PROJECT", "payer")
+    forget_clients()
+    store, large = open_store(gcs_root), tmp_path / "large"
+    large.write_bytes(bytes(9_000_000))
+    store.publish_bytes("name", b"content")
+    store.publish_bytes("name", b"other", replace=True)
+    store.publish_file(large, "large")
+    found = store.find("name")
+    assert found is not None
+    assert (store.read_bytes("name"), store.read_range("name", 1, 2)) == (b"other", b"th")
+    assert b"".join(store.read_pieces("name", 3, found.version)) == b"other"
+    assert len(store.locals(["name", "large"])) == len(store.list()) == 2
+    store.delete("name")
+    assert not store.exists("name")
+    assert len(proxy.queries) > 15
+    # The pieces of a large upload go to an address of their own, which who pays was given.
+    told = [query.get("userProject") for query in proxy.queries if "upload_id" not in query]
+    assert set(map(str, told)) == {"['payer']"}
+
+
+def test_the_environment_says_which_way_requests_go(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://storage.invalid")
+    monkeypatch.setenv("http_proxy", proxy.url)
+    forget_clients()
+    store = open_store(gcs_root)
+    store.publish_bytes("name", b"content")
+    proxy.queries.clear()
+    assert store.read_range("name", 0, 3) == b"con"
+    assert len(proxy.queries) == 1
+
+
+def test_objects_of_a_folder_are_looked_at_together_and_come_in_pieces(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buckets, "_FETCHED_BYTES", 400)
+    store = open_store(gcs_root)
+    contents = {f"a folder/{number}": random.randbytes(100 * number) for number in range(10)}
+    for name, content in contents.items():
+        store.publish_bytes(name, content)
+    store.publish_bytes("a folder/below/it", b"not asked for")
+    proxy.queries.clear()
+    assert [path.read_bytes() for path in store.locals(contents)] == list(contents.values())
+    assert sum("prefix" in query for query in proxy.queries) == 1
+    assert sum("generation" in query for query in proxy.queries) == 9 + 5 + 1  # 0…900 bytes in pieces of 400
+    assert len(proxy.queries) == 16
+    store.locals(contents)
+    assert len(proxy.queries) == 17
+    with pytest.raises(StoreError, match=r"cannot read .*a folder/missing: it is not there"):
+        store.locals([*contents, "a folder/missing"])
+
+
+def test_what_is_stored_compressed_is_read_as_it_is_stored(store: BucketStore) -> None:
+    foreign, content = store._reference("labels.gz"), gzip.compress(b"labels" * 1000)
+    foreign.content_encoding = "gzip"
+    foreign.upload_from_string(content)
+    found = store.find("labels.gz")
+    assert found is not None
+    assert found.bytes == len(content)
+    assert store.local("labels.gz").read_bytes() == store.read_bytes("labels.gz") == content
+    assert store.read_range("labels.gz", 3, 20) == content[3:23]
+    assert b"".join(store.read_pieces("labels.gz", 50, found.version)) == content
+
+
+def test_with_a_fault_in_every_fifth_request_everything_still_ends_with_the_same_bytes(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, tmp_path: Path
+) -> None:
+    drawn = random.Random(1)
+    contents = {f"n/{number} ü": drawn.randbytes(drawn.randrange(5000)) for number in range(15)}
+    large = tmp_path / "large"
+    large.write_bytes(drawn.randbytes(20_000_001))
+    store = open_store(gcs_root)
+    proxy.share = 0.2
+    for name, content in contents.items():
+        store.publish_bytes(name, content)
+    store.publish_file(large, "large")
+    assert {name: store.read_bytes(name) for name in contents} == contents
+    assert [path.read_bytes() for path in store.locals(contents)] == list(contents.values())
+    assert store.list() == ["large", *sorted(contents)]
+    assert store.local("large").read_bytes() == large.read_bytes()
+    for name in contents:
+        store.delete(name)
+    proxy.share = 0
+    assert store.list() == ["large"]
+    assert proxy.happened.total() >= 10
+
+
+def test_a_damaged_download_is_noticed_and_fetched_again(proxy: fault_proxy.FaultProxy, gcs_root: str) -> None:
+    store = open_store(gcs_root)
+    store.publish_bytes("name", b"content")
+    proxy.share, proxy.faults, proxy.left = 1.0, (fault_proxy.DAMAGE,), 2
+    assert store.local("name").read_bytes() == store.read_bytes("name") == b"content"
+    assert proxy.happened[fault_proxy.DAMAGE] == 2
+
+
+@pytest.mark.parametrize("fault", [fault_proxy.RESET, fault_proxy.CUT, "429", "503"])
+def test_a_service_that_always_fails_is_one_transient_error(
+    proxy: fault_proxy.FaultProxy, gcs_root: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    open_store(gcs_root).publish_bytes("name", b"content")
+    monkeypatch.setenv("PODLINE_STORE_DEADLINE", "1")
+    store = open_store(gcs_root)
+    proxy.share, proxy.faults = 1.0, (fault,)
+    asked = (store.local, store.read_bytes, store.exists, lambda name: store.publish_bytes(name, b"x", replace=True))
+    for ask in asked:
+        with pytest.raises(StoreUnavailableError, match=r"name: .*store\.deadline is 1 s"):
+            ask("name")
+    with pytest.raises(StoreUnavailableError, match="cannot list"):
+        store.list()
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(store: BucketStore, gcs_root: str) -> None:
+    store.publish_bytes("name", b"content")
+    copy = store.local("name")
+    copy.write_bytes(b"kontent")
+    store._cache.release()
+    assert store.local("name").read_bytes() == b"content"
+
+
+def test_what_a_process_uses_stays_in_the_cache_and_what_a_killed_one_used_may_go(
+    gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_STORE_CACHE_LIMIT", "2500")
+    store = open_store(gcs_root)
+    for name in ("a", "b", "c"):
+        store.publish_bytes(name, name.encode() * 1000)
+    script = (
+        "import sys, time; from podline.store.opening import open_store\n"
+        "print(open_store(sys.argv[1]).local('a'), flush=True); time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, store.uri], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    with child.stdout:
+        theirs = Path(child.stdout.readline().strip())
+        store.local("b")
+        with pytest.raises(StoreError, match=r"may have 2,500 bytes vs 3,000 that are needed at once"):
+            store.local("c")
+        assert theirs.exists()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert store.local("c").read_bytes() == b"c" * 1000
+    assert not theirs.exists()
+
+
+def test_several_processes_use_one_copy_at_once(store: BucketStore) -> None:
+    store.publish_bytes("name", b"content")
+    mine = store.local("name")
+    script = "import sys; from podline.store.opening import open_store; print(open_store(sys.argv[1]).local('name'))"
+    theirs = subprocess.check_output([sys.executable, "-c", script, store.uri], text=True, timeout=60)
+    assert theirs.strip() == str(mine)
+
+
+def test_the_least_recently_used_copy_goes_first(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLINE_STORE_CACHE_LIMIT", "2500")
+    store = open_store(gcs_root)
+    assert isinstance(store, BucketStore)
+    for name in ("a", "b", "c"):
+        store.publish_bytes(name, name.encode() * 1000)
+    first, second = store.locals(["a", "b"])
+    os.utime(first, ns=(2_000_000_000 * 10**9, 2_000_000_000 * 10**9))
+    store._cache.release()
+    third = store.local("c")
+    assert [path.exists() for path in (first, second, third)] == [True, False, True]
+
+
+def test_what_a_killed_process_left_half_fetched_goes(store: BucketStore) -> None:
+    store.publish_bytes("name", b"content")
+    copy = store.local("name")
+    half = copy.with_name(f"{'0' * 32}.half")
+    half.write_bytes(b"half")
+    store.publish_bytes("other", b"content 2")
+    store.local("other")
+    assert not half.exists()

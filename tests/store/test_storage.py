@@ -1,0 +1,222 @@
+"""The store: whole or not there, never overwritten by accident, tidy after a kill; in a folder and in a bucket."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.store import digests
+from podline.store.contract import Store, explained
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "folder":
+        return open_store(tmp_path / "a store with spaces, ü")
+    return open_store(request.getfixturevalue("gcs_root"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "a folder")
+
+
+def test_a_listing_does_not_mind_folders_that_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, scandir = FolderStore(tmp_path), os.scandir
+    for name in ("runs/a/x", "runs/b/x", ".podline/tmp/x"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+
+    def gone(path: str) -> Any:
+        if Path(path).name in ("a", ".podline"):
+            raise FileNotFoundError(errno.ENOENT, "gone", path)
+        if Path(path).name == "c":
+            raise PermissionError(errno.EACCES, "not yours", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    assert store.list() == ["runs/b/x"]
+    (tmp_path / "runs/c").mkdir()
+    with pytest.raises(StoreError, match=r"cannot list .*not yours"):
+        store.list()
+
+
+def test_published_bytes_are_read_back_and_listed(store: Store) -> None:
+    store.publish_bytes("a/b.bin", b"one")
+    store.publish_json("a/c.json", {"x": 1})
+    assert store.read_bytes("a/b.bin") == b"one"
+    assert store.read_json("a/c.json") == {"x": 1}
+    assert store.list() == store.list("a") == ["a/b.bin", "a/c.json"]
+    assert store.exists("a/b.bin")
+    assert not store.exists("a")
+
+
+def test_the_same_content_may_be_published_twice_but_other_content_may_not(store: Store) -> None:
+    store.publish_bytes("name", b"one")
+    store.publish_bytes("name", b"one")
+    with pytest.raises(ArtifactError, match=r"name is already there with other content; delete it"):
+        store.publish_bytes("name", b"two")
+    assert store.read_bytes("name") == b"one"
+    store.publish_bytes("name", b"two", replace=True)
+    assert store.read_bytes("name") == b"two"
+
+
+@pytest.mark.parametrize("name", ["a/b c.bin", "ü/ß#1?.bin", "100%/x%20y.bin", "a+b&c=d;e.bin", "日本/語.bin"])
+def test_a_name_may_hold_any_letter(store: Store, name: str) -> None:
+    store.publish_bytes(name, b"content")
+    assert store.list() == [name]
+    assert store.list(name.split("/", maxsplit=1)[0]) == ([name] if "/" in name else [])
+    assert (store.read_bytes(name), store.local(name).read_bytes()) == (b"content", b"content")
+    assert store.where(name) == f"{store.uri}/{name}"
+    store.delete(name)
+    store.delete(name)
+    assert not store.exists(name)
+
+
+def test_a_folder_whose_name_begins_like_another_is_another(store: Store) -> None:
+    store.publish_bytes("run/x", b"1")
+    store.publish_bytes("run2/x", b"2")
+    assert store.list("run") == ["run/x"]
+    assert store.list("nothing") == []
+
+
+def test_size_time_and_checksum_are_known_by_name(store: Store) -> None:
+    store.publish_bytes("name", b"content")
+    found = store.find("name")
+    assert found is not None
+    assert found.bytes == 7
+    assert found.published > 1_600_000_000
+    assert store.listing() == [found]
+    assert store.sha256("name") == digests.of_bytes(b"content")
+    assert store.find("nothing") is None
+    for ask in (store.sha256, store.read_bytes):
+        with pytest.raises(StoreError, match=r"cannot read .*nothing"):
+            ask("nothing")
+
+
+def test_ranges_are_read_and_another_version_is_refused(store: Store) -> None:
+    store.publish_bytes("name", bytes(range(100)))
+    found = store.find("name")
+    assert found is not None
+    assert store.read_range("name", 10, 5, found.version) == bytes(range(10, 15))
+    assert store.read_range("name", 95, 10) == bytes(range(95, 100))
+    assert store.read_range("name", 100, 10) == store.read_range("name", 3, 0) == b""
+    store.publish_bytes("name", bytes(100), replace=True)
+    with pytest.raises(ArtifactError, match=r"name"):
+        store.read_range("name", 10, 5, found.version)
+
+
+def test_a_local_file_has_the_content_of_now(store: Store) -> None:
+    store.publish_bytes("name", b"one")
+    assert store.local("name").read_bytes() == b"one"
+    store.publish_bytes("name", b"two", replace=True)
+    assert store.local("name").read_bytes() == b"two"
+    store.publish_bytes("other", b"three")
+    assert [path.read_bytes() for path in store.locals(["other", "name"])] == [b"three", b"two"]
+
+
+def test_a_large_file_goes_up_in_pieces_and_comes_back(store: Store, tmp_path: Path) -> None:
+    data = os.urandom(20_000_001)
+    source = tmp_path / "source"
+    source.write_bytes(data)
+    store.publish_file(source, "large")
+    assert digests.of_file(store.local("large")) == store.sha256("large") == digests.of_bytes(data)
+
+
+def test_nothing_temporary_stays(store: Store) -> None:
+    store.publish_bytes("name", b"one")
+    assert list((store.scratch / "tmp").iterdir()) == []
+
+
+def test_a_name_cannot_leave_the_store(store: Store) -> None:
+    for name in ("../x", "a/../../x", "/etc/passwd"):
+        with pytest.raises(ArtifactError, match="leads out of the store"):
+            store.local(name)
+
+
+def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    with pytest.raises(StoreError, match=r"cannot write to the store .*file/root") as caught:
+        open_store(blocked / "root").publish_bytes("name", b"x")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOSPC, "no space left"), (errno.EACCES, "permission denied"), (errno.EIO, "Input/output error")],
+)
+def test_system_errors_name_the_path_and_the_remedy(number: int, words: str) -> None:
+    with pytest.raises(StoreError, match=rf"cannot write /data/x.*{words}"), explained("write", "/data/x"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_a_full_disk_leaves_no_half_written_name(folder: FolderStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        with self.open("wb") as stream:
+            stream.write(data[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match="no space left"):
+        folder.publish_bytes("name", b"one")
+    assert folder.list() == []
+
+
+def test_what_is_not_there_or_not_json_is_said_by_path(store: Store) -> None:
+    with pytest.raises(StoreError, match=r"cannot read .*missing\.json"):
+        store.read_json("missing.json")
+    store.publish_bytes("broken.json", b"{")
+    with pytest.raises(ArtifactError, match=r"broken\.json is not valid JSON"):
+        store.read_json("broken.json")
+
+
+def test_sweep_removes_what_a_killed_process_left_and_nothing_else(store: Store) -> None:
+    script = (
+        "import sys, time; from podline.store.opening import open_store\n"
+        "with open_store(sys.argv[1]).workspace('shards') as folder:\n"
+        "    (folder / 'half').write_bytes(b'x'); print('ready', flush=True); time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, store.uri], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == b"ready\n"
+        assert store.sweep() == 0
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    with store.workspace("mine") as mine:
+        assert store.sweep() == 1
+        assert list((store.scratch / "tmp").iterdir()) == [mine]
+
+
+@pytest.mark.parametrize("root", ["ftp://host/x", "gs:/bucket/x"])
+def test_a_place_that_is_no_folder_is_refused_by_name(root: str) -> None:
+    with pytest.raises(SettingsError, match=root):
+        open_store(root)
+
+
+def test_nobody_else_can_enter_the_scratch_folder(tmp_path: Path) -> None:
+    """Not of a new store, not of an older one whose folder was open, not of one inside another's."""
+    for root in ("new", "older"):
+        store = FolderStore(tmp_path / root)
+        if root == "older":
+            (store.scratch / "logs").mkdir(parents=True)
+            store.scratch.chmod(0o755)
+        store.publish_bytes("runs/it/spec.json", b"{}")
+        assert stat.S_IMODE(store.scratch.stat().st_mode) == 0o700
+        # What is published stays as readable as it was.
+        assert stat.S_IMODE((tmp_path / root / "runs").stat().st_mode) & 0o055
+    inner = FolderStore(tmp_path / "outer" / ".podline" / "sources")
+    with inner.workspace("unpack"):
+        assert stat.S_IMODE((tmp_path / "outer" / ".podline").stat().st_mode) == 0o700

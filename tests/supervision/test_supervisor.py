@@ -1,0 +1,323 @@
+"""The supervisor with real processes: every way in which a stage ends, and what is left of it afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_stages import NOISE, ActResult, ActSpec
+
+from podline import errors
+from podline.progress import Event
+from podline.supervision import processes
+from podline.supervision.supervisor import run_stage
+
+TESTS = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _small_stages_in_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{TESTS / 'support'}:{TESTS.parent}")
+
+
+def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: float) -> ActResult:
+    return run_stage(ActSpec(root=str(root), act=name, number=number), listener or (lambda _event: None), **limits)
+
+
+def wait_for(path: Path, seconds: float = 60.0) -> int:
+    """The number in a note, once it is there."""
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+    return int(path.read_text())
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    return processes.parent(process) is not None
+
+
+def assert_gone(process: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while is_alive(process):
+        assert time.monotonic() < deadline, f"process {process} is still there after {seconds} s"
+        time.sleep(0.05)
+
+
+def test_a_stage_runs_in_a_process_of_its_own_and_is_found_the_second_time(tmp_path: Path) -> None:
+    events: list[Event] = []
+    first = act(tmp_path, "work", events.append, number=7)
+    assert (first.number, first.reused) == (7, False)
+    assert first.process != os.getpid()
+    assert [event["event"] for event in events] == ["start", "progress", "log", "progress", "result"]
+    assert all(event["stage"] == "act" for event in events)
+
+    events.clear()
+    second = act(tmp_path, "work", events.append, number=7)
+    assert second == first.model_copy(update={"reused": True})
+    assert [event["event"] for event in events] == ["start", "result"]
+    assert events[-1]["result"]["reused"] is True
+
+
+def test_a_damaged_artifact_makes_its_stage_run_again(tmp_path: Path) -> None:
+    first = act(tmp_path, "work", number=7)
+    (tmp_path / "acts" / "artifact").write_bytes(b"8")
+    events: list[Event] = []
+    again = act(tmp_path, "work", events.append, number=7)
+    assert again.process != first.process
+    assert not again.reused
+    assert "sha256" in events[1]["message"]
+    assert (tmp_path / "acts" / "artifact").read_bytes() == b"7"
+
+
+def test_what_a_child_prints_goes_to_its_log_and_never_blocks_it(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    events: list[Event] = []
+    act(tmp_path, "noise", events.append)
+    assert {"event": "log", "stage": "act", "level": "warning", "message": "that was loud"} in events
+    (log,) = (tmp_path / ".podline" / "logs").iterdir()
+    assert log.stat().st_size == 20_000 * 2 * 101
+    assert capfd.readouterr() == ("", "")
+
+
+def test_no_event_is_lost(tmp_path: Path) -> None:
+    events: list[Event] = []
+    act(tmp_path, "many events", events.append)
+    assert [event["done"] for event in events if event["event"] == "progress"] == [0, *range(20_000), 2]
+
+
+def test_an_error_is_raised_again_by_its_class(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with pytest.raises(errors.SourceError, match="a source that cannot be"):
+        act(tmp_path, "bad source", events.append)
+    assert events[-1]["event"] == "error"
+
+
+def test_a_bug_is_named_and_its_traceback_is_in_the_log(tmp_path: Path) -> None:
+    with pytest.raises(errors.PodlineError, match="act: ZeroDivisionError: nobody thought of this") as caught:
+        act(tmp_path, "bug")
+    assert type(caught.value) is errors.PodlineError
+    (log,) = (tmp_path / ".podline" / "logs").iterdir()
+    assert str(log) in str(caught.value)
+    assert "Traceback" in log.read_text()
+
+
+def test_a_full_disk_that_a_stage_did_not_foresee_is_still_named(tmp_path: Path) -> None:
+    with pytest.raises(errors.StoreError, match="no space left on the device"):
+        act(tmp_path, "no space")
+
+
+def test_an_end_without_a_word_comes_with_the_last_lines_of_the_log(tmp_path: Path) -> None:
+    with pytest.raises(errors.PodlineError, match=r"exit code 3 and no result\n.*\n  F0000 .*: a word\n  last words$"):
+        act(tmp_path, "exit")
+    [log] = (tmp_path / ".podline" / "logs").iterdir()
+    assert NOISE in log.read_text(), "what is left out of the message is in the file"
+
+
+@pytest.mark.parametrize(("name", "signal_name"), [("killed", "SIGKILL"), ("crash", "SIGSEGV")])
+def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
+    tmp_path: Path, name: str, signal_name: str
+) -> None:
+    events: list[Event] = []
+    with pytest.raises(errors.ChildKilledError, match=f"killed by {signal_name}") as caught:
+        act(tmp_path, name, events.append)
+    assert events[-1] == {"event": "error", "stage": "act", "error": caught.value.to_json()}
+    assert errors.is_transient(caught.value)
+
+
+def test_a_child_that_is_killed_leaves_no_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setenv("TMPDIR", str(shared))
+    with pytest.raises(errors.ChildKilledError):
+        act(tmp_path, "killed with a temporary file")
+    assert wait_for(tmp_path / "temporary") == 1
+    assert list(shared.iterdir()) == []
+    assert list((tmp_path / ".podline" / "tmp").iterdir()) == []
+
+
+# A child takes a second to start, several on a busy machine: limits below that would be met before it did anything.
+LIMIT = 6.0
+
+
+def test_silence_is_a_hang(tmp_path: Path) -> None:
+    with pytest.raises(errors.HangError, match="no sign of progress for 6 s"):
+        act(tmp_path, "sleep", silence=LIMIT)
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_a_listener_that_takes_its_time_is_no_silence_of_the_child(tmp_path: Path) -> None:
+    slow: list[Event] = []
+
+    def listen(event: Event) -> None:
+        if event["event"] == "progress" and event["unit"] == "words" and not slow:
+            slow.append(event)
+            time.sleep(3.5)
+
+    assert act(tmp_path, "chat", listen, number=3, hang_floor=3.0).number == 3
+    assert slow
+
+
+def test_a_hang_against_its_own_pace_is_found_sooner_and_says_where_each_thread_was(tmp_path: Path) -> None:
+    events: list[Event] = []
+    with pytest.raises(errors.HangError, match=r"for 6 s .*due after 0\.01 s; .*setting hang_floor") as caught:
+        act(tmp_path, "stall", events.append, silence=60.0, hang_floor=LIMIT, grace=30.0)
+    assert re.search(
+        r"main thread: .*small_stages\.py:\d+ in _sleep, called from podline/[\w/]+\.py:\d+", str(caught.value)
+    )
+    assert re.search(r"another thread: .*small_stages\.py:\d+ in _blocked_reader", str(caught.value))
+    assert errors.is_transient(caught.value)
+    assert not any(event["event"] == "pace" for event in events), "that is between child and supervisor"
+    (log,) = (tmp_path / ".podline" / "logs").iterdir()
+    assert "in _blocked_reader" in log.read_text()
+    assert "in _blocked_reader" in next(event["message"] for event in events if event.get("level") == "warning")
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_the_limit_of_a_hang_grows_with_the_pace_and_never_beyond_silence(tmp_path: Path) -> None:
+    with pytest.raises(errors.HangError, match=r"for 5 s .*setting hang_factor"):
+        act(tmp_path, "stall", hang_floor=1.0, hang_factor=500.0, silence=60.0)
+    with pytest.raises(errors.HangError, match=r"for 4 s .*setting silence"):
+        act(tmp_path, "stall", hang_floor=1.0, hang_factor=500.0, silence=4.0)
+
+
+def test_progress_is_no_silence_but_the_time_out_holds(tmp_path: Path) -> None:
+    with pytest.raises(errors.StageTimeoutError, match="took longer than its 8 s"):
+        act(tmp_path, "linger", silence=LIMIT, timeout=8.0)
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+class StopError(Exception):
+    """What ends a stage from within its parent."""
+
+
+def ended_when_asleep(root: Path, name: str, grace: float, number: int = 0) -> list[Event]:
+    """The events of a stage that its parent ends as soon as it says that it is asleep."""
+    events: list[Event] = []
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if event.get("message") == "asleep":
+            raise StopError
+
+    with pytest.raises(StopError):
+        act(root, name, listen, number, grace=grace)
+    return events
+
+
+def test_a_stage_that_is_ended_has_time_to_save(tmp_path: Path) -> None:
+    events = ended_when_asleep(tmp_path, "save when asked", grace=30.0)
+    assert (tmp_path / "saved").exists()
+    assert events[-1]["message"] == "saved at SIGTERM"
+
+
+def test_a_stage_that_is_deaf_to_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
+    started = time.monotonic()
+    ended_when_asleep(tmp_path, "deaf", grace=0.3)
+    assert time.monotonic() - started < 30
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_grandchildren_end_with_a_stage_that_ends_well(tmp_path: Path) -> None:
+    assert act(tmp_path, "family").number == 0
+    assert_gone(wait_for(tmp_path / "near"), 0.1)
+    assert_gone(wait_for(tmp_path / "far"), 0.1)
+
+
+def test_grandchildren_end_with_a_stage_that_is_ended(tmp_path: Path) -> None:
+    ended_when_asleep(tmp_path, "family", grace=0.3, number=1)
+    for name in ("sleeping", "near", "far"):
+        assert_gone(wait_for(tmp_path / name), 0.1)
+
+
+def test_an_interrupt_of_the_parent_ends_the_child_and_goes_on(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        wait_for(tmp_path / "sleeping")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        act(tmp_path, "save when asked", grace=30.0)
+    thread.join()
+    assert (tmp_path / "saved").exists()
+    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+
+
+def test_a_stage_runs_from_any_thread(tmp_path: Path) -> None:
+    results: list[ActResult] = []
+    thread = threading.Thread(target=lambda: results.append(act(tmp_path, "work", number=3)))
+    thread.start()
+    thread.join()
+    assert results[0].number == 3
+
+
+def _parent(root: Path, name: str, number: int = 0) -> subprocess.Popen[bytes]:
+    """A process that supervises a stage, to be killed."""
+    code = (
+        "from small_stages import ActSpec; from podline.supervision.supervisor import run_stage; "
+        f"run_stage(ActSpec(root={str(root)!r}, act={name!r}, number={number}), print)"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def test_kill_9_of_the_parent_ends_the_child_and_its_family(tmp_path: Path) -> None:
+    parent = _parent(tmp_path, "family", number=1)
+    child = wait_for(tmp_path / "sleeping")
+    parent.kill()
+    parent.wait()
+    for process in (child, wait_for(tmp_path / "near"), wait_for(tmp_path / "far")):
+        assert_gone(process, 10.0)
+
+
+def test_the_start_after_a_kill_9_of_parent_and_child_removes_their_temporary_files(tmp_path: Path) -> None:
+    parent = _parent(tmp_path, "sleep")
+    child = wait_for(tmp_path / "sleeping")
+    os.kill(parent.pid, signal.SIGKILL)
+    os.kill(child, signal.SIGKILL)
+    parent.wait()
+    temporary = tmp_path / ".podline" / "tmp"
+    assert len(list(temporary.iterdir())) == 1
+    act(tmp_path, "work")
+    assert list(temporary.iterdir()) == []
+
+
+def test_kill_9_of_the_parent_leaves_the_child_time_to_save(tmp_path: Path) -> None:
+    parent = _parent(tmp_path, "save when asked")
+    child = wait_for(tmp_path / "sleeping")
+    parent.kill()
+    parent.wait()
+    wait_for(tmp_path / "saved", 10.0)
+    assert_gone(child, 10.0)
+
+
+def test_a_second_start_waits_for_the_first_and_takes_its_result(tmp_path: Path) -> None:
+    messages: list[str] = []
+    first: list[ActResult] = []
+    thread = threading.Thread(target=lambda: first.append(act(tmp_path, "work until told", number=5)))
+    thread.start()
+    wait_for(tmp_path / "working")
+
+    def hear(event: Event) -> None:
+        messages.append(event.get("message", ""))
+        if "another process is at work" in messages[-1]:
+            (tmp_path / "enough").write_text("")
+
+    second = act(tmp_path, "work until told", hear, number=5)
+    thread.join()
+    assert second == first[0].model_copy(update={"reused": True})
+    assert any("another process is at work" in message for message in messages)
+
+
+def test_an_unwritable_root_is_a_store_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.StoreError, match="cannot write to the store"):
+        act(tmp_path / "file", "work")

@@ -1,0 +1,99 @@
+"""Nights of one recipe, made up: runs that are done, each with its entry in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from finished_run import NOON, finished_run
+from ledger_entries import DAY, night
+
+from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.ledger_entry import Outcome
+from podline.documents.promotion import PROMOTION, Check, Promotion
+from podline.inventory.catalogue import training_of
+from podline.ledger import ledger
+from podline.ledger.recording import plain
+from podline.stages.specs import ReportSpec
+from podline.store.opening import open_store
+
+# As the model became better, and then a little worse.
+ACCURACIES = (0.70, 0.72, 0.71, 0.76, 0.78, 0.77, 0.80, 0.83, 0.81, 0.84)
+
+
+def finished_nights(root: Path, count: int = 10, **changes: Any) -> list[ReportSpec]:
+    """Puts nights into a store, one a day, the last one at noon of the day on which all of them were trained.
+
+    Args:
+        root: of the store.
+        count: how many.
+        changes: of the runs; see :func:`finished_run.finished_run`.
+    """
+    specs = []
+    for number in range(count):
+        accuracy = ACCURACIES[number % len(ACCURACIES)]
+        specs.append(finished_run(root, seed=number, accuracy=accuracy, **{"records": 400, **changes}))
+        entered(specs[-1], NOON - (count - 1 - number) * DAY)
+    return specs
+
+
+def entered(spec: ReportSpec, ended: float, **changes: Any) -> None:
+    """Puts the entry of a finished run into the ledger."""
+    store = open_store(spec.root)
+    evaluation = read_evaluation(store, spec.folder)
+    assert isinstance(evaluation, Evaluation)
+    outcome = Outcome(
+        split=evaluation.split,
+        measure="top1",
+        examples=evaluation.trained.examples,
+        metrics=evaluation.trained.metrics,
+        untrained=evaluation.untrained.metrics["top1"].value,
+        parts={scored.name: scored.accuracy for scored in evaluation.per_class},
+        parameters=412_310,
+        model_bytes=1_649_240,
+        weights_sha256=evaluation.weights_sha256,
+        evaluation_sha256=spec.evaluation_sha256,
+    )
+    settings = {"recipe": plain(training_of(store, spec.run).recipe), "machine": {}}
+    values = {"run": spec.run, "settings": settings, "outcome": outcome, "report": f"{spec.folder}/report.html"}
+    entry = night(int((ended - NOON) // DAY), **{**values, **changes})
+    ledger.publish(store, entry)
+
+
+def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = ()) -> ReportSpec:
+    """Puts a decision on a run's promotion into its folder; returns the report that shows it.
+
+    Args:
+        spec: of the run.
+        against: the champion's run; empty if there was none.
+        refusals: the classes that it is refused for.
+    """
+    store, name = open_store(spec.root), f"{spec.folder}/{PROMOTION}"
+    decision = Promotion(
+        run=spec.run,
+        recipe="cifar10",
+        weights_sha256="ab" * 32,
+        against=against,
+        peers=(against,) if against else (),
+        measure="top1",
+        rate=0.05,
+        promoted=not refusals,
+        number=0 if refusals else 1,
+        checks=tuple(
+            Check(
+                rule="class",
+                name=refused,
+                before=0.9,
+                after=0.4,
+                chance=0.001,
+                refused=True,
+                message=f"{refused}: <worse>",
+            )
+            for refused in refusals
+        ),
+        exports=(),
+        milliseconds=1.0,
+    )
+    store.publish_json(name, decision.model_dump(mode="json"), replace=True)
+    return spec.model_copy(update={"promotion_sha256": store.sha256(name)})

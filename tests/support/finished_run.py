@@ -1,0 +1,375 @@
+"""A run that is done, as its stages leave it, made up in milliseconds: what the report has to work with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from podline.data.records import layout_of
+from podline.data.sources.source import Feature
+from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
+from podline.documents.ledger_entry import Code, Environment, Origin
+from podline.documents.manifest import (
+    Manifest,
+    Quarantined,
+    ShardInfo,
+    SourceFile,
+    SplitInfo,
+    dataset_folder,
+    read_manifest,
+)
+from podline.documents.metric import Metric
+from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
+from podline.documents.origins import keep_origin
+from podline.ledger.recording import data_of, plain
+from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
+from podline.stages.completed import complete, manifest_sha256
+from podline.stages.specs import (
+    ConvertResult,
+    ConvertSpec,
+    EvaluateResult,
+    EvaluateSpec,
+    ReportSpec,
+    TrainResult,
+    TrainSpec,
+    ValidateResult,
+    ValidateSpec,
+)
+from podline.store import digests
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+FINGERPRINT = "0123456789abcdef"
+CIFAR_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+NOON = 1_795_262_400.0
+
+
+def finished_run(
+    root: Path,
+    *,
+    class_names: tuple[str, ...] = CIFAR_NAMES,
+    images: np.ndarray | None = None,
+    records: int = 60,
+    quarantined: int = 2,
+    perfect: bool = False,
+    accuracy: float = 0.8,
+    seed: int = 0,
+) -> ReportSpec:
+    """Puts a data set and a trained, evaluated run into a store.
+
+    Args:
+        root: of the store.
+        class_names: of the data set.
+        images: uint8 (records, height, width, channels) of the test split; noise unless given.
+        records: of each split.
+        quarantined: how many records were left out.
+        perfect: no mistake at all.
+        accuracy: about what the model is made to get right.
+        seed: of the training; another one is another run on the same data.
+    """
+    random = np.random.default_rng(0)
+    store = open_store(root)
+    if images is None:
+        images = random.integers(0, 256, (records, 32, 32, 3), np.uint8)
+    labels = np.sort(random.integers(0, len(class_names), len(images)))
+    manifest = _data_set(store, class_names, images, labels, quarantined)
+    train = TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=FINGERPRINT)
+    _training(store, train, len(images))
+    random = np.random.default_rng(seed)
+    guesses = np.where(random.random(len(labels)) < accuracy, labels, random.integers(0, len(class_names), len(labels)))
+    evaluation = _evaluation(train.run, manifest, labels, labels if perfect else guesses, random)
+    return _evaluated(store, train, evaluation)
+
+
+def _recipe(seed: int) -> Recipe:
+    return Recipe(
+        name="cifar10",
+        dataset="cifar10",
+        model=ModelSettings(kind="resnet"),
+        augmentation=AugmentationSettings(pad=4, flip=True),
+        seed=seed,
+    )
+
+
+def _data_set(
+    store: Store, names: tuple[str, ...], images: np.ndarray, labels: np.ndarray, quarantined: int
+) -> Manifest:
+    folder = dataset_folder("cifar10", FINGERPRINT)
+    layout = layout_of([Feature("image", "uint8", images.shape[1:]), Feature("label", "int64", ())])
+    splits = []
+    for split in ("train", "test"):
+        data = layout.encode({"image": images, "label": labels}).tobytes()
+        file = f"cifar10-{split}.tfrecord-00000-of-00001"
+        store.publish_bytes(f"{folder}/{file}", data)
+        counts = tuple(np.bincount(labels, minlength=len(names)).tolist())
+        channels = images.shape[-1]
+        splits.append(
+            SplitInfo(
+                name=split,
+                records=len(images),
+                shards=(
+                    ShardInfo(
+                        file=file,
+                        records=len(images),
+                        bytes=len(data),
+                        sha256=digests.of_bytes(data),
+                        class_counts=counts,
+                    ),
+                ),
+                class_counts=counts,
+                mean=tuple(images.mean((0, 1, 2)).tolist()),
+                std=(61.5,) * channels,
+            )
+        )
+    manifest = Manifest(
+        dataset="cifar10",
+        fingerprint=FINGERPRINT,
+        record_length=layout.record_length,
+        fields=layout.fields,
+        class_names=names,
+        splits=tuple(splits),
+        source=tuple(
+            SourceFile(name=name, bytes=1234567, sha256=digests.of_bytes(name.encode()))
+            for name in ("batches.meta", "data_batch_1", "test_batch")
+        ),
+        converter={"seed": 0, "shard_bytes": 100_000_000, "min_shards": 10},
+        read=2 * len(images) + quarantined,
+        written=2 * len(images),
+        quarantined=tuple(
+            Quarantined(split="train", record=f"data_batch_1[{n}]", reason="label 12 vs 10 classes")
+            for n in range(quarantined)
+        ),
+    )
+    store.publish_json(f"{folder}/manifest.json", manifest.model_dump(mode="json"))
+    convert = ConvertSpec(root=store.uri, dataset="cifar10", source="elsewhere")
+    converted = ConvertResult(
+        seconds=4.21,
+        dataset="cifar10",
+        fingerprint=FINGERPRINT,
+        folder=folder,
+        read=manifest.read,
+        written=manifest.written,
+        quarantined=quarantined,
+        splits={split.name: split.records for split in splits},
+        bytes=2 * splits[0].shards[0].bytes,
+        shards_written=2,
+        shards_reused=0,
+    )
+    complete(store, folder, convert, converted, [])
+    validate = ValidateSpec(
+        root=store.uri, dataset="cifar10", fingerprint=FINGERPRINT, manifest_sha256=manifest_sha256(store, folder)
+    )
+    validated = ValidateResult(seconds=1.08, records=manifest.written, shards=2, duplicates_within=0)
+    complete(store, folder, validate, validated, [])
+    return manifest
+
+
+# Dead for a while, back, and dead again; and one that is there to the end.
+FOUND = [
+    FindingLine(
+        step=step,
+        finding=finding,
+        where=where,
+        figures={"share": 0.6},
+        message=f"something is wrong with {where}",
+        suggestion="look at it",
+        over=over,
+        time=NOON,
+    )
+    for step, finding, where, over in (
+        (100, "dead_outputs", "stage2_relu", False),
+        (200, "waiting_for_input", "input", False),
+        (340, "dead_outputs", "stage2_relu", True),
+        (1200, "dead_outputs", "stage2_relu", False),
+    )
+]
+
+
+def _training(store: Store, spec: TrainSpec, examples: int) -> None:
+    random = np.random.default_rng(1 + spec.recipe.seed)
+    lines: list[StepsLine | EvaluationLine | FindingLine] = [*FOUND]
+    for step in range(20, 1301, 20):
+        loss = 0.35 + 1.9 * np.exp(-step / 320) + 0.05 * random.standard_normal()
+        lines.append(
+            StepsLine(
+                step=step,
+                epoch=step / 65,
+                loss=loss,
+                accuracy=float(np.clip(1 - loss / 2.4 + 0.02 * random.standard_normal(), 0, 1)),
+                learning_rate=0.4 * min(step / 260, (1320 - step) / 1060),
+                gradient_norm=float(np.hypot(loss, 2 * loss)),
+                gradient_norms={"stem": loss, "classifier": 2 * loss},
+                examples_per_second=1850 + 60 * random.standard_normal(),
+                waiting=abs(0.02 * random.standard_normal()),
+                seconds=step * 0.07,
+                time=NOON + step * 0.07,
+                losses=(loss,) * 20,
+            )
+        )
+        if step % 260 == 0:
+            lines.append(
+                EvaluationLine(
+                    step=step,
+                    epoch=step / 65,
+                    split="test",
+                    examples=examples,
+                    loss=loss + 0.1,
+                    accuracy=float(np.clip(0.97 - loss / 2.6, 0, 1)),
+                    seconds=0.4,
+                    time=NOON + step * 0.07 + 0.4,
+                )
+            )
+    events = [
+        EventLine(time=NOON, event="started", step=0, message="training from fresh weights"),
+        EventLine(time=NOON + 60, event="checkpoint_damaged", step=700, message="checkpoint 700: weights.npz is short"),
+        EventLine(time=NOON + 61, event="restored", step=500, message="went on from the checkpoint of step 500"),
+        EventLine(time=NOON + 95, event="finished", step=1300, message="all 1,300 steps are done"),
+    ]
+    for name, entries in (("metrics.jsonl", lines), ("events.jsonl", events)):
+        text = "".join(json.dumps(entry.model_dump(mode="json")) + "\n" for entry in entries)
+        store.publish_bytes(f"{spec.folder}/{name}", text.encode())
+    store.publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
+    keep_origin(store, spec.folder, origin_of(store, spec))
+    result = TrainResult(
+        seconds=588.4,
+        run=spec.run,
+        folder=spec.folder,
+        steps=1300,
+        epochs=20.0,
+        examples=166_400,
+        parameters=412_310,
+        weights_sha256="ab" * 32,
+        loss=0.4123,
+        examples_per_second=1851.7,
+        waiting_for_input=0.0123,
+        resumed_from=(500,),
+    )
+    complete(store, spec.folder, spec, result, [])
+
+
+def origin_of(store: Store, spec: TrainSpec) -> Origin:
+    """What produced a made-up run; the machine that it ran on is always the same one."""
+    return Origin(
+        recipe=spec.recipe.name,
+        settings={"recipe": plain(spec.recipe), "machine": {"workers": 2}},
+        seeds={"recipe": spec.recipe.seed, "data": 0},
+        code=Code(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
+        data=data_of(read_manifest(store, spec.dataset_folder)),
+        environment=Environment(
+            python="3.11.9 (CPython)",
+            platform="Linux",
+            machine="host",
+            cores=2,
+            memory=8 * 10**9,
+            strategy="cpu",
+            devices="1 CPU",
+            packages={"numpy": "2.3.45", "tensorflow": "2.21.0"},
+        ),
+    )
+
+
+def _evaluation(
+    run: str, manifest: Manifest, labels: np.ndarray, guesses: np.ndarray, random: np.random.Generator
+) -> Evaluation:
+    classes, count = len(manifest.class_names), len(labels)
+    confusion = np.zeros((classes, classes), int)
+    np.add.at(confusion, (labels, guesses), 1)
+    right = int(np.trace(confusion))
+    wrong = np.flatnonzero(labels != guesses)
+    confidences = np.sort(random.uniform(0.5, 1, len(wrong)))[::-1]
+    return Evaluation(
+        run=run,
+        dataset=manifest.dataset,
+        fingerprint=manifest.fingerprint,
+        weights_sha256="ab" * 32,
+        split="test",
+        class_names=manifest.class_names,
+        trained=_figures(count, right, min(count, right + 3), 0.5671, 0.0432),
+        untrained=_figures(count, count // classes, count // 2, 2.3046, 0.0911),
+        seen=_figures(count, count - 1, count, 0.1234, 0.0101),
+        guessing=wilson(int(np.bincount(labels).max()), count),
+        better_than_guessing=right > 2 * count / classes,
+        per_class=tuple(
+            ClassFigures(
+                name=name,
+                examples=int(confusion[label].sum()),
+                correct=int(confusion[label, label]),
+                predicted=int(confusion[:, label].sum()),
+                accuracy=wilson(int(confusion[label, label]), int(confusion[label].sum())),
+            )
+            for label, name in enumerate(manifest.class_names)
+        ),
+        confusion=tuple(map(tuple, confusion.tolist())),
+        calibration=tuple(
+            CalibrationBin(
+                low=place / 15,
+                high=(place + 1) / 15,
+                examples=place**3 if place > 3 else 0,
+                confidence=(place + 0.5) / 15 if place > 3 else 0,
+                accuracy=((place + 0.5) / 15) ** 1.3 if place > 3 else 0,
+            )
+            for place in range(15)
+        ),
+        mistakes=tuple(
+            Mistake(
+                record=int(record),
+                label=int(labels[record]),
+                prediction=int(guesses[record]),
+                confidence=float(confidence),
+                label_probability=float((1 - confidence) / 2),
+            )
+            for record, confidence in zip(wrong[:25], confidences[:25], strict=True)
+        ),
+    )
+
+
+def _figures(count: int, right: int, best_five: int, loss: float, calibration_error: float) -> Figures:
+    return Figures(
+        examples=count,
+        correct=right,
+        correct_top5=best_five,
+        metrics={
+            "loss": Metric(value=loss, low=loss - 0.0512, high=loss + 0.0512),
+            "top1": wilson(right, count),
+            "top5": wilson(best_five, count),
+            "calibration_error": Metric(value=calibration_error, low=calibration_error, high=calibration_error),
+        },
+    )
+
+
+def wilson(right: int, count: int) -> Metric:
+    """Wilson's 95 % interval of a share."""
+    if not count:
+        return Metric(value=0, low=0, high=1)
+    z, share = 1.959964, right / count
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    return Metric(value=share, low=max(0.0, float(centre - half)), high=min(1.0, float(centre + half)))
+
+
+def _evaluated(store: Store, train: TrainSpec, evaluation: Evaluation) -> ReportSpec:
+    name = f"{train.folder}/evaluation.json"
+    store.publish_json(name, evaluation.model_dump(mode="json"))
+    checksum = digests.of_file(store.local(name))
+    spec = EvaluateSpec(
+        root=store.uri, run=train.run, dataset="cifar10", fingerprint=FINGERPRINT, weights_sha256="ab" * 32
+    )
+    result = EvaluateResult(
+        seconds=12.3,
+        run=train.run,
+        examples=evaluation.trained.examples,
+        metrics=evaluation.trained.metrics,
+        untrained=evaluation.untrained.metrics["top1"].value,
+        evaluation_sha256=checksum,
+    )
+    complete(store, train.folder, spec, result, [name])
+    return ReportSpec(
+        root=store.uri,
+        run=train.run,
+        dataset="cifar10",
+        fingerprint=FINGERPRINT,
+        evaluation_sha256=checksum,
+        command="podline run cifar10 --source ../data/cifar10 --root podline-root",
+    )

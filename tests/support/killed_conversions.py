@@ -1,0 +1,88 @@
+"""Conversions in processes of their own, to be killed."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from beam_jobs.conversion import convert
+from podline.progress import silent
+from podline.stages.specs import ConvertSpec
+from podline.stages.table import CONVERT
+from podline.store.opening import open_store
+
+# One server imports Beam once; every conversion that is to be killed is a fork of it.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["beam_jobs.conversion"])
+
+
+def contents(spec: ConvertSpec) -> dict[str, bytes]:
+    store = open_store(spec.root)
+    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
+
+
+def convert_and_die(spec: ConvertSpec, function: str, call: int) -> None:
+    """A conversion that kills itself the ``call``-th time that it enters a function, ``module:name`` or a method's."""
+    module_name, _, names = function.partition(":")
+    *owners, name = names.split(".")
+    owner, calls = importlib.import_module(module_name), 0
+    for part in owners:
+        owner = getattr(owner, part)
+    original = getattr(owner, name)
+
+    def deadly(*args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, deadly)
+    convert(spec, silent())
+
+
+def start(target: object, *args: object) -> BaseProcess:
+    process = PROCESSES.Process(target=target, args=args)  # type: ignore[arg-type]
+    process.start()
+    return process
+
+
+def convert_silently(spec: ConvertSpec) -> None:
+    convert(spec, silent())
+
+
+def assert_one_death_costs_nothing(
+    spec: ConvertSpec, undisturbed: dict[str, bytes], function: str, call: int, shards_left: set[int]
+) -> None:
+    """After a death at :func:`convert_and_die`'s moment so many shards are used again, and the bytes are the same."""
+    process = start(convert_and_die, spec, function, call)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert CONVERT.find(spec, silent()) is None
+    for name, content in contents(spec).items():
+        assert content == undisturbed[name]  # whatever has a name is whole
+    assert convert(spec, silent()).shards_reused in shards_left
+    assert contents(spec) == undisturbed
+    assert_nothing_is_left_over(spec)
+    assert CONVERT.find(spec, silent()) is not None
+
+
+def assert_many_deaths_cost_nothing(spec: ConvertSpec, undisturbed: dict[str, bytes]) -> None:
+    """After deaths at any moments, one later than the other, the bytes are the same."""
+    for tenths in range(8):
+        process = start(convert_silently, spec)
+        time.sleep(tenths / 10)
+        process.kill()
+        process.join(60)
+    convert(spec, silent())
+    assert contents(spec) == undisturbed
+    assert_nothing_is_left_over(spec)
+
+
+def assert_nothing_is_left_over(spec: ConvertSpec) -> None:
+    assert not list(Path(spec.root, ".podline", "tmp").iterdir())

@@ -1,0 +1,179 @@
+"""A Prefect server that a test may kill and start again, and workers of it; both are real and in processes."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Scheduled
+
+from tasks.node import tpu_lease
+
+TESTS = Path(__file__).resolve().parent.parent
+POOL = "tpu"
+
+
+class PrefectServer:
+    """A server whose database and leases are in a folder, so that it goes on where it was when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "prefect"
+        self.home.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}/api"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("PREFECT")},
+            "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS / 'support'}",
+            "PREFECT_HOME": str(self.home),
+            "PREFECT_API_URL": self.url,
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_UI_ENABLED": "false",
+            "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+            "PREFECT_SERVER_EVENTS_CAUSAL_ORDERING": "tasks.server.event_order",
+            "PREFECT_SERVER_SERVICES_REPOSSESSOR_LOOP_SECONDS": "1",
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
+        }
+        self.start()
+
+    def start(self) -> None:
+        """Starts it; it answers a while later."""
+        with socket.create_server(("127.0.0.1", self._port)) as listening, self.log.open("ab") as output:
+            command = [sys.executable, "-m", "tasks.server.serving", "--listen-fd", str(listening.fileno())]
+            self._process = subprocess.Popen(
+                command,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=(listening.fileno(),),
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Ends it by SIGKILL."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def wait(self) -> None:
+        """Returns when it answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=300)
+        connection.request("GET", "/api/health")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    @property
+    def log(self) -> Path:
+        """What it says."""
+        return self.home / "server.log"
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[SyncPrefectClient]:
+        """A client of it; in the body, it is this process's server."""
+        with temporary_settings({PREFECT_API_URL: self.url}), get_client(sync_client=True) as client:
+            yield client
+
+    def deploy(self, entrypoint: str) -> UUID:
+        """Makes the pool, and a deployment to it; its id."""
+        with self.client() as client:
+            client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
+            pull: list[dict[str, Any]] = [
+                {"prefect.deployments.steps.set_working_directory": {"directory": str(TESTS.parent)}}
+            ]
+            flow = client.create_flow_from_name("cifar-training")
+            return client.create_deployment(
+                flow, "night", entrypoint=entrypoint, pull_steps=pull, work_pool_name=POOL, work_queue_name="default"
+            )
+
+    def schedule(self, deployment: UUID, parameters: dict[str, Any], when: datetime) -> UUID:
+        """A flow run of a deployment; its id."""
+        with self.client() as client:
+            due = Scheduled(scheduled_time=when)
+            return client.create_flow_run_from_deployment(deployment, parameters=parameters, state=due).id
+
+    def state(self, flow_run: UUID) -> Any:
+        """The state of a flow run."""
+        with self.client() as client:
+            return client.read_flow_run(flow_run).state
+
+    @property
+    def users_of_tpu(self) -> int:
+        """How many have the TPU."""
+        with self.client() as client:
+            return users_of_tpu(client)
+
+    def let_leases_end(self, longest: float) -> int:
+        """The time passes after which the server takes a lease back; how many there are.
+
+        Args:
+            longest: no lease may have more seconds to go.
+        """
+        folder = self.home / "concurrency_leases"
+        past, leases = datetime.now(UTC) - timedelta(seconds=1), []
+        for file in folder.glob("*-*.json"):
+            lease = json.loads(file.read_text())
+            assert datetime.fromisoformat(lease["expiration"]) <= datetime.now(UTC) + timedelta(seconds=longest)
+            file.write_text(json.dumps(lease | {"expiration": past.isoformat()}))
+            leases.append(file.stem)
+        (folder / "expirations.json").write_text(json.dumps(dict.fromkeys(leases, past.isoformat())))
+        return len(leases)
+
+
+@contextlib.contextmanager
+def server_with_limit(folder: Path) -> Iterator[PrefectServer]:
+    """A server that knows the TPU's limit, until the body ends."""
+    server = PrefectServer(folder)
+    try:
+        server.wait()
+        with server.client():
+            tpu_lease.make_limit()
+        yield server
+    finally:
+        server.kill()
+
+
+def users_of_tpu(client: SyncPrefectClient) -> int:
+    """How many have the TPU, as a client's server sees it."""
+    return client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT).active_slots
+
+
+@contextlib.contextmanager
+def worker(
+    server: PrefectServer, name: str, folder: Path, *options: str, pool: str = POOL, **more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of a pool; whatever is left of its process group ends with the body."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--name", name, *options]
+    with (folder / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, env={**server.environment, **more}, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_until(true: Any, seconds: float = 280.0, every: float = 0.1) -> None:
+    """Returns when a condition has become true, which is looked at every so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(every)

@@ -1,0 +1,53 @@
+"""Raw CIFAR-10 in the official binary layout, of any size, and a conversion of it without Beam."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from podline.data.planning import plan_shards
+from podline.data.shards import Workbench, shard_tasks, write_shard
+from podline.data.sources.opening import open_source
+from podline.datasets.draft import draft_of
+from podline.documents.manifest import MANIFEST, Manifest
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+
+def write_raw_cifar(folder: Path, *, train: int = 100, test: int = 20, seed: int = 0) -> Path:
+    """Writes the six files, with images of noise; the training records go to the five batches in turn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    random = np.random.default_rng(seed)
+    rows = random.integers(0, 256, (train + test, 3073), np.uint8)
+    rows[:, 0] = random.integers(0, 10, train + test)
+    for number in range(5):
+        rows[number:train:5].tofile(folder / f"data_batch_{number + 1}.bin")
+    rows[train:].tofile(folder / "test_batch.bin")
+    return folder
+
+
+def convert_spec(root: Path, source: Path, /, **settings: object) -> ConvertSpec:
+    """A conversion into shards of at most 20 records, so that even a tiny data set has several."""
+    return ConvertSpec.model_validate(
+        {"root": str(root), "dataset": "cifar10", "source": str(source), "shard_bytes": 65_000, **settings}
+    )
+
+
+def convert_plainly(spec: ConvertSpec) -> Manifest:
+    """The same folder that a conversion makes but for the files that only TFDS and later conversions read."""
+    store = open_store(spec.root)
+    source = open_source(spec.dataset, spec.source, store.root / "cache")
+    draft = draft_of(spec, source)
+    sizes = {split.name: len(split) for split in source.splits}
+    plans = plan_shards(spec.dataset, sizes, draft.layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
+    written = []
+    store.local(draft.folder).mkdir(parents=True)
+    for task in shard_tasks(source, plans, spec.seed, store.root):
+        path = store.local(draft.folder) / task.plan.file
+        written.append(
+            write_shard(path, task.plan, draft.layout, len(source.class_names), task.filler(draft.layout), Workbench())
+        )
+    manifest = draft.manifest(written)
+    store.publish_bytes(f"{draft.folder}/{MANIFEST}", manifest.to_bytes())
+    return manifest

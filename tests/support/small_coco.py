@@ -1,0 +1,36 @@
+"""A converted data set of a few drawn stick people, as the conversion stage makes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from beam_jobs.conversion import convert
+from podline.data.sources.coco_sample import write_coco_sample
+from podline.documents.manifest import Manifest, read_manifest
+from podline.progress import silent
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+
+def publish_people(root: Path, *, train: int = 12, test: int = 7, side: int = 128, **settings: Any) -> Manifest:
+    """Draws people and puts them, converted, into a store, as ``datasets/coco_sample/<fingerprint>``.
+
+    Args:
+        root: of the store.
+        train: images in the training split, about.
+        test: images in the test split, about.
+        side: of the square images.
+        settings: of the conversion, others than these.
+    """
+    source = write_coco_sample(root / "people", train=train, test=test)
+    given: dict[str, Any] = {
+        "root": str(root),
+        "dataset": "coco_sample",
+        "source": str(source),
+        "side": side,
+        "max_people": 8,
+    }
+    given["allow_left_out"] = 1  # of so few, what is drawn damaged is many
+    spec = ConvertSpec.model_validate({**given, **settings})
+    return read_manifest(open_store(root), convert(spec, silent()).folder)

@@ -1,0 +1,155 @@
+"""A converted data set of tiny images, written in milliseconds by the library's own record and shard code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from podline.data.planning import plan_shards
+from podline.data.records import layout_of
+from podline.data.shards import Workbench, filled_from, write_shard
+from podline.data.sources.source import Feature
+from podline.documents.completion import Completion, artifact_of, completion_name
+from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
+from podline.stages.specs import ConvertResult
+from podline.store.contract import Store
+from podline.store.opening import open_store
+
+FINGERPRINT = "0123456789abcdef"
+CLASS_NAMES = ("dark", "stripes", "bright")
+
+
+def drawn(count: int, seed: int, side: int = 8) -> dict[str, np.ndarray]:
+    """Images of three classes that a small network tells apart soon, but not at once.
+
+    Returns:
+        ``image``, uint8 (count, side, side, 3), and ``label``, int64 (count,).
+    """
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, len(CLASS_NAMES), count)
+    stripes = np.where(np.arange(side) % 2, 40, -40)[:, None, None]
+    level = np.array([100, 128, 156])[labels][:, None, None, None]
+    images = (
+        level + np.where(labels[:, None, None, None] == 1, stripes, 0) + random.normal(0, 40, (count, side, side, 3))
+    )
+    return {"image": images.clip(0, 255).astype(np.uint8), "label": labels}
+
+
+def publish_dataset(
+    root: Path | str, *, train: int = 96, test: int = 40, splits: dict[str, dict[str, np.ndarray]] | None = None
+) -> Manifest:
+    """Puts a data set, several shards a split, into a store; as ``datasets/sample/FINGERPRINT``.
+
+    Args:
+        root: of the store.
+        train: examples in the training split.
+        test: examples in the test split.
+        splits: the examples themselves, instead of drawn ones.
+    """
+    splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
+    # About a third of the test split in a shard, so that batches come from more than one.
+    return publish(root, "sample", CLASS_NAMES, splits, shard_records=max(1, len(splits["test"]["label"]) // 3))
+
+
+def publish(
+    root: Path | str,
+    dataset: str,
+    class_names: tuple[str, ...],
+    splits: dict[str, dict[str, np.ndarray]],
+    *,
+    shard_records: int,
+) -> Manifest:
+    """Puts examples into a store, by the library's own record and shard code; as ``datasets/<dataset>/FINGERPRINT``.
+
+    Args:
+        root: of the store.
+        dataset: its name.
+        class_names: its classes.
+        splits: the examples: of each field an array, (count, ...).
+        shard_records: about so many of them are in a shard.
+    """
+    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    columns = next(iter(splits.values()))
+    layout = layout_of([Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()])
+    sizes = {name: len(columns["label"]) for name, columns in splits.items()}
+    shard_bytes = layout.frame_length * shard_records
+    written = {name: [] for name in splits}
+    for plan in plan_shards(dataset, sizes, layout.frame_length, shard_bytes=shard_bytes, min_shards=1):
+
+        def read(start: int, stop: int, plan=plan) -> dict[str, np.ndarray]:
+            part = slice(plan.first + start, plan.first + stop)
+            return {name: values[part] for name, values in splits[plan.split].items()}
+
+        with store.workspace("dataset") as work:
+            shard = write_shard(
+                work / plan.file, plan, layout, len(class_names), filled_from(layout, read), Workbench()
+            )
+            store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
+        written[plan.split].append(shard)
+    manifest = Manifest(
+        dataset=dataset,
+        fingerprint=FINGERPRINT,
+        record_length=layout.record_length,
+        fields=layout.fields,
+        class_names=class_names,
+        splits=tuple(_split(name, columns, written[name], len(class_names)) for name, columns in splits.items()),
+        source=(),
+        converter={},
+        read=sum(sizes.values()),
+        written=sum(sizes.values()),
+        quarantined=(),
+    )
+    store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
+    record_conversion(store, folder, manifest)
+    return manifest
+
+
+def seal(root: Path | str, dataset: str = "sample") -> Manifest:
+    """Has the manifest say of the shards what they are now: as if the data had been converted so."""
+    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    manifest = read_manifest(store, folder)
+
+    def sealed(shard: ShardInfo) -> ShardInfo:
+        return shard.model_copy(update={"sha256": store.sha256(f"{folder}/{shard.file}")})
+
+    splits = [split.model_copy(update={"shards": tuple(map(sealed, split.shards))}) for split in manifest.splits]
+    manifest = manifest.model_copy(update={"splits": tuple(splits)})
+    store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes(), replace=True)
+    record_conversion(store, folder, manifest)
+    return manifest
+
+
+def record_conversion(store: Store, folder: str, manifest: Manifest) -> None:
+    """Leaves the completion record of a conversion that wrote what is there."""
+    names = [f"{folder}/{file}" for file in (MANIFEST, *(shard.file for shard in manifest.shards))]
+    result = ConvertResult(
+        seconds=0.0,
+        dataset=manifest.dataset,
+        fingerprint=manifest.fingerprint,
+        folder=folder,
+        read=manifest.read,
+        written=manifest.written,
+        quarantined=len(manifest.quarantined),
+        splits={split.name: split.records for split in manifest.splits},
+        bytes=sum(shard.bytes for shard in manifest.shards),
+        shards_written=len(manifest.shards),
+        shards_reused=0,
+    )
+    artifacts = tuple(artifact_of(store, name) for name in names)
+    record = Completion(
+        stage="convert", spec_digest="", result=result.model_dump(mode="json"), artifacts=artifacts, beside=()
+    )
+    store.publish_json(completion_name(folder, "convert"), record.model_dump(mode="json"), replace=True)
+
+
+def _split(name: str, columns: dict[str, np.ndarray], shards: list, classes: int) -> SplitInfo:
+    pixels = columns["image"].astype(np.float64)
+    return SplitInfo(
+        name=name,
+        records=len(columns["label"]),
+        shards=tuple(shard.info for shard in shards),
+        class_counts=tuple(np.bincount(columns["label"], minlength=classes).tolist()),
+        mean=tuple(pixels.mean((0, 1, 2)).tolist()),
+        std=tuple(pixels.std((0, 1, 2)).tolist()),
+    )

@@ -1,0 +1,271 @@
+"""The stages of the flow with the training left out: their artifacts are a line of text, made in no time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from podline.datasets.fingerprint import fingerprint, source_of
+from podline.documents.champions import Candidate, champion, crown
+from podline.documents.manifest import MANIFEST, dataset_folder
+from podline.documents.metric import Metric
+from podline.errors import PreemptedError, SanityError
+from podline.progress import Reporter
+from podline.stages.completed import complete
+from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.stages.specs import (
+    ConvertResult,
+    ConvertSpec,
+    EvaluateResult,
+    EvaluateSpec,
+    ReportResult,
+    ReportSpec,
+    Result,
+    Spec,
+    TrainResult,
+    TrainSpec,
+    ValidateResult,
+    ValidateSpec,
+)
+from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PROMOTE, REPORT, TRAIN, VALIDATE
+from podline.stages.tools import LearningRateResult, LearningRateSpec
+from podline.store import digests
+from podline.store.opening import open_store
+
+
+def ran(root: str) -> list[str]:
+    """The stages that did their work, in order; those that were found are not among them."""
+    file = Path(root, "ran")
+    return file.read_text().split() if file.exists() else []
+
+
+def _notes(spec: Spec, name: str) -> TextIO:
+    """A file beside the store, which in a folder is in the store itself, to add lines to."""
+    file = open_store(spec.root).beside / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file.open("a")
+
+
+def _note_run(spec: Spec, stage: str) -> None:
+    """Notes that a stage runs; as long as there is a file ``hold-STAGE``, it gets no further.
+
+    A stage that is held has started a process in a session of its own, and says so by a file ``held-STAGE``.
+    """
+    with _notes(spec, "ran") as file:
+        file.write(f"{stage}\n")
+    hold = Path(spec.root, f"hold-{stage}")
+    if hold.exists():
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        Path(spec.root, f"held-{stage}").touch()
+    while hold.exists():
+        time.sleep(0.05)
+
+
+def _leave(spec: Any, result: Result, files: dict[str, bytes]) -> None:
+    store = open_store(spec.root)
+    for name, content in files.items():
+        store.publish_bytes(f"{spec.folder}/{name}", content, replace=True)
+    complete(store, spec.folder, spec, result, [f"{spec.folder}/{name}" for name in files])
+
+
+def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
+    """Its weights are a number that the next training changes, if the test asks for that by a file."""
+    _note_run(spec, "train")
+    reporter.progress(1, 1, "steps", {"loss": 0.5})
+    changed = Path(spec.root, "next-weights")
+    weights = changed.read_bytes() if changed.exists() else b"weights"
+    result = trained(spec, weights)
+    _leave(spec, result, {"weights": weights})
+    return result
+
+
+def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
+    """What a training of these weights answers."""
+    return TrainResult(
+        seconds=1.0,
+        run=spec.run,
+        folder=spec.folder,
+        steps=1,
+        epochs=1.0,
+        examples=1,
+        parameters=1,
+        weights_sha256=digests.of_bytes(weights),
+        loss=0.5,
+        examples_per_second=1.0,
+        waiting_for_input=0.0,
+    )
+
+
+STEPS = 12
+
+
+def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
+    """Its weights are the steps that were taken, in order; every fourth is a checkpoint, and so is the last at SIGTERM.
+
+    A file ``at-6`` in the root has it do once, at step 6, what the file says: ``hang``, ``die``, or raise an error
+    (``InvalidArgumentError: what it says``). As long as there is a file ``hold``, it gets no further than to step 6.
+    When it worked is written into ``at-work``: process and second, by a clock that all processes share.
+    """
+    _note_run(spec, "train")
+    store, checkpoint = open_store(spec.root), f"{spec.folder}/checkpoint"
+    steps = json.loads(store.read_bytes(checkpoint)) if store.exists(checkpoint) else []
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+    reporter.pace(0.3)
+    while len(steps) < STEPS:
+        if len(steps) == 6 and not asked and Path(spec.root, "hold").exists():
+            _note_life(spec)
+            reporter.progress(len(steps), STEPS, "steps")
+            time.sleep(0.1)
+            continue
+        _act_at(spec, len(steps))
+        steps.append(len(steps))
+        _note_life(spec)
+        time.sleep(0.3)
+        _note_life(spec)
+        if asked or len(steps) % 4 == 0:
+            store.publish_json(checkpoint, steps, replace=True)
+        if asked:
+            raise PreemptedError(f"asked to end at step {len(steps)}")
+        reporter.progress(len(steps), STEPS, "steps")
+    result = trained(spec, json.dumps(steps).encode())
+    _leave(spec, result, {"weights": json.dumps(steps).encode()})
+    return result
+
+
+def _act_at(spec: TrainSpec, step: int) -> None:
+    wanted = Path(spec.root, f"at-{step}")
+    if not wanted.exists():
+        return
+    act = wanted.read_text()
+    wanted.unlink()
+    if act == "hang":
+        signal.pause()
+    if act == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    kind, _, message = act.partition(": ")
+    raise type(kind, (Exception,), {})(message)
+
+
+def _note_life(spec: TrainSpec) -> None:
+    with _notes(spec, "at-work") as file:
+        file.write(f"{os.getpid()} {time.monotonic()}\n")
+
+
+def lives(root: Path) -> list[tuple[float, float]]:
+    """When each process that trained was at work, from and to."""
+    file, seen = root / "at-work", {}
+    for line in file.read_text().splitlines() if file.exists() else []:
+        process, second = line.split()
+        first, _last = seen.get(process, (float(second), 0.0))
+        seen[process] = (first, float(second))
+    return sorted(seen.values())
+
+
+def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
+    """Fails as long as the test asks for that by a file."""
+    _note_run(spec, "evaluate")
+    if Path(spec.root, "fail-evaluation").exists():
+        raise SanityError("no better than guessing")
+    figures = f"figures of {spec.weights_sha256}".encode()
+    result = EvaluateResult(
+        run=spec.run,
+        examples=20,
+        metrics={"top1": Metric(value=0.5, low=0.4, high=0.6)},
+        untrained=0.1,
+        evaluation_sha256=digests.of_bytes(figures),
+    )
+    _leave(spec, result, {"evaluation.json": figures})
+    return result
+
+
+def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
+    """A page of one line."""
+    _note_run(spec, "report")
+    result = ReportResult(html=f"{spec.folder}/report.html", markdown=f"{spec.folder}/report.md")
+    _leave(spec, result, {"report.html": b"<p>fine</p>", "report.md": b"# It went well"})
+    return result
+
+
+def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
+    """It becomes the champion, whatever it is."""
+    _note_run(spec, "promote")
+    store = open_store(spec.root)
+    candidate = Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint)
+    entry = crown(store, spec.recipe, candidate, champion(store, spec.recipe), "promoted")
+    result = PromoteResult(
+        run=spec.run,
+        recipe=spec.recipe,
+        promoted=True,
+        against="",
+        measure="top1",
+        headline=f"champion number {entry.number}",
+        promotion_sha256=digests.of_bytes(b"promoted"),
+    )
+    _leave(spec, result, {"promotion.json": b"promoted"})
+    return result
+
+
+def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
+    """Its only shard is the list of the source's files, without Beam, which takes seconds to import."""
+    _note_run(spec, "convert")
+    store = open_store(spec.root)
+    files = source_of(spec, store).files
+    folder = dataset_folder(spec.dataset, fingerprint(spec, files))
+    result = ConvertResult(
+        dataset=spec.dataset,
+        fingerprint=fingerprint(spec, files),
+        folder=folder,
+        read=70,
+        written=70,
+        quarantined=0,
+        splits={"train": 50, "test": 20},
+        bytes=1,
+        shards_written=1,
+        shards_reused=0,
+    )
+    names = [f"{folder}/shard", f"{folder}/{MANIFEST}"]
+    for name in names:
+        store.publish_json(name, {"files": repr(files)}, replace=True)
+    complete(store, folder, spec, result, names)
+    return result
+
+
+def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
+    """Finds nothing wrong."""
+    _note_run(spec, "validate")
+    result = ValidateResult(records=70, shards=1, duplicates_within=0)
+    complete(open_store(spec.root), spec.folder, spec, result, [f"{spec.folder}/shard"])
+    return result
+
+
+def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
+    """A chart of a few bytes."""
+    _note_run(spec, "lr-find")
+    result = LearningRateResult(
+        folder=spec.folder,
+        chart=f"{spec.folder}/chart.png",
+        learning_rate=0.1,
+        recipe_rate=spec.recipe.schedule.learning_rate,
+        floor=(0.05, 0.2),
+        steepest=0.02,
+        blow_up=None,
+        steps=spec.steps,
+        reasons=("because",),
+    )
+    _leave(spec, result, {"chart.png": b"a picture"})
+    return result
+
+
+FLOW_STAGES = {
+    stage.name: replace(stage, run_at=f"small_flow_stages:{stage.name}")
+    for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, PROMOTE, REPORT)
+}
+STEPPING_STAGES = {**FLOW_STAGES, "train": replace(FLOW_STAGES["train"], run_at="small_flow_stages:train_in_steps")}
+SEARCH_STAGE = replace(LR_FIND, run_at="small_flow_stages:find_learning_rate")

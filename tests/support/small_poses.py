@@ -1,0 +1,80 @@
+"""A converted data set of tiny images with people, written in milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from small_dataset import publish
+
+from podline.data.keypoints import JOINTS
+from podline.documents.manifest import Manifest
+from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
+from podline.recipes.settings import Duration, OptimizerSettings, Recipe, ScheduleSettings
+
+SIDE, PEOPLE = 64, 3
+CLASS_NAMES = ("nobody", "unlabelled_people", "people")
+
+POSE = PoseSettings(
+    side=SIDE,
+    max_people=PEOPLE,
+    model=PoseModelSettings(width=0.1, features=8, paf_stages=2, heatmap_stages=1, stage_width=8, stage_depth=1),
+    targets=PoseTargetSettings(stride=16, joint_sigma=12, limb_sigma=12),
+    augmentation=PoseAugmentationSettings(flip=True, rotation=20, smallest=0.8, largest=1.2, shift=0.1, contrast=0.2),
+)
+RECIPE = Recipe(
+    name="tiny-pose",
+    dataset="coco",
+    pose=POSE,
+    batch_size=4,
+    evaluation_batch_size=4,
+    duration=Duration(steps=8),
+    optimizer=OptimizerSettings(kind="adam"),
+    schedule=ScheduleSettings(kind="constant", learning_rate=3e-3),
+    ema_decay=0.9,
+    evaluate_every=Duration(steps=4),
+    summary_steps=2,
+    checkpoint_steps=4,
+    deterministic=True,
+)
+
+
+def drawn(count: int, seed: int) -> dict[str, np.ndarray]:
+    """Records of noise with bright squares where joints are: an image has nobody to ``PEOPLE`` people."""
+    random = np.random.default_rng(seed)
+    images = random.integers(0, 80, (count, SIDE, SIDE, 3)).astype(np.uint8)
+    keypoints = np.zeros((count, PEOPLE, len(JOINTS), 3), np.float32)
+    people = random.integers(0, PEOPLE + 1, count)
+    for image, poses, there in zip(images, keypoints, people, strict=True):
+        for pose in poses[:there]:
+            pose[:, :2] = np.rint(random.uniform(4, SIDE - 5, (len(JOINTS), 2)))
+            pose[:, 2] = random.integers(0, 3, len(JOINTS))
+            pose[pose[:, 2] == 0] = 0
+            for joint, (x, y, _) in enumerate(pose.astype(int)):
+                image[y - 1 : y + 2, x - 1 : x + 2] = 100 + 8 * joint
+    ignored = np.zeros((count, SIDE // 4, SIDE // 4), np.uint8)
+    ignored[::3, :4, :4] = 255
+    return {
+        "image": images,
+        "keypoints": keypoints,
+        "ignored": ignored,
+        "image_id": np.arange(count)[:, None] + 1000 * (seed + 1),
+        "size": np.full((count, 2), SIDE),
+        "people": people,
+        "label": np.where(people > 0, 2, 0),
+    }
+
+
+def publish_poses(
+    root: Path, *, train: int = 18, test: int = 6, splits: dict[str, dict[str, np.ndarray]] | None = None
+) -> Manifest:
+    """Puts a data set, two shards a split, into a store; as ``datasets/coco/FINGERPRINT``.
+
+    Args:
+        root: of the store.
+        train: examples in the training split.
+        test: examples in the test split.
+        splits: the examples themselves, instead of drawn ones.
+    """
+    splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
+    return publish(root, "coco", CLASS_NAMES, splits, shard_records=-(-len(splits["test"]["label"]) // 2))

@@ -1,0 +1,223 @@
+"""Small stages for tests: what a real one does wrong or right, in a process, without its weight.
+
+Importing this module registers them, in a test's process and in the children that it starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from podline.errors import SourceError
+from podline.progress import Reporter
+from podline.stages.completed import complete
+from podline.stages.specs import Result, Spec
+from podline.stages.table import STAGES, Stage
+from podline.store.opening import open_store
+
+
+class ActSpec(Spec):
+    """What the stage does, and with what."""
+
+    act: str
+    number: int = 0
+    folder: str = "acts"
+
+
+class ActResult(Result):
+    """The number that was given, and the process that did it."""
+
+    number: int
+    process: int
+
+
+def run(spec: ActSpec, reporter: Reporter) -> ActResult:
+    reporter.progress(0, 2, "acts")
+    ACTS[spec.act](spec, reporter)
+    reporter.progress(2, 2, "acts", {"number": spec.number})
+    store = open_store(spec.root)
+    store.publish_bytes(f"{spec.folder}/artifact", str(spec.number).encode(), replace=True)
+    result = ActResult(number=spec.number, process=os.getpid(), seconds=0.5)
+    complete(store, spec.folder, spec, result, [f"{spec.folder}/artifact"])
+    return result
+
+
+def _work(spec: ActSpec, reporter: Reporter) -> None:
+    reporter.log("at work")
+
+
+def _slow_work(spec: ActSpec, reporter: Reporter) -> None:
+    note(spec, "working", os.getpid())
+    time.sleep(2)
+
+
+def _work_until_told(spec: ActSpec, reporter: Reporter) -> None:
+    """Ends when the test has written ``enough`` beside its note, or after a minute."""
+    note(spec, "working", os.getpid())
+    deadline = time.monotonic() + 60
+    while not (Path(spec.root) / "enough").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _noise(spec: ActSpec, reporter: Reporter) -> None:
+    for _ in range(20_000):
+        sys.stdout.write("x" * 100 + "\n")
+        os.write(2, b"y" * 100 + b"\n")
+    reporter.warn("that was loud")
+
+
+def _many_events(spec: ActSpec, reporter: Reporter) -> None:
+    for done in range(20_000):
+        reporter.progress(done, 20_000, "events", {"loss": 0.5})
+
+
+def _bad_source(spec: ActSpec, reporter: Reporter) -> None:
+    raise SourceError(f"{spec.root}: a source that cannot be")
+
+
+def _bug(spec: ActSpec, reporter: Reporter) -> None:
+    raise ZeroDivisionError("nobody thought of this")
+
+
+# What TensorFlow writes at its start on a machine without a GPU.
+NOISE = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795376077.221684   15011 cudart_stub.cc:31] Could not find cuda drivers on your machine, GPU is not used.
+2026-11-22 18:00:00.123456: I tensorflow/core/platform/cpu_feature_guard.cc:227] This binary is optimized for AVX2.
+To enable the following instructions: AVX512F FMA, rebuild TensorFlow with the appropriate compiler flags.
+E0000 00:00:1795376107.749694   15011 cuda_platform.cc:52] failed call to cuInit: UNKNOWN ERROR (303)
+"""
+
+
+def _exit(spec: ActSpec, reporter: Reporter) -> None:
+    sys.stdout.write(f"F0000 00:00:1795376107.7 15011 tensor.cc:9] Check failed: a word\n{NOISE}last words\n")
+    sys.stdout.flush()
+    os._exit(3)
+
+
+def _killed(spec: ActSpec, reporter: Reporter) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _killed_with_a_temporary_file(spec: ActSpec, reporter: Reporter) -> None:
+    note(spec, "temporary", int(Path(tempfile.mkdtemp(prefix=f"of-{os.getpid()}-")).is_dir()))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _killed_once(spec: ActSpec, reporter: Reporter) -> None:
+    flag = Path(spec.root, "killed-once")
+    if not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _crash(spec: ActSpec, reporter: Reporter) -> None:
+    ctypes.string_at(0)
+
+
+def _sleep(spec: ActSpec, reporter: Reporter) -> None:
+    note(spec, "sleeping", os.getpid())
+    reporter.log("asleep")
+    time.sleep(60)
+
+
+def _stall(spec: ActSpec, reporter: Reporter) -> None:
+    """Has a pace, and then blocks while a thread of its own blocks as well."""
+    reporter.pace(None)
+    threading.Thread(target=_blocked_reader, daemon=True).start()
+    reporter.pace(0.01)
+    _sleep(spec, reporter)
+
+
+def _blocked_reader() -> None:
+    time.sleep(60)
+
+
+def _save_when_asked(spec: ActSpec, reporter: Reporter) -> None:
+    def save(_signal: int, _frame: Any) -> None:
+        time.sleep(0.3)
+        note(spec, "saved", 1)
+        reporter.log("saved at SIGTERM")
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, save)
+    _sleep(spec, reporter)
+
+
+def _deaf(spec: ActSpec, reporter: Reporter) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _sleep(spec, reporter)
+
+
+def _family(spec: ActSpec, reporter: Reporter) -> None:
+    """Leaves a process in its own group and one in a session of its own, both deaf to SIGTERM; then sleeps or ends."""
+    command = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
+    near = subprocess.Popen(command)
+    far = subprocess.Popen(command, start_new_session=True)
+    time.sleep(0.3)
+    note(spec, "near", near.pid)
+    note(spec, "far", far.pid)
+    if spec.number:
+        _sleep(spec, reporter)
+
+
+def _linger(spec: ActSpec, reporter: Reporter) -> None:
+    """Talks on and on, slowly."""
+    note(spec, "sleeping", os.getpid())
+    for done in range(600):
+        reporter.progress(done, 600, "words")
+        time.sleep(0.05)
+
+
+def _chat(spec: ActSpec, reporter: Reporter) -> None:
+    """A few words, at a pace."""
+    reporter.pace(0.01)
+    for done in range(3):
+        reporter.progress(done, 3, "words")
+        time.sleep(0.1)
+
+
+def _no_space(spec: ActSpec, reporter: Reporter) -> None:
+    with Path("/dev/full").open("w") as full:
+        full.write("x" * 100_000)
+
+
+def note(spec: ActSpec, name: str, value: int) -> None:
+    """Leaves a number for the test, whole."""
+    path = Path(spec.root, f"{name}.tmp")
+    path.write_text(str(value))
+    path.replace(Path(spec.root, name))
+
+
+ACTS = {
+    "work": _work,
+    "slow work": _slow_work,
+    "work until told": _work_until_told,
+    "noise": _noise,
+    "many events": _many_events,
+    "bad source": _bad_source,
+    "bug": _bug,
+    "exit": _exit,
+    "killed": _killed,
+    "killed with a temporary file": _killed_with_a_temporary_file,
+    "killed once": _killed_once,
+    "crash": _crash,
+    "sleep": _sleep,
+    "stall": _stall,
+    "save when asked": _save_when_asked,
+    "deaf": _deaf,
+    "family": _family,
+    "linger": _linger,
+    "chat": _chat,
+    "no space": _no_space,
+}
+ACT = Stage("act", ActSpec, ActResult, "small_stages:run")
+STAGES[ACT.name] = ACT

@@ -1,0 +1,244 @@
+"""A run on the node as the flow sees it, on a real server; the node's part is played by setting the run's state."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.states import Cancelled, Completed, Crashed, Failed, Running
+from small_stages import ACT, ActSpec
+
+from flows.stage_on_node import stage_on_node
+from podline import errors
+from podline.errors import PodlineError
+from podline.progress import Event, Reporter, silent
+from podline.settings import Settings
+from podline.stages.specs import TrainSpec, ValidateSpec
+from podline.supervision.running import perform
+from podline.supervision.supervisor import Ending
+from podline.tpu_settings import ApiSettings, Limits, MachineSettings, TpuSettings
+from tasks.embedded import run_flow
+from tasks.node import node_run, node_signs
+from tasks.node.node_run import DEPLOYMENT, explained, failure, living_runs, run_on_node
+from tasks.node.node_signs import Sign
+
+API = ApiSettings(project="test-project", zone="us-central2-b", endpoint="127.0.0.1:1", insecure=True)
+NODE = "night"
+
+
+def machine(**limits: Any) -> Settings:
+    return Settings(tpu=TpuSettings(node=NODE, api=API, placement="node", limits=Limits(**limits)))
+
+
+@pytest.fixture
+def client(prefect_server: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[SyncPrefectClient]:
+    """A client of a server that knows the deployment; all waits are short."""
+    monkeypatch.setattr(node_run, "_POLL", 0.05)
+    monkeypatch.setattr(node_run, "_CANCEL_SECONDS", 0.5)
+    with get_client(sync_client=True) as client:
+        with contextlib.suppress(ObjectAlreadyExists):
+            client.create_work_pool(WorkPoolCreate(name="tpu", type="process"))
+        client.create_deployment(client.create_flow(stage_on_node), "tpu-stage", work_pool_name="tpu")
+        for run in living_runs(client, NODE):
+            client.delete_flow_run(run.id)
+        yield client
+
+
+@contextlib.contextmanager
+def played(client: SyncPrefectClient, *acts: Callable[[FlowRun], object]) -> Iterator[list[FlowRun]]:
+    """The node's worker: what it does, one act after the other, to the run that appears in its queue."""
+    taken: list[FlowRun] = []
+
+    def work() -> None:
+        deadline = time.monotonic() + 60
+        while not taken and time.monotonic() < deadline:
+            taken.extend(living_runs(client, NODE))
+            time.sleep(0.05)
+        for act in acts:
+            act(taken[0])
+            time.sleep(0.2)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield taken
+    finally:
+        thread.join()
+
+
+def state(client: SyncPrefectClient, run: FlowRun) -> str | None:
+    return client.read_flow_run(run.id).state_name
+
+
+def test_a_run_on_the_node_is_followed_to_its_result(client: SyncPrefectClient, tmp_path: Path) -> None:
+    spec, told = ActSpec(root=str(tmp_path), act="work", number=4), list[Event]()
+    step = {"event": "progress", "stage": "act", "done": 3, "total": 4, "unit": "steps", "metrics": {}}
+    with played(
+        client,
+        lambda run: client.set_flow_run_state(run.id, Running()),
+        lambda run: client.update_flow_run_labels(run.id, Sign(number=1, progress=step).labels()),
+        lambda run: client.set_flow_run_state(run.id, _done_there(spec)),
+    ) as taken:
+        result = run_on_node(spec, told.append, machine(), Ending())
+    assert (result.number, result.reused) == (4, False)
+    assert taken[0].parameters == {"stage": "act", "spec": spec.model_dump(mode="json")}
+    assert taken[0].work_queue_name == NODE
+    assert step in told
+    assert [event["event"] for event in told if event["event"] in ("start", "result", "error")] == ["start", "result"]
+
+
+def _done_there(spec: ActSpec) -> Any:
+    ACT.run(spec, silent())
+    return Completed()
+
+
+@pytest.mark.parametrize(
+    "error", [errors.DivergenceError("the loss is nan"), errors.TpuGoneError("the machine is being preempted: now")]
+)
+def test_an_error_there_is_the_same_error_here(client: SyncPrefectClient, tmp_path: Path, error: PodlineError) -> None:
+    told: list[Event] = []
+    with (
+        played(client, lambda run: client.set_flow_run_state(run.id, Failed(message=failure(error)))),
+        pytest.raises(type(error)) as caught,
+    ):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), told.append, machine(), Ending())
+    assert str(caught.value) == str(error)
+    assert told[-1] == {"event": "error", "stage": "act", "error": error.to_json()}
+
+
+def test_what_a_state_without_an_error_of_ours_means() -> None:
+    assert isinstance(explained("act", NODE, Crashed(message="gone")), errors.ChildKilledError)
+    assert isinstance(explained("act", NODE, Cancelled(message="by someone")), errors.PermanentError)
+    bug = explained("act", NODE, Failed(message="Flow run encountered an exception: KeyError: 'x'"))
+    assert type(bug) is PodlineError
+    assert "KeyError" in str(bug)
+
+
+def test_another_store_on_the_node_is_said(client: SyncPrefectClient, tmp_path: Path) -> None:
+    with (
+        played(client, lambda run: client.set_flow_run_state(run.id, Completed())),
+        pytest.raises(errors.TpuSetupError, match="must use one store"),
+    ):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), Ending())
+
+
+def test_a_run_that_nobody_takes_up_is_given_up_and_marked(client: SyncPrefectClient, tmp_path: Path) -> None:
+    with played(client) as taken, pytest.raises(errors.HangError, match=r"no worker took up its run .* within 1 s"):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(worker=1), Ending())
+    assert state(client, taken[0]) == "Crashed"
+
+
+def test_a_run_without_signs_of_life_is_given_up(client: SyncPrefectClient, tmp_path: Path) -> None:
+    with (
+        played(client, lambda run: client.set_flow_run_state(run.id, Running())) as taken,
+        pytest.raises(errors.HangError, match="gave no sign of life for 1 s"),
+    ):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(worker=1), Ending())
+    assert state(client, taken[0]) == "Crashed"
+
+
+@pytest.mark.parametrize(("at_once", "last"), [(True, "Crashed"), (False, "Cancelled")])
+def test_a_verdict_ends_the_run_there(client: SyncPrefectClient, tmp_path: Path, at_once: bool, last: str) -> None:
+    ending = Ending()
+    acts: list[Callable[[FlowRun], object]] = [
+        lambda run: client.set_flow_run_state(run.id, Running()),
+        lambda run: ending.ask(errors.TpuUnhealthyError("the node is TIMEOUT"), at_once=at_once),
+    ]
+    if not at_once:
+        acts.append(lambda run: client.set_flow_run_state(run.id, Cancelled(), force=True))
+    with played(client, *acts) as taken, pytest.raises(errors.TpuUnhealthyError, match="the node is TIMEOUT"):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), ending)
+    assert state(client, taken[0]) == last
+
+
+def test_a_worker_that_does_not_end_its_run_is_not_waited_for_for_ever(
+    client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    ending = Ending()
+    with (
+        played(
+            client,
+            lambda run: client.set_flow_run_state(run.id, Running()),
+            lambda run: ending.ask(errors.TpuUnhealthyError("the node is TIMEOUT"), at_once=False),
+        ) as taken,
+        pytest.raises(errors.TpuUnhealthyError),
+    ):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), ending)
+    assert state(client, taken[0]) == "Crashed"
+
+
+def test_what_an_earlier_flow_left_on_the_node_is_ended_first(client: SyncPrefectClient, tmp_path: Path) -> None:
+    deployment = client.read_deployment_by_name(DEPLOYMENT)
+    left = client.create_flow_run_from_deployment(deployment.id, work_queue_name=NODE)
+    told: list[Event] = []
+    with pytest.raises(errors.HangError):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), told.append, machine(worker=0.1), Ending())
+    assert state(client, left) == "Cancelled"
+    assert any(left.name in event.get("message", "") for event in told)
+
+
+def test_without_the_deployment_the_command_that_makes_it_is_named(client: SyncPrefectClient, tmp_path: Path) -> None:
+    client.delete_deployment(client.read_deployment_by_name(DEPLOYMENT).id)
+    with pytest.raises(errors.TpuSetupError, match="prefect --no-prompt deploy --name tpu-stage"):
+        run_on_node(ActSpec(root=str(tmp_path), act="work", number=4), lambda _event: None, machine(), Ending())
+
+
+def test_signs_are_told_while_the_stage_works_and_survive_a_server_that_is_away(
+    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_signs, "_EVERY", 0.05)
+    monkeypatch.setattr(node_signs, "_ALIVE", 0.5)
+    run = client.create_flow_run(stage_on_node, parameters={"stage": "act", "spec": {}})
+    assert node_signs.read(run.labels) is None
+    with node_signs.telling(run.id) as tell:
+        Reporter("act", tell).progress(2, 4, "steps", {"loss": 0.5})
+        seen = _awaited(client, run, lambda sign: bool(sign.progress))
+        assert seen.progress["metrics"] == {"loss": 0.5}
+        # No further, but alive.
+        assert _awaited(client, run, lambda sign: sign.number > seen.number).progress == seen.progress
+        client.delete_flow_run(run.id)
+        Reporter("act", tell).progress(3, 4, "steps")
+        time.sleep(0.2)
+
+
+def _awaited(client: SyncPrefectClient, run: FlowRun, wanted: Callable[[Sign], bool]) -> Sign:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        sign = node_signs.read(client.read_flow_run(run.id).labels)
+        if sign is not None and wanted(sign):
+            return sign
+        time.sleep(0.05)
+    raise AssertionError("no such sign within 20 s")
+
+
+def test_a_worker_without_the_settings_of_a_tpu_vm_is_refused(
+    prefect_server: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"NODE": NODE, "API_PROJECT": "p", "API_ZONE": "us-central2-b"}.items():
+        monkeypatch.setenv(f"PODLINE_TPU_{name}", value)
+    spec = ValidateSpec(root=str(tmp_path), dataset="sample", fingerprint="0", manifest_sha256="0")
+    last = stage_on_node("validate", spec.model_dump(mode="json"), return_state=True)
+    assert last.message is not None
+    assert last.message.startswith("TpuSetupError: this worker's settings have no table [tpu.machine]")
+    last = stage_on_node("trian", {}, return_state=True)
+    assert last.message == "SettingsError: stage 'trian': there is none; did you mean 'train'?"
+
+
+def test_a_placement_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"placement='node' vs a table \[tpu.machine\]"):
+        TpuSettings(node=NODE, api=API, placement="node", machine=MachineSettings())
+    spec = TrainSpec.model_construct(root=str(tmp_path), strategy="tpu")
+    monkeypatch.setattr("podline.stages.table.Stage.find", lambda *_given: None)
+    with pytest.raises(errors.TpuSetupError, match="only a flow on a Prefect server"):
+        perform(spec, lambda _event: None, machine())
+    with pytest.raises(errors.TpuSetupError, match="a server of this run's own"):
+        run_flow("flows.cifar_training:cifar_training", spec, machine(), lambda _event: None)

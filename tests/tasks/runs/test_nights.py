@@ -1,0 +1,233 @@
+"""Nights on a real server: missed ones, ones that take too long, ones with nothing new, ones that fail in a row."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterExpectedStartTime,
+)
+from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, FlowRun
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.exceptions import CancelledRun
+from prefect.flow_engine import run_flow
+from prefect.states import Crashed, Pending, Running, Scheduled
+from small_flow_stages import FLOW_STAGES, ran
+
+from flows.cifar_training import cifar_training
+from podline.data.sources.sample import write_sample
+from podline.ledger.ledger import entries, names
+from podline.stages.table import STAGES
+from podline.store.opening import open_store
+
+TESTS = Path(__file__).parents[2]
+ALL = ["convert", "validate", "train", "evaluate", "report"]
+
+
+class Nightly:
+    """A deployment with a schedule, and its runs, which are done here, in the order that a test says."""
+
+    def __init__(self, client: SyncPrefectClient, parameters: dict[str, Any]) -> None:
+        self.client, self.root, self.parameters = client, Path(parameters["root"]), parameters
+        pool = f"pool-{uuid.uuid4()}"
+        client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
+        self.deployment = client.create_deployment(
+            client.create_flow_from_name("cifar-training"),
+            f"night-{uuid.uuid4()}",
+            schedules=[DeploymentScheduleCreate(schedule=CronSchedule(cron="15 1 * * *", timezone="UTC"), active=True)],
+            concurrency_limit=1,
+            concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.ENQUEUE),
+            parameters={"parameters": parameters},
+            work_pool_name=pool,
+            tags=["podline"],
+        )
+
+    def night(self, days_ago: int) -> UUID:
+        """A run that the schedule makes, which was due so many days ago, or up to a day later, and has not begun."""
+        start = datetime.now(UTC) - timedelta(days=days_ago)
+        body = {"start_time": f"{start}", "end_time": f"{start + timedelta(days=1)}", "max_runs": 1}
+        before = {run.id for run in self._runs()}
+        self.client._client.post(f"/deployments/{self.deployment}/schedule", json=body).raise_for_status()
+        [made] = [run for run in self._runs() if run.id not in before]
+        assert made.auto_scheduled
+        return made.id
+
+    def _runs(self) -> list[FlowRun]:
+        return self.client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(
+                deployment_id=FlowRunFilterDeploymentId(any_=[self.deployment]),
+                expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),  # type: ignore[arg-type]
+            )
+        )
+
+    def by_hand(self, **more: Any) -> UUID:
+        """A run that a person starts, due long ago."""
+        due = Scheduled(scheduled_time=datetime.now(UTC) - timedelta(days=30))
+        parameters = {"parameters": self.parameters | more}
+        return self.client.create_flow_run_from_deployment(self.deployment, parameters=parameters, state=due).id
+
+    def do(self, run: UUID) -> FlowRun:
+        """Runs it in this process, as its own process would; answers how it is then."""
+        flow_run = self.client.read_flow_run(run)
+        run_flow(cifar_training, flow_run, parameters=flow_run.parameters, return_type="state")
+        return self.client.read_flow_run(run)
+
+    def retry(self, run: UUID) -> FlowRun:
+        """As the button Retry does it."""
+        self.client.set_flow_run_state(run, Scheduled(name="AwaitingRetry"))
+        return self.do(run)
+
+    def active(self) -> bool:
+        """Whether the schedule is switched on."""
+        [schedule] = self.client.read_deployment(self.deployment).schedules
+        return schedule.active
+
+    def report(self, run: UUID) -> Any:
+        """The artifact of a run."""
+        ours = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+        return next(one for one in self.client.read_artifacts(artifact_filter=ours) if one.key == "sample-report")
+
+
+@pytest.fixture
+def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefect_server: None) -> Iterator[Any]:
+    """Makes a deployment of the flow with small stages."""
+    monkeypatch.setenv("PYTHONPATH", str(TESTS / "support"))
+    for name, stage in FLOW_STAGES.items():
+        monkeypatch.setitem(STAGES, name, stage)
+    write_sample(tmp_path / "drawn", train=50, test=20)
+    given = {"recipe": "sample", "source": str(tmp_path / "drawn"), "root": str(tmp_path / "root"), "steps": 1}
+    with get_client(sync_client=True) as client:
+        yield lambda: Nightly(client, given)
+
+
+def test_of_nights_that_were_missed_the_latest_is_done_and_no_other(nightly: Any) -> None:
+    it = nightly()
+    first, second, third = it.night(5), it.night(4), it.night(3)
+    assert it.do(first).state_name == "Cancelled"
+    done = it.do(third)
+    assert done.state_name == "Completed"
+    gave_way = it.do(second)
+    assert gave_way.state_name == "Cancelled"
+    assert f"the night that was due at {done.expected_start_time:%F %T}" in gave_way.state.message
+    assert ran(str(it.root)) == ALL
+    assert {"podline", "sample"} <= set(done.tags)
+
+    # What a person starts, or starts again, is done.
+    unchanged = it.do(it.by_hand())
+    assert unchanged.state_name == "Completed"
+    # Nothing new since: it says so.
+    assert ran(str(it.root)) == ALL
+    assert "unchanged" in unchanged.tags
+    assert "unchanged" not in done.tags
+    [trained] = it.root.glob("runs/*")
+    report = it.report(unchanged.id)
+    assert report.description.startswith(f"Unchanged since {trained.name}, {datetime.now(UTC):%Y-}")
+    assert f"Unchanged since {trained.name}" in report.data
+    assert "# It went well" in report.data
+    assert "Unchanged" not in it.report(done.id).data
+
+
+def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_runs(nightly: Any) -> None:
+    it = nightly()
+    it.root.mkdir()
+    fails = it.root / "fail-evaluation"
+    fails.touch()
+    failed = it.night(5)
+    assert it.do(failed).state_name == "Failed"
+    fails.unlink()
+    assert it.retry(failed).state_name == "Completed"
+    assert it.do(it.by_hand()).state_name == "Completed"
+    crashed = it.night(4)
+    it.client.set_flow_run_state(crashed, Running())
+    it.client.set_flow_run_state(crashed, Crashed(message="its machine is gone"))
+    assert it.retry(crashed).state_name == "Completed"
+
+    name = it.client.read_deployment(it.deployment).name
+    store = open_store(it.root)
+    told = [(entry.started, entry.schedule, entry.state) for entry in entries(store, names(store))]
+    assert sorted(told) == [
+        ("hand", "", "finished"),
+        ("retry", name, "finished"),
+        ("schedule", name, "failed"),
+        # It crashed, and began again: it is the same night.
+        ("schedule", name, "finished"),
+    ]
+    page = (it.root / "index.html").read_text()
+    assert "2 nights" in page
+    assert "2 other runs" in page
+
+
+def test_a_night_waits_for_one_that_takes_too_long_and_for_one_that_is_gone_no_longer(nightly: Any) -> None:
+    it = nightly()
+    first, second = it.night(2), it.night(1)
+    begin = it.client.set_flow_run_state
+    assert begin(first, Pending()).state.name == "Pending"
+    begin(first, Running())
+    assert begin(second, Pending()).state.name == "AwaitingConcurrencySlot"
+    begin(first, Crashed(message="its machine is gone"))
+    assert begin(second, Pending()).state.name == "Pending"
+
+
+@pytest.mark.slow
+def test_three_failures_in_a_row_pause_the_schedule(nightly: Any) -> None:
+    it = nightly()
+    it.root.mkdir()
+    fails = it.root / "fail-evaluation"
+    fails.touch()
+    assert it.do(it.night(20)).state_name == "Failed"
+    fails.unlink()
+    assert it.do(it.night(18)).state_name == "Completed"
+    fails.touch()
+    next(it.root.glob("runs/*/evaluation.json")).unlink()
+    for number in (1, 2, 3):
+        assert it.active()
+        failed = it.do(it.night(18 - 2 * number))
+        assert failed.state_name == "Failed"
+        assert "no better than guessing" in failed.state.message
+    assert not it.active()
+
+
+@pytest.mark.slow
+def test_from_a_stage_on_it_runs_again_and_a_retry_does_not_repeat_that(nightly: Any) -> None:
+    it = nightly()
+    it.root.mkdir()
+    assert it.do(it.by_hand()).state_name == "Completed"
+    assert ran(str(it.root)) == ALL
+
+    again = it.by_hand(start_from="train")
+    fails = it.root / "fail-evaluation"
+    fails.touch()
+    assert it.do(again).state_name == "Failed"
+    assert ran(str(it.root)) == [*ALL, "train", "evaluate"]
+    fails.unlink()
+    assert it.retry(again).state_name == "Completed"
+    assert ran(str(it.root)) == [*ALL, "train", "evaluate", "evaluate", "report"]
+
+    # What comes before it is used again, or made if it is not there.
+    shutil.rmtree(next(it.root.glob("datasets/sample/*")))
+    (it.root / "ran").unlink()
+    assert it.do(it.by_hand(start_from="report")).state_name == "Completed"
+    assert ran(str(it.root)) == ["convert", "validate", "report"]
+
+
+def test_a_night_that_gives_way_leaves_no_traceback_in_its_log() -> None:
+    log = logging.getLogger("prefect.flow_runs")
+    needless = CancelledRun("needless: the night that was due at … stands for it")
+    record = log.makeRecord(log.name, logging.ERROR, "", 0, "unexpected", (), (CancelledRun, needless, None))
+    assert not log.filter(record)
+    bug = log.makeRecord(log.name, logging.ERROR, "", 0, "unexpected", (), (ValueError, ValueError("a bug"), None))
+    assert log.filter(bug)

@@ -1,0 +1,105 @@
+"""A planned stop on a real server: the run goes back into the queue, and its one restart after a crash is left."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import Pause, TerminationSignal
+from prefect.flow_engine import run_flow
+from prefect.states import Completed, Crashed, Pending, Running
+
+from tasks.failures import explained
+from tasks.runs import planned_stop
+from tasks.runs.planned_stop import put_back
+from tasks.runs.this_run import starts, states_of
+
+
+@pytest.fixture
+def client(prefect_server: None) -> Iterator[SyncPrefectClient]:
+    with get_client(sync_client=True) as client:
+        yield client
+
+
+@pytest.fixture
+def by_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in the process of a run that a worker started; what is done about signals is undone."""
+    monkeypatch.setenv("PREFECT__FLOW_RUN_ID", str(uuid.uuid4()))
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@flow
+def nothing() -> None:
+    """Never begins here."""
+
+
+@flow
+@explained
+def stopped() -> None:
+    """As Prefect ends a flow's body at SIGTERM."""
+    raise TerminationSignal(signal.SIGTERM)
+
+
+def begin(client: SyncPrefectClient, run: UUID) -> None:
+    client.set_flow_run_state(run, Pending())
+    assert client.set_flow_run_state(run, Running()).state.is_running()
+
+
+def test_a_stop_is_no_start_so_the_restart_after_a_crash_is_left(client: SyncPrefectClient) -> None:
+    run = client.create_flow_run(nothing).id
+    begin(client, run)
+    for stops in (1, 2):
+        state = put_back(client, run)
+        assert state is not None
+        assert (state.name, state.message) == ("AwaitingRetry", planned_stop.MESSAGE)
+        client.set_flow_run_state(run, Pending(), force=True)  # the moment at which it is due has not come
+        assert client.set_flow_run_state(run, Running(), force=True).state.is_running()
+        # What the automation that starts crashed runs again counts.
+        assert client.read_flow_run(run).run_count == 1
+        assert starts(states_of(client, run)) == stops + 1
+    client.set_flow_run_state(run, Crashed(), force=True)
+    begin_again = client.set_flow_run_state(run, Running(), force=True)
+    assert begin_again.state.is_running()
+    assert client.read_flow_run(run).run_count == 2
+
+
+def test_a_run_that_had_not_begun_is_counted_when_it_does(client: SyncPrefectClient) -> None:
+    run = client.create_flow_run(nothing).id
+    client.set_flow_run_state(run, Pending())
+    assert put_back(client, run) is not None
+    client.set_flow_run_state(run, Running(), force=True)
+    assert client.read_flow_run(run).run_count == 1
+
+
+def test_a_run_that_has_ended_stays_as_it_is(client: SyncPrefectClient) -> None:
+    run = client.create_flow_run(nothing).id
+    begin(client, run)
+    client.set_flow_run_state(run, Completed())
+    assert put_back(client, run) is None
+    assert client.read_flow_run(run).state_name == "Completed"
+
+
+def test_a_flow_that_a_worker_started_goes_back_into_the_queue(client: SyncPrefectClient, by_a_worker: None) -> None:
+    run = client.create_flow_run(stopped)
+    with pytest.raises(Pause):
+        run_flow(stopped, run)
+    ended = client.read_flow_run(run.id)
+    assert ended.state_name == "AwaitingRetry"
+    assert "Crashed" not in [state.name for state in client.read_flow_run_states(run.id)]
+
+
+def test_a_flow_without_a_worker_ends(client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ``podline run``, nobody would take it up again."""
+    monkeypatch.delenv("PREFECT__FLOW_RUN_ID", raising=False)
+    monkeypatch.setattr("os.kill", lambda *_: None)  # the engine sends the signal on to this process
+    run = client.create_flow_run(stopped)
+    with pytest.raises(TerminationSignal):
+        run_flow(stopped, run)
+    assert client.read_flow_run(run.id).state_name == "Crashed"

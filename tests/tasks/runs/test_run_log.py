@@ -1,0 +1,58 @@
+"""What a stage tells its Prefect run: neither a server nor a console that is gone may cost the stage anything."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from podline.progress import to_logger
+from tasks.runs import run_log
+
+
+def progress(done: int) -> dict[str, Any]:
+    return {"event": "progress", "stage": "train", "done": done, "total": 4, "unit": "steps", "metrics": {}}
+
+
+def test_a_server_that_is_away_keeps_nobody_waiting_and_gets_the_newest_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    back, written = threading.Event(), []
+
+    def show(_stage: str, share: float, _words: str) -> None:
+        back.wait(60)
+        written.append(share)
+
+    monkeypatch.setattr(run_log, "show", show)
+    clock = iter(range(0, 1000, 10))
+    artifact = run_log.ProgressCard("train", lambda: float(next(clock)))
+    for done in (1, 2, 3):
+        artifact(progress(done))
+    assert written == []
+    back.set()
+    artifact(progress(4))
+    assert len(written) <= 2
+    assert written[-1] == 100.0
+
+
+def test_what_cannot_be_written_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_anything: Any) -> None:
+        raise ConnectionError
+
+    monkeypatch.setattr(run_log, "show", refuse)
+    run_log.ProgressCard("train")(progress(4))
+
+
+def test_a_console_whose_reader_is_gone_ends_no_stage() -> None:
+    class Gone(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise SystemExit(1)  # as rich.console.Console.on_broken_pipe does
+
+    logger = logging.Logger("gone")
+    logger.addHandler(Gone())
+    event = {"event": "log", "stage": "train", "level": "info", "message": "words"}
+    with pytest.raises(SystemExit):
+        to_logger(logger)(event)
+    run_log._whatever_the_console_does(to_logger(logger))(event)

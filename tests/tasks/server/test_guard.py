@@ -1,0 +1,115 @@
+"""Which requests reach a Prefect server: by the name that they were sent to, and by the page that sent them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from podline.errors import SettingsError
+from tasks.server.guard import Guard, allowed, require_secret, url_of
+
+HERE = ("http://127.0.0.1:4200", "/api", "*", "https://nights.example/api")
+
+
+async def inner(_scope: Any, _receive: Any, send: Any) -> None:
+    await send({"type": "reached"})
+
+
+def answer(kind: str = "http", urls: tuple[str, ...] = HERE, **headers: str) -> dict[str, Any]:
+    """The first message of the answer to a request with these headers."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": kind,
+        "method": "POST",
+        "path": "/api/flows/",
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
+    }
+    asyncio.run(Guard(inner, allowed(urls))(scope, None, send))  # type: ignore[arg-type]
+    return sent[0]
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "127.0.0.1:4200"},
+        {"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200"},
+        {"host": "127.0.0.1:4200", "origin": "http://localhost:4200"},
+        {"host": "localhost:4200", "origin": "http://localhost:4200"},
+        {"host": "[::1]:4200", "origin": "http://[::1]:4200"},
+        # Through a tunnel with another port at its end.
+        {"host": "localhost:8080", "origin": "http://localhost:8080"},
+        # Behind a proxy with TLS, which tells the name that it was asked by, or its own.
+        {"host": "nights.example", "origin": "https://nights.example"},
+        {"host": "127.0.0.1:4200", "origin": "https://nights.example"},
+        # Another machine of the network.
+        {"host": "10.0.0.7:4200", "origin": "http://10.0.0.7:4200"},
+    ],
+)
+def test_what_is_asked_by_its_own_names_and_pages_is_answered(kind: str, headers: dict[str, str]) -> None:
+    assert answer(kind, **headers) == {"type": "reached"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "problem"),
+    [
+        ({"host": "evil.example:4200"}, "Host"),
+        ({"host": "evil.example:4200", "origin": "http://evil.example:4200"}, "Host"),
+        ({"host": "localhost.evil.example"}, "Host"),
+        ({"host": "127.0.0.1.evil.example"}, "Host"),
+        ({"host": "[evil"}, "Host"),
+        ({"host": "localhost:port"}, "Host"),
+        ({"host": ""}, "Host"),
+        ({}, "Host"),
+        ({"host": "127.0.0.1:4200", "origin": "https://evil.example"}, "Origin"),
+        ({"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:8888"}, "Origin"),
+        ({"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200.evil.example"}, "Origin"),
+        ({"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200@evil.example"}, "Origin"),
+        ({"host": "127.0.0.1:4200", "origin": "null"}, "Origin"),
+        ({"host": "127.0.0.1:4200", "origin": ""}, "Origin"),
+        ({"host": "127.0.0.1:4200", "origin": "file://127.0.0.1:4200"}, "Origin"),
+        ({"host": "127.0.0.1:4200", "origin": "http://nights.example"}, "Origin"),
+    ],
+)
+def test_another_name_or_page_is_refused(headers: dict[str, str], problem: str) -> None:
+    assert answer(**headers)["status"] == 403
+    refused = answer("websocket", **headers)
+    assert refused["type"] == "websocket.close"
+    assert refused["reason"].startswith(f"{problem}: ")
+
+
+def test_two_host_headers_are_refused() -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"127.0.0.1:4200"), (b"Host", b"evil.example")]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    asyncio.run(Guard(inner, allowed(HERE))(scope, None, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 403
+
+
+def test_the_server_s_own_beginning_and_end_pass() -> None:
+    assert answer("lifespan") == {"type": "reached"}
+
+
+def test_a_server_for_other_machines_wants_a_secret() -> None:
+    for host in ("0.0.0.0", "::", "10.0.0.7", "nights.example"):  # noqa: S104 (to be refused)
+        with pytest.raises(SettingsError, match=f"--host {host} vs no secret.*PREFECT_SERVER_API_AUTH_STRING"):
+            require_secret(host, "")
+        require_secret(host, "night:shift")
+    for host in ("127.0.0.1", "localhost", "::1"):
+        require_secret(host, None)
+
+
+def test_the_address_for_its_own_machine() -> None:
+    assert url_of("0.0.0.0", 4200) == "http://127.0.0.1:4200"  # noqa: S104 (a name of it)
+    assert url_of("::1", 4200) == "http://[::1]:4200"
+    assert url_of("nights.example", 80) == "http://nights.example"

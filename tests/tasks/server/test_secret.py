@@ -1,0 +1,44 @@
+"""A server's secret in a file: made once, for its owner alone."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tasks.server.secret import header, kept, kept_or_made
+
+
+def test_it_is_made_once_and_nobody_else_reads_it(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    assert kept(file) == ""
+    secret, is_new = kept_or_made(file)
+    assert is_new
+    assert secret.startswith("podline:")
+    assert len(secret) >= 40
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert kept_or_made(file) == (secret, False)
+    assert kept(file) == secret
+    assert kept_or_made(tmp_path / "other")[0] != secret
+
+
+def test_a_file_that_others_could_read_is_closed_and_an_empty_one_is_filled(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("")
+    file.chmod(0o644)
+    secret, is_new = kept_or_made(file)
+    assert is_new
+    assert secret
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_all_who_make_it_at_once_get_the_same(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(kept_or_made, [tmp_path / "secret"] * 8))
+    assert len({secret for secret, _ in found}) == 1
+    assert sum(is_new for _, is_new in found) == 1
+
+
+def test_the_header_is_that_of_basic_authentication() -> None:
+    assert header("night:shift") == {"Authorization": "Basic bmlnaHQ6c2hpZnQ="}
+    assert header("") == {}
