@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import apache_beam as beam
 
-from beam_jobs.runners import open_pipeline, quiet, run
-from beam_jobs.steps import REUSED, Job, WriteOrFind, finished, publish
+from podline.beam_jobs.runners import open_pipeline, quiet, run
+from podline.beam_jobs.steps import REUSED, Job, WriteOrFind, finished, publish
 from podline.data.coco_records import CocoShardTask, coco_tasks
 from podline.data.coco_truth import publish_truths
 from podline.data.official import OfficialCheck, official_lines

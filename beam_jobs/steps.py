@@ -17,7 +17,7 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from beam_jobs.runners import crossing_borders
+from podline.beam_jobs.runners import crossing_borders
 from podline.data.coco_records import CocoShardTask
 from podline.data.planning import ShardPlan
 from podline.data.records import RecordLayout

@@ -13,11 +13,11 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from tasks.chain import described, from_archive_to_report
-from tasks.forms import run_name
-from tasks.leftover_tasks import close_tasks
-from tasks.parameters import CifarParameters
-from tasks.runs.nights import pause_if_hopeless
+from podline.tasks.chain import described, from_archive_to_report
+from podline.tasks.forms import run_name
+from podline.tasks.leftover_tasks import close_tasks
+from podline.tasks.parameters import CifarParameters
+from podline.tasks.runs.nights import pause_if_hopeless
 
 
 @flow(

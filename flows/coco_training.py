@@ -4,7 +4,7 @@
     podline run coco_pose --source coco --root podline-root
 
 Without a source, a sample of stick people is drawn. Convert → validate → train → evaluate → report, as in
-:mod:`flows.cifar_training`.
+:mod:`podline.flows.cifar_training`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from tasks.chain import described, from_archive_to_report
-from tasks.forms import run_name
-from tasks.leftover_tasks import close_tasks
-from tasks.parameters import CocoParameters
-from tasks.runs.nights import pause_if_hopeless
+from podline.tasks.chain import described, from_archive_to_report
+from podline.tasks.forms import run_name
+from podline.tasks.leftover_tasks import close_tasks
+from podline.tasks.parameters import CocoParameters
+from podline.tasks.runs.nights import pause_if_hopeless
 
 
 @flow(

@@ -18,16 +18,16 @@ from podline.progress import Reporter
 from podline.recipes import registry
 from podline.stages.table import LR_FIND
 from podline.store.opening import open_store
+from podline.tasks.failures import explained
+from podline.tasks.finder_parameters import FinderParameters
+from podline.tasks.forms import read_form, run_name
+from podline.tasks.leftover_tasks import close_tasks, close_what_is_left
+from podline.tasks.outcome import publish_chart
+from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.listening import terminal
+from podline.tasks.runs.progress_cards import deal_cards
+from podline.tasks.stages import find_learning_rate
 from podline.training.searches import learning_rate_spec
-from tasks.failures import explained
-from tasks.finder_parameters import FinderParameters
-from tasks.forms import read_form, run_name
-from tasks.leftover_tasks import close_tasks, close_what_is_left
-from tasks.outcome import publish_chart
-from tasks.runs.bucket_credentials import bucket_credentials
-from tasks.runs.listening import terminal
-from tasks.runs.progress_cards import deal_cards
-from tasks.stages import find_learning_rate
 
 
 @flow(

@@ -11,7 +11,7 @@ from typing import Any
 
 from prefect import flow
 
-from tasks.node.node_stage import perform_here
+from podline.tasks.node.node_stage import perform_here
 
 
 @flow(name="stage-on-node")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from prefect import flow
 
+from podline.tasks.node.patrol import patrolled
 from podline.tpu.patrol import Finding
-from tasks.node.patrol import patrolled
 
 
 @flow(name="tpu-patrol")

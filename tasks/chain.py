@@ -20,21 +20,21 @@ from podline.stages.specs import ConvertResult, ReportSpec, ValidateSpec
 from podline.store.in_use import using
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
-from tasks.failures import explained
-from tasks.form_rules import not_shown
-from tasks.forms import read_form
-from tasks.leftover_tasks import close_what_is_left
-from tasks.nights_index import index_afterwards
-from tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
-from tasks.parameters import TrainingParameters
-from tasks.promoting import promotion_of, tell_refusal
-from tasks.runs.bucket_credentials import bucket_credentials
-from tasks.runs.nights import later_night, what_began
-from tasks.runs.progress_cards import deal_cards
-from tasks.runs.run_log import everyone
-from tasks.runs.this_run import add_tags
-from tasks.sources import conversion_of
-from tasks.stages import convert, evaluate, promote, report, train, validate
+from podline.tasks.failures import explained
+from podline.tasks.form_rules import not_shown
+from podline.tasks.forms import read_form
+from podline.tasks.leftover_tasks import close_what_is_left
+from podline.tasks.nights_index import index_afterwards
+from podline.tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
+from podline.tasks.parameters import TrainingParameters
+from podline.tasks.promoting import promotion_of, tell_refusal
+from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.nights import later_night, what_began
+from podline.tasks.runs.progress_cards import deal_cards
+from podline.tasks.runs.run_log import everyone
+from podline.tasks.runs.this_run import add_tags
+from podline.tasks.sources import conversion_of
+from podline.tasks.stages import convert, evaluate, promote, report, train, validate
 
 _UNCHANGED = "unchanged"
 _IN_ORDER = [each.stage.name for each in (convert, validate, train, evaluate, promote, report)]
@@ -56,7 +56,7 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
         given: what to train, on which data, and where it goes.
 
     Returns:
-        See :func:`tasks.outcome.summary`; a night that a later one makes needless is Cancelled.
+        See :func:`podline.tasks.outcome.summary`; a night that a later one makes needless is Cancelled.
     """
     parameters = read_form(form, given)
     old = not_shown(form, given)

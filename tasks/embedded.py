@@ -18,10 +18,10 @@ from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.store.opening import open_store
-from tasks.parameters import CifarParameters, CocoParameters, TrainingParameters
-from tasks.runs.listening import heard_by
-from tasks.server.own_server import OwnServer
-from tasks.sources import look_at_source
+from podline.tasks.parameters import CifarParameters, CocoParameters, TrainingParameters
+from podline.tasks.runs.listening import heard_by
+from podline.tasks.server.own_server import OwnServer
+from podline.tasks.sources import look_at_source
 
 _STAGE = "prefect"
 _DELIVERY_SECONDS = 5.0
@@ -29,21 +29,21 @@ _DELIVERY_SECONDS = 5.0
 
 # By recipe; what is not here trains on CIFAR's flow, whose form refuses what it does not know.
 _FLOWS: dict[str, tuple[str, type[TrainingParameters]]] = {
-    "coco_pose": ("flows.coco_training:coco_training", CocoParameters)
+    "coco_pose": ("podline.flows.coco_training:coco_training", CocoParameters)
 }
-_CIFAR = ("flows.cifar_training:cifar_training", CifarParameters)
+_CIFAR = ("podline.flows.cifar_training:cifar_training", CifarParameters)
 
 
 def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -> dict[str, Any]:
     """The flow from raw archive to report that a recipe is for, embedded.
 
     Args:
-        given: fields of the flow's :class:`~tasks.parameters.TrainingParameters`.
+        given: fields of the flow's :class:`~podline.tasks.parameters.TrainingParameters`.
         machine: the root and the limits.
         listener: gets the events of the server's start and of every stage.
 
     Returns:
-        The flow's answer, see :func:`tasks.outcome.summary`.
+        The flow's answer, see :func:`podline.tasks.outcome.summary`.
 
     Raises:
         SettingsError: parameters that cannot be.
@@ -110,7 +110,7 @@ def run_flow(
 
 
 def _make_limit() -> None:
-    from tasks.node.tpu_lease import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
+    from podline.tasks.node.tpu_lease import make_limit  # noqa: PLC0415 (Prefect reads its environment when it is imported)
 
     make_limit()
 

@@ -20,9 +20,9 @@ from prefect.states import Failed
 from pydantic import BaseModel
 
 from podline.errors import PodlineError, one_line
-from tasks.finder_parameters import FinderParameters
-from tasks.parameters import CifarParameters, CocoParameters
-from tasks.runs import planned_stop
+from podline.tasks.finder_parameters import FinderParameters
+from podline.tasks.parameters import CifarParameters, CocoParameters
+from podline.tasks.runs import planned_stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,8 +65,8 @@ def tell_details(error: BaseException, logger: logging.Logger | logging.LoggerAd
 def explained(body: Callable[P, R]) -> Callable[P, R | State[Any]]:
     """A flow's body whose failures, where Podline explains them, are its answer: no traceback, the cause as the state.
 
-    A planned stop is no failure, see :mod:`tasks.runs.planned_stop`. Any other exception is a bug, and goes on to
-    Prefect.
+    A planned stop is no failure, see :mod:`podline.tasks.runs.planned_stop`. Any other exception is a bug, and goes on
+    to Prefect.
     """
 
     @functools.wraps(body)

@@ -1,4 +1,4 @@
-"""What a person fills in to search for a learning rate: a model like those of :mod:`tasks.parameters`."""
+"""What a person fills in to search for a learning rate: a model like those of :mod:`podline.tasks.parameters`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
-from tasks.parameters import ASSIGNMENT, place
+from podline.tasks.parameters import ASSIGNMENT, place
 
 
 class FinderParameters(BaseModel):

@@ -21,12 +21,12 @@ from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Re
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from tasks.promoting import outcome
-from tasks.report_artifact import report_text
-from tasks.runs.artifact_keys import key_of
-from tasks.runs.this_run import once
-from tasks.server.page_links import PageLinks
-from tasks.stage_task import StageTask
+from podline.tasks.promoting import outcome
+from podline.tasks.report_artifact import report_text
+from podline.tasks.runs.artifact_keys import key_of
+from podline.tasks.runs.this_run import once
+from podline.tasks.server.page_links import PageLinks
+from podline.tasks.stage_task import StageTask
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)

@@ -6,7 +6,7 @@ from prefect.logging import get_run_logger
 
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import EvaluateResult, TrainResult, TrainSpec
-from tasks.runs.this_run import add_tags
+from podline.tasks.runs.this_run import add_tags
 
 REFUSED = "not-promoted"
 """The tag of a run whose model is refused as champion."""

@@ -25,9 +25,9 @@ from prefect.utilities.math import clamped_poisson_interval
 from podline.errors import PodlineError, one_line
 from podline.progress import Reporter
 from podline.stages.budgets import Budgets
-from tasks.failures import in_form_words, message_of, tell_details
-from tasks.runs import planned_stop
-from tasks.runs.listening import terminal
+from podline.tasks.failures import in_form_words, message_of, tell_details
+from podline.tasks.runs import planned_stop
+from podline.tasks.runs.listening import terminal
 
 _JITTER = 0.3
 _CANCELLED = "cancelled with its run; what it had saved is kept, and Retry goes on from there"

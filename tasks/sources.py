@@ -13,8 +13,8 @@ from podline.recipes.settings import DatasetName
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
-from tasks.parameters import TrainingParameters
-from tasks.runs.listening import terminal
+from podline.tasks.parameters import TrainingParameters
+from podline.tasks.runs.listening import terminal
 
 # What draws a sample, and the folder that is there when it is done.
 _SAMPLES: dict[DatasetName, tuple[Callable[[Path], object], str]] = {

@@ -24,13 +24,13 @@ from podline.stages.specs import ConvertResult, ConvertSpec, Result, Spec, Train
 from podline.stages.table import Stage, stage_of
 from podline.store.opening import open_store
 from podline.supervision.running import perform, tpu_of
-from tasks.node import tpu_use
-from tasks.node.node_run import run_on_node
-from tasks.retries import Heard, nobody, run
-from tasks.runs.listening import terminal
-from tasks.runs.machine_turn import turn_to_train
-from tasks.runs.progress_cards import show
-from tasks.runs.run_log import everyone
+from podline.tasks.node import tpu_use
+from podline.tasks.node.node_run import run_on_node
+from podline.tasks.retries import Heard, nobody, run
+from podline.tasks.runs.listening import terminal
+from podline.tasks.runs.machine_turn import turn_to_train
+from podline.tasks.runs.progress_cards import show
+from podline.tasks.runs.run_log import everyone
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
@@ -57,7 +57,7 @@ class StageTask(Generic[S, R]):
             description=self.description,
             persist_result=True,
             result_serializer="json",
-            # What the UI shows; how often it is tried again depends on the cause, see tasks.retries.
+            # What the UI shows; how often it is tried again depends on the cause, see podline.tasks.retries.
             retries=len(TransientError.retry_delays),
         )
         object.__setattr__(self, "task", made)

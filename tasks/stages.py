@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PROMOTE, REPORT, TRAIN, VALIDATE
-from tasks.stage_task import StageTask
+from podline.tasks.stage_task import StageTask
 
 convert = StageTask(CONVERT, "Raw archives become sharded TFRecords.")
 validate = StageTask(VALIDATE, "Every byte of the data set is checked against its manifest.")

@@ -259,7 +259,11 @@ def _diagnosis(sizes: Sizes, work: Path) -> list[Row]:
 def _flow(sizes: Sizes, work: Path) -> list[Row]:
     # By name, as a child process is told: the library does not import what is above it.
     found = measure(
-        work, "tasks.flow_overhead:overhead", work=str(work), steps=_FLOW_STEPS, repetitions=sizes.long_repetitions
+        work,
+        "podline.tasks.flow_overhead:overhead",
+        work=str(work),
+        steps=_FLOW_STEPS,
+        repetitions=sizes.long_repetitions,
     )
     ours, other = median(found["flow"]), median(found["commands"])
     note = (

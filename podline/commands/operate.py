@@ -12,7 +12,7 @@ from podline.commands import pages
 from podline.commands.options import in_order, load_settings, say, settings_option, store_options
 
 # By name, since the library does not import what is above it.
-_STANDING, _DEPLOYING = "tasks.server.standing", "tasks.server.deployment_process"
+_STANDING, _DEPLOYING = "podline.tasks.server.standing", "podline.tasks.server.deployment_process"
 
 _project_option = click.option(
     "--project",
@@ -100,7 +100,7 @@ def deploy(project: Path, overwrite: bool, forget: tuple[str, ...], **options: A
     A server with a secret is asked with PREFECT_API_AUTH_STRING. That of `podline up` is found, if it is up for the
     same root (the setting root) on this machine.
 
-    Next: a worker, `python -m tasks.server.working --pool cpu`.
+    Next: a worker, `python -m podline.tasks.server.working --pool cpu`.
     """
     importlib.import_module(_STANDING).use_secret(load_settings(options))
     deploying = importlib.import_module(_DEPLOYING)

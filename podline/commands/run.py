@@ -26,7 +26,7 @@ from podline.inventory.invalidation import IN_ORDER
 from podline.store.opening import open_store
 
 # By name, since the library does not import what is above it.
-_FLOW = ("tasks.embedded", "run_training")
+_FLOW = ("podline.tasks.embedded", "run_training")
 
 
 @click.command("run", cls=pages.Command)

@@ -71,7 +71,11 @@ class Stage(Generic[S, R]):
 
 
 CONVERT = Stage(
-    "convert", ConvertSpec, ConvertResult, "beam_jobs.conversion:convert", "podline.datasets.fingerprint:find_converted"
+    "convert",
+    ConvertSpec,
+    ConvertResult,
+    "podline.beam_jobs.conversion:convert",
+    "podline.datasets.fingerprint:find_converted",
 )
 VALIDATE = Stage("validate", ValidateSpec, ValidateResult, "podline.datasets.validation:validate")
 TRAIN = Stage("train", TrainSpec, TrainResult, "podline.training.train:train")

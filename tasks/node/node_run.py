@@ -32,8 +32,8 @@ from podline.settings import Settings
 from podline.stages.specs import Spec
 from podline.stages.table import stage_of
 from podline.supervision.supervisor import Ending
+from podline.tasks.node import node_signs
 from podline.tpu.clock import in_words
-from tasks.node import node_signs
 
 DEPLOYMENT = "stage-on-node/tpu-stage"
 _MAKE_IT = "prefect --no-prompt deploy --name tpu-stage"

@@ -15,13 +15,13 @@ from podline.progress import Event
 from podline.settings import Settings
 from podline.stages.table import STAGES
 from podline.supervision.running import perform
-from tasks.node import tpu_use
-from tasks.node.node_run import failure
-from tasks.node.node_signs import telling
-from tasks.runs.artifact_keys import recipe_of
-from tasks.runs.bucket_credentials import bucket_credentials
-from tasks.runs.progress_cards import deal_cards
-from tasks.runs.run_log import everyone
+from podline.tasks.node import tpu_use
+from podline.tasks.node.node_run import failure
+from podline.tasks.node.node_signs import telling
+from podline.tasks.runs.artifact_keys import recipe_of
+from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.progress_cards import deal_cards
+from podline.tasks.runs.run_log import everyone
 
 # The first attempt was told by the flow that waits: budgets count from there.
 _NOT_THE_FIRST = 2

@@ -34,6 +34,10 @@ from prefect.variables import Variable
 
 from podline import settings
 from podline.errors import PodlineError, SettingsError, TpuSetupError
+from podline.tasks.node import tpu_lease, tpu_use
+from podline.tasks.node.node_run import end_run, living_runs
+from podline.tasks.node.tpu_holder import holders
+from podline.tasks.runs.asking import explained, require_named
 from podline.tpu import lock
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import in_words
@@ -41,13 +45,9 @@ from podline.tpu.patrol import TABLE, Case, Deed, Finding, forbidden, node_case,
 from podline.tpu.recovery import Recovery
 from podline.tpu.story import Story
 from podline.tpu_settings import TpuSettings
-from tasks.node import tpu_lease, tpu_use
-from tasks.node.node_run import end_run, living_runs
-from tasks.node.tpu_holder import holders
-from tasks.runs.asking import explained, require_named
 
 # By name, since tasks do not import flows.
-_FLOW = ("flows.tpu_patrol", "tpu_patrol")
+_FLOW = ("podline.flows.tpu_patrol", "tpu_patrol")
 # What the patrol remembers from one round to the next.
 _MEMORY = "tpu_patrol"
 _LEASE = "lease tpu"

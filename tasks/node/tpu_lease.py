@@ -25,11 +25,11 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from podline.errors import OrphanedError, PodlineError, TpuInUseError, TpuSetupError
 from podline.settings import of_prefect_worker
 from podline.supervision.supervisor import Ending
+from podline.tasks.node.tpu_holder import holders, known_as_holder
+from podline.tasks.runs.asking import explained
+from podline.tasks.runs.slot import Slot, holder, is_away
 from podline.tpu.clock import Clock, in_words
 from podline.tpu.story import TURN, Event, Story
-from tasks.node.tpu_holder import holders, known_as_holder
-from tasks.runs.asking import explained
-from tasks.runs.slot import Slot, holder, is_away
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

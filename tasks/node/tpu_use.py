@@ -10,12 +10,12 @@ from prefect.artifacts import create_table_artifact
 from podline.store.opening import open_store
 from podline.supervision.running import Turn
 from podline.supervision.supervisor import Ending
+from podline.tasks.node.tpu_lease import lease
+from podline.tasks.runs.artifact_keys import key_of, recipe_of
 from podline.tpu.clock import Clock, SystemClock
 from podline.tpu.story import Story
 from podline.tpu.story_file import read_story
 from podline.tpu_settings import TpuSettings
-from tasks.node.tpu_lease import lease
-from tasks.runs.artifact_keys import key_of, recipe_of
 
 CLOCK: Clock = SystemClock()
 

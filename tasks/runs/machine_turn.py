@@ -23,8 +23,8 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Running
 
-from tasks.runs.planned_stop import keep_count
-from tasks.runs.slot import Slot, holder, is_away
+from podline.tasks.runs.planned_stop import keep_count
+from podline.tasks.runs.slot import Slot, holder, is_away
 
 LIMIT = f"podline-training-{socket.gethostname()}"
 WAITING = "Waiting"

@@ -29,7 +29,7 @@ from prefect.logging.loggers import flow_run_logger
 
 from podline import settings
 from podline.documents.ledger_entry import Started
-from tasks.runs.this_run import starts, states_of
+from podline.tasks.runs.this_run import starts, states_of
 
 PAUSED = "podline.schedule.paused"
 """The event that a schedule was paused; its payload has a message."""
@@ -146,7 +146,7 @@ def _nights(
 
 
 def _is_started_again(run: FlowRun) -> bool:
-    """Whether a run that crashed has a second start before it; see :mod:`tasks.server.automations`."""
+    """Whether a run that crashed has a second start before it; see :mod:`podline.tasks.server.automations`."""
     return run.state_type == StateType.CRASHED and run.run_count == 1
 
 

@@ -12,8 +12,8 @@ from prefect.logging import get_run_logger
 
 from podline.progress import Event, Listener, to_logger
 from podline.stages.progress_words import Pace, amount, metrics
-from tasks.runs.listening import terminal
-from tasks.runs.progress_cards import show
+from podline.tasks.runs.listening import terminal
+from podline.tasks.runs.progress_cards import show
 
 _ARTIFACT_SECONDS = 3.0
 _LAST_SECONDS = 5.0

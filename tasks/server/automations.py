@@ -13,7 +13,7 @@ from prefect.events.schemas.automations import Automation, AutomationCore
 from prefect.exceptions import ObjectNotFound
 
 from podline.errors import SettingsError
-from tasks.runs.nights import PAUSED
+from podline.tasks.runs.nights import PAUSED
 
 GONE = "Podline: runs that are gone"
 AGAIN = "Podline: crashed runs begin again, once"

@@ -1,10 +1,10 @@
 """What a Prefect server has to know to run Podline's flows, put there; the same again changes nothing.
 
-What a person set in Prefect's UI stays (:mod:`tasks.server.deployment_merge`): what ``prefect.yaml`` said is remembered
-on the server, a Variable for each deployment, so that a person's change is told from a changed file.
+What a person set in Prefect's UI stays (:mod:`podline.tasks.server.deployment_merge`): what ``prefect.yaml`` said is
+remembered on the server, a Variable for each deployment, so that a person's change is told from a changed file.
 
-``python -m tasks.server.deploying REQUEST``, a :class:`Request` as JSON, does it on the server that ``PREFECT_API_URL``
-names, and says what it did, one line of JSON for each thing.
+``python -m podline.tasks.server.deploying REQUEST``, a :class:`Request` as JSON, does it on the server that
+``PREFECT_API_URL`` names, and says what it did, one line of JSON for each thing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from prefect.settings import PREFECT_API_URL
 from podline import settings
 from podline.errors import PodlineError
 from podline.frozen import Frozen
-from tasks.node.tpu_lease import LIMIT, make_limit
-from tasks.runs.asking import explained, require_named
-from tasks.server import automations, project_file
-from tasks.server.addresses import nights_path
-from tasks.server.deployment_merge import (
+from podline.tasks.node.tpu_lease import LIMIT, make_limit
+from podline.tasks.runs.asking import explained, require_named
+from podline.tasks.server import automations, project_file
+from podline.tasks.server.addresses import nights_path
+from podline.tasks.server.deployment_merge import (
     ABSENT,
     Difference,
     Values,
@@ -45,7 +45,7 @@ from tasks.server.deployment_merge import (
     merged,
     values_of,
 )
-from tasks.server.page_links import address, serves_pages
+from podline.tasks.server.page_links import address, serves_pages
 
 TPU = "tpu"
 """The pool, and the tag of the deployments, that are for TPUs alone."""

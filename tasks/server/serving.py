@@ -1,8 +1,8 @@
-"""A Prefect server of Podline's: Prefect's own application behind :mod:`tasks.server.guard`.
+"""A Prefect server of Podline's: Prefect's own application behind :mod:`podline.tasks.server.guard`.
 
-``python -m tasks.server.serving`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end, and the
-pages of stores as well (:mod:`tasks.server.pages`). With ``--listen-fd N``, a socket of the
-parent's, it also ends when the parent does: the parent holds the other end of standard input, which then closes.
+``python -m podline.tasks.server.serving`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end,
+and the pages of stores as well (:mod:`podline.tasks.server.pages`). With ``--listen-fd N``, a socket of the parent's,
+it also ends when the parent does: the parent holds the other end of standard input, which then closes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from starlette.types import ASGIApp
 
 from podline.errors import SettingsError
 from podline.supervision import processes
-from tasks.server.guard import Guard, allowed, require_secret, url_of
-from tasks.server.pages import Pages
+from podline.tasks.server.guard import Guard, allowed, require_secret, url_of
+from podline.tasks.server.pages import Pages
 
 _ANY_PAGE = "*"
 
@@ -76,7 +76,7 @@ def application(host: str, port: int, *, with_pages: bool) -> ASGIApp:
 
 def main() -> None:
     """Serves until SIGTERM, or until the parent is gone."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.server.serving", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m podline.tasks.server.serving", description=__doc__)
     parser.add_argument("--listen-fd", type=int)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=4200)

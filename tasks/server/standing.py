@@ -27,11 +27,11 @@ from podline.settings import Settings
 from podline.store.contract import explained
 from podline.store.opening import open_store
 from podline.supervision import processes
-from tasks.server import project_file
-from tasks.server.deployment_process import deployed, line_of
-from tasks.server.guard import LOOPBACK, url_of
-from tasks.server.secret import header, kept, kept_or_made
-from tasks.server.started import STOP_SECONDS, Started
+from podline.tasks.server import project_file
+from podline.tasks.server.deployment_process import deployed, line_of
+from podline.tasks.server.guard import LOOPBACK, url_of
+from podline.tasks.server.secret import header, kept, kept_or_made
+from podline.tasks.server.started import STOP_SECONDS, Started
 
 MARK = "_PODLINE_STANDING"
 POOL = "cpu"
@@ -41,7 +41,7 @@ _ANY_QUESTION = ("GET", "/api/admin/version")
 _POLL = 0.2
 LEAVE_SECONDS = 60.0
 """How long a worker that is asked to end waits for its runs, which save their work."""
-_SERVER, _WORKER = "tasks.server.serving", "tasks.server.working"
+_SERVER, _WORKER = "podline.tasks.server.serving", "podline.tasks.server.working"
 # As an earlier release starts a worker.
 _OLD_WORKER = ["worker", "start"]
 

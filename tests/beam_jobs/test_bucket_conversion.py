@@ -16,7 +16,7 @@ from gcs_emulator import upload
 from killed_conversions import contents, convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.inventory.verification import verify
 from podline.progress import Reporter, silent
 from podline.stages.specs import ConvertSpec

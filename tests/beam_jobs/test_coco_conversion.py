@@ -13,8 +13,8 @@ from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg
 from PIL import Image
 from raw_cifar import convert_spec
 
-from beam_jobs import steps
-from beam_jobs.conversion import convert
+from podline.beam_jobs import steps
+from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
 from podline.data.arriving import Arrivals
 from podline.data.coco_letterbox import LetterBox

@@ -15,7 +15,7 @@ from killed_conversions import (
     start,
 )
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 
@@ -50,8 +50,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
             {0, 1},
         ),  # in a thread, early in the second shard; the first may be finished
         ("podline.data.coco_records:decoded", 30, {5, 6}),
-        ("beam_jobs.steps:_mark", 5, {5, 6}),
-        ("beam_jobs.conversion:complete", 1, {7}),
+        ("podline.beam_jobs.steps:_mark", 5, {5, 6}),
+        ("podline.beam_jobs.conversion:complete", 1, {7}),
     ],
 )
 def test_killed_at_a_bad_moment(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.data import shards
 from podline.datasets.validation import validate
 from podline.documents.manifest import Manifest, read_manifest
@@ -209,7 +209,7 @@ def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     def full(_path: Path, *args: object, **settings: object) -> object:
         return shards.write_shard(Path("/dev/full"), *args, **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("beam_jobs.steps.write_shard", full)
+    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", full)
     with pytest.raises(StoreError) as error:
         convert(spec, silent())
     assert str(error.value) == (
@@ -235,7 +235,7 @@ def test_nobody_writes_any_more_once_a_conversion_has_failed(
         time.sleep(0.3)
         return shards.write_shard(*args, **settings)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("beam_jobs.steps.write_shard", first_fails)
+    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", first_fails)
     with pytest.raises(StoreError, match="no luck"):
         convert(spec, silent())
     there = contents(spec)
@@ -255,7 +255,7 @@ def test_an_error_that_is_not_ours_is_one_line_with_beam_s_word_as_its_cause(
     def broken(*_args: object, **_settings: object) -> None:
         raise ZeroDivisionError("no luck")
 
-    monkeypatch.setattr("beam_jobs.steps.write_shard", broken)
+    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", broken)
     with pytest.raises(PodlineError, match=r"^the Beam job failed: ZeroDivisionError: no luck") as error:
         convert(spec, silent())
     assert isinstance(error.value.__cause__, ZeroDivisionError)
@@ -268,7 +268,7 @@ def test_a_raw_file_that_changes_meanwhile_is_an_error(
         os.truncate(raw / "data_batch_2.bin", 3073)
         return shards.write_shard(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("beam_jobs.steps.write_shard", cut)
+    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", cut)
     with pytest.raises(SourceError, match=r"data_batch_2\.bin"):
         convert(spec, silent())
     assert not list(Path(spec.root).rglob("manifest.json"))
@@ -288,7 +288,7 @@ def test_a_thread_tells_of_shards_while_the_job_runs(spec: ConvertSpec, monkeypa
         time.sleep(0.3)
         return shards.write_shard(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("beam_jobs.steps.write_shard", slow)
+    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", slow)
     events: list[Event] = []
     convert(spec, Reporter("convert", events.append))
     done = [event["done"] for event in events if event["event"] == "progress"]

@@ -20,7 +20,7 @@ from killed_conversions import (
 )
 from raw_cifar import convert_spec, write_raw_cifar
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.errors import ChildKilledError
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
@@ -55,14 +55,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
         ("podline.data.shards:pixel_sums", 1, {0}),  # in the middle of the first shard
         ("podline.data.shards:pixel_sums", 4, {2, 3}),  # the one before may not be finished
         ("podline.store.contract:Store.publish_json", 1, {0}),  # a shard is published, what is known of it is not
-        ("beam_jobs.steps:_mark", 1, {1, 2}),  # the next may be as far
-        ("beam_jobs.steps:_mark", 6, {6}),  # all shards, nothing beside them
+        ("podline.beam_jobs.steps:_mark", 1, {1, 2}),  # the next may be as far
+        ("podline.beam_jobs.steps:_mark", 6, {6}),  # all shards, nothing beside them
         (
             "podline.store.contract:Store.publish_bytes",
             8,
             {6},
         ),  # features.json, no manifest; each shard's word was one of them
-        ("beam_jobs.conversion:complete", 1, {6}),  # all but the completion record
+        ("podline.beam_jobs.conversion:complete", 1, {6}),  # all but the completion record
     ],
 )
 def test_killed_at_a_bad_moment(

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
 from raw_cifar import convert_spec, write_raw_cifar
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.errors import StoreError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.data.reader import SplitReader
 from podline.datasets.validation import validate
 from podline.documents.manifest import read_manifest

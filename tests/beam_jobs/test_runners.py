@@ -12,7 +12,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from raw_cifar import convert_spec
 
-from beam_jobs.runners import crossing_borders, error_within, open_pipeline, quiet
+from podline.beam_jobs.runners import crossing_borders, error_within, open_pipeline, quiet
 from podline.errors import ChildKilledError, PodlineError, SettingsError, SourceError, StoreUnavailableError
 from podline.stages.specs import ConvertSpec
 

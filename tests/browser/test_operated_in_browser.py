@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
 
 from podline.supervision import processes
-from tasks.server.standing import MARK
+from podline.tasks.server.standing import MARK
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1700)]
 

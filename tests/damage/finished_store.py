@@ -11,7 +11,7 @@ import numpy as np
 from raw_cifar import convert_spec, write_raw_cifar
 from small_coco import publish_people
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.commands.models import _spec as promotion_spec
 from podline.datasets.census import census_of
 from podline.datasets.validation import validate

@@ -9,7 +9,7 @@ import pytest
 from raw_cifar import convert_spec, write_raw_cifar
 from small_dataset import FINGERPRINT, record_conversion
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.documents.completion import completion_name
 from podline.documents.manifest import (
     MANIFEST,

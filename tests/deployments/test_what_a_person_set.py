@@ -16,10 +16,10 @@ from prefect.client.schemas.actions import (
 )
 from prefect.client.schemas.schedules import CronSchedule
 
-from tasks.server import automations, deploying
-from tasks.server.addresses import nights_path
-from tasks.server.deploying import Change, Request, deployed
-from tasks.server.page_links import address
+from podline.tasks.server import automations, deploying
+from podline.tasks.server.addresses import nights_path
+from podline.tasks.server.deploying import Change, Request, deployed
+from podline.tasks.server.page_links import address
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "cifar-nightly"

@@ -11,15 +11,15 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.utilities.importtools import load_script_as_module
 from small_flow_stages import FLOW_STAGES, ran
 
-from flows.cifar_training import cifar_training
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
 from podline.documents.ledger_entry import Entry
 from podline.errors import SanityError
+from podline.flows.cifar_training import cifar_training
 from podline.ledger.ledger import entries, names
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
-from tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks.parameters import CifarParameters, MachineGroup
 
 PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]

@@ -9,10 +9,10 @@ from coco_files import CocoFiles
 from prefect.utilities.importtools import load_script_as_module
 from small_flow_stages import FLOW_STAGES, ran
 
-from flows.coco_training import coco_training
+from podline.flows.coco_training import coco_training
 from podline.stages.table import STAGES
-from tasks import sources
-from tasks.parameters import CocoMachineGroup, CocoParameters
+from podline.tasks import sources
+from podline.tasks.parameters import CocoMachineGroup, CocoParameters
 
 PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from small_dataset import publish_dataset
 from small_flow_stages import SEARCH_STAGE, ran
 
-from flows.learning_rate_finder import learning_rate_finder
 from podline.errors import SettingsError
+from podline.flows.learning_rate_finder import learning_rate_finder
 from podline.stages.table import STAGES
-from tasks.finder_parameters import FinderParameters
+from podline.tasks.finder_parameters import FinderParameters
 
 PROJECT = Path(__file__).parent.parent.parent
 

@@ -10,7 +10,7 @@ from compared_files import comparable, differences
 from power_cuts import STATES, Cut, PowerCuts
 from raw_cifar import convert_spec, write_raw_cifar
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.inventory.verification import verify
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec

@@ -10,7 +10,7 @@ import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.progress import silent
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
@@ -18,7 +18,7 @@ from podline.store.opening import open_store
 
 # One server imports Beam once; every conversion that is to be killed is a fork of it.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["beam_jobs.conversion"])
+PROCESSES.set_forkserver_preload(["podline.beam_jobs.conversion"])
 
 
 def contents(spec: ConvertSpec) -> dict[str, bytes]:

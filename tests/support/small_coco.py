@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from beam_jobs.conversion import convert
+from podline.beam_jobs.conversion import convert
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.documents.manifest import Manifest, read_manifest
 from podline.progress import silent

@@ -8,7 +8,7 @@ from prefect import flow
 from pydantic import BaseModel
 from small_stages import ACT, ActSpec
 
-from tasks.stage_task import StageTask
+from podline.tasks.stage_task import StageTask
 
 act = StageTask(ACT, "Acts.")
 

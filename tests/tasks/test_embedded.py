@@ -19,7 +19,7 @@ import json, signal, sys
 from podline.cli import _terminated
 from podline.settings import Settings
 from small_stages import ActSpec
-from tasks.embedded import run_flow
+from podline.tasks.embedded import run_flow
 signal.signal(signal.SIGTERM, _terminated)
 root, act = sys.argv[1:]
 spec = ActSpec(root=root, act=act, number=6)
@@ -124,7 +124,7 @@ def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> Non
     (server,) = (
         candidate
         for candidate in processes_of(root)
-        if b"tasks.server.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
+        if b"podline.tasks.server.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
     )
     os.kill(server, signal.SIGKILL)
     out, _ = process.communicate(timeout=200)

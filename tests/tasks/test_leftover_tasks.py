@@ -8,8 +8,8 @@ from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.states import AwaitingRetry, Completed, Crashed, Running
 
-from tasks.leftover_tasks import MESSAGE, close_tasks, close_what_is_left
-from tasks.server.automations import TAG
+from podline.tasks.leftover_tasks import MESSAGE, close_tasks, close_what_is_left
+from podline.tasks.server.automations import TAG
 
 
 @flow

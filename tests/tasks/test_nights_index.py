@@ -11,9 +11,9 @@ from podline.errors import DivergenceError
 from podline.progress import Event
 from podline.reporting.nights_page import write_index
 from podline.store.opening import open_store
-from tasks import nights_index
-from tasks.nights_index import index_afterwards, index_text
-from tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks import nights_index
+from podline.tasks.nights_index import index_afterwards, index_text
+from podline.tasks.parameters import CifarParameters, MachineGroup
 
 
 def test_it_is_there_after_a_night_that_went_well(tmp_path: Path) -> None:

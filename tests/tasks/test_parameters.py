@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
-from tasks.form_rules import not_shown
-from tasks.forms import drawn, read_form
-from tasks.parameters import CifarParameters, CocoParameters, TrainingGroup
-from tasks.sources import conversion_of
+from podline.tasks.form_rules import not_shown
+from podline.tasks.forms import drawn, read_form
+from podline.tasks.parameters import CifarParameters, CocoParameters, TrainingGroup
+from podline.tasks.sources import conversion_of
 
 
 def test_an_untouched_form_is_the_recipe_as_it_is_written() -> None:

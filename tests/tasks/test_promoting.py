@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podline.stages.promotion import PromoteResult
-from tasks.promoting import outcome
+from podline.tasks.promoting import outcome
 
 
 def refused(*refusals: str) -> PromoteResult:

@@ -19,9 +19,9 @@ from prefect.settings import PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW, temporary
 from prefect.states import State
 
 from podline.errors import PodlineError, SourceError, TransientError
-from tasks import retries
-from tasks.failures import explained
-from tasks.retries import run
+from podline.tasks import retries
+from podline.tasks.failures import explained
+from podline.tasks.retries import run
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

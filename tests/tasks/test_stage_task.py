@@ -13,8 +13,8 @@ from prefect.client.orchestration import get_client
 from small_stages import ACT, ActSpec
 
 from podline import errors
-from tasks.runs.listening import heard_by
-from tasks.stage_task import StageTask
+from podline.tasks.runs.listening import heard_by
+from podline.tasks.stage_task import StageTask
 
 act = StageTask(ACT, "Acts.")
 TESTS = Path(__file__).parent.parent

@@ -35,8 +35,8 @@ from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.processes import kill_marked
-from tasks.server import automations
-from tasks.server.deployment_process import deployed
+from podline.tasks.server import automations
+from podline.tasks.server.deployment_process import deployed
 
 _HERE = Path(__file__).resolve().parent
 PATHS = os.pathsep.join(map(str, (_HERE.parents[1], _HERE.parent / "support", _HERE)))

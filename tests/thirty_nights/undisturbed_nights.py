@@ -19,8 +19,8 @@ from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import Spec
 from podline.stages.table import stage_of
 from podline.store.opening import open_store
-from tasks.parameters import CifarParameters
-from tasks.sources import conversion_of
+from podline.tasks.parameters import CifarParameters
+from podline.tasks.sources import conversion_of
 
 
 def figures(folder: Path, data: int) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from night_stages import watched_stages
 
-from flows.cifar_training import cifar_training
 from podline import errors
+from podline.flows.cifar_training import cifar_training
 from podline.stages.table import STAGES
 
 __all__ = ["cifar_training"]

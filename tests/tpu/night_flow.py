@@ -6,11 +6,11 @@ import sys
 
 from small_flow_stages import STEPPING_STAGES
 
-from flows.cifar_training import cifar_training
 from podline import errors
+from podline.flows.cifar_training import cifar_training
 from podline.stages.table import STAGES
-from tasks.node import tpu_lease
-from tasks.parameters import CifarParameters
+from podline.tasks.node import tpu_lease
+from podline.tasks.parameters import CifarParameters
 
 STAGES.update(STEPPING_STAGES)
 tpu_lease.LEASE_SECONDS = 60.0  # the shortest that a Prefect server gives

@@ -21,9 +21,9 @@ from standin.cloud import NODE, Cloud
 from standin.servers import announcing, serving
 from standin.timeline import Announcement, Script
 
-from flows.cifar_training import cifar_training
 from podline import errors
 from podline.data.sources.sample import write_sample
+from podline.flows.cifar_training import cifar_training
 from podline.progress import Reporter
 from podline.settings import Settings
 from podline.stages.completed import manifest_sha256
@@ -31,10 +31,10 @@ from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import ConvertSpec, ReportSpec, ValidateSpec
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
+from podline.tasks.node import tpu_lease, tpu_use
+from podline.tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks.runs.listening import heard_by
 from podline.tpu.clock import TurnedClock
-from tasks.node import tpu_lease, tpu_use
-from tasks.parameters import CifarParameters, MachineGroup
-from tasks.runs.listening import heard_by
 
 TESTS = Path(__file__).parent.parent
 EVENING = 1_800_000_000.0

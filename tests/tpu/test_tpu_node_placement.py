@@ -28,15 +28,15 @@ from standin.machine import switched_by, worker_command
 from standin.servers import announcing, serving
 from standin.timeline import Attempt, Script, life
 
-from flows.cifar_training import cifar_training
 from podline import errors
 from podline.data.sources.sample import write_sample
+from podline.flows.cifar_training import cifar_training
 from podline.stages.table import STAGES
+from podline.tasks.node import tpu_lease
+from podline.tasks.node.node_run import DEPLOYMENT
+from podline.tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks.runs.listening import heard_by
 from podline.tpu.clock import SystemClock
-from tasks.node import tpu_lease
-from tasks.node.node_run import DEPLOYMENT
-from tasks.parameters import CifarParameters, MachineGroup
-from tasks.runs.listening import heard_by
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 LIMITS = """

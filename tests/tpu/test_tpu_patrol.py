@@ -27,14 +27,14 @@ from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Attempt, Outage, Script, life
 
-from flows.cifar_training import cifar_training
-from flows.stage_on_node import stage_on_node
-from flows.tpu_patrol import tpu_patrol
 from podline import cli, errors
+from podline.flows.cifar_training import cifar_training
+from podline.flows.stage_on_node import stage_on_node
+from podline.flows.tpu_patrol import tpu_patrol
+from podline.tasks.node import patrol, tpu_lease, tpu_use
+from podline.tasks.node.node_run import DEPLOYMENT
 from podline.tpu.clock import TurnedClock
 from podline.tpu.patrol import Case, Finding
-from tasks.node import patrol, tpu_lease, tpu_use
-from tasks.node.node_run import DEPLOYMENT
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 HOUR = 3600.0

@@ -16,8 +16,8 @@ from podline.stages.from_recipe import training_spec
 from podline.stages.specs import TrainResult
 from podline.store.opening import open_store
 from podline.supervision.running import perform
-from tasks.node import tpu_lease
-from tasks.parameters import CifarParameters, MachineGroup, TrainingGroup
+from podline.tasks.node import tpu_lease
+from podline.tasks.parameters import CifarParameters, MachineGroup, TrainingGroup
 
 STEPS = 400
 

@@ -17,19 +17,19 @@ from prefect.exceptions import ObjectAlreadyExists
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 from small_stages import ACT, ActSpec
 
-from flows.stage_on_node import stage_on_node
 from podline import errors
 from podline.errors import PodlineError
+from podline.flows.stage_on_node import stage_on_node
 from podline.progress import Event, Reporter, silent
 from podline.settings import Settings
 from podline.stages.specs import TrainSpec, ValidateSpec
 from podline.supervision.running import perform
 from podline.supervision.supervisor import Ending
+from podline.tasks.embedded import run_flow
+from podline.tasks.node import node_run, node_signs
+from podline.tasks.node.node_run import DEPLOYMENT, explained, failure, living_runs, run_on_node
+from podline.tasks.node.node_signs import Sign
 from podline.tpu_settings import ApiSettings, Limits, MachineSettings, TpuSettings
-from tasks.embedded import run_flow
-from tasks.node import node_run, node_signs
-from tasks.node.node_run import DEPLOYMENT, explained, failure, living_runs, run_on_node
-from tasks.node.node_signs import Sign
 
 API = ApiSettings(project="test-project", zone="us-central2-b", endpoint="127.0.0.1:1", insecure=True)
 NODE = "night"
@@ -241,4 +241,4 @@ def test_a_placement_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(errors.TpuSetupError, match="only a flow on a Prefect server"):
         perform(spec, lambda _event: None, machine())
     with pytest.raises(errors.TpuSetupError, match="a server of this run's own"):
-        run_flow("flows.cifar_training:cifar_training", spec, machine(), lambda _event: None)
+        run_flow("podline.flows.cifar_training:cifar_training", spec, machine(), lambda _event: None)

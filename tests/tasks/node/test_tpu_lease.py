@@ -15,9 +15,9 @@ from prefect.exceptions import ObjectNotFound
 
 from podline.errors import TpuInUseError, TpuSetupError
 from podline.supervision.supervisor import Ending
+from podline.tasks.node import tpu_lease
 from podline.tpu.clock import TurnedClock
 from podline.tpu.story import Story
-from tasks.node import tpu_lease
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "quick")
 

@@ -16,7 +16,7 @@ from service_account import account_at
 
 from podline.errors import CredentialsError
 from podline.settings import child_environment
-from tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.bucket_credentials import bucket_credentials
 
 GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -92,5 +92,6 @@ def test_without_the_setting_nothing_is_imported_and_nothing_changed(cache: Path
     with bucket_credentials():
         assert os.environ[GOOGLE] == "before"
     assert not cache.exists()
-    code = "import sys, tasks.runs.bucket_credentials; print([name for name in sys.modules if 'prefect_gcp' in name])"
+    code = "import sys, podline.tasks.runs.bucket_credentials; "
+    code += "print([name for name in sys.modules if 'prefect_gcp' in name])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

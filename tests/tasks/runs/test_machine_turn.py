@@ -15,9 +15,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.runtime import flow_run
 
-from tasks.runs import machine_turn
-from tasks.runs.machine_turn import LIMIT, WAITING, turn_to_train
-from tasks.runs.slot import Slot
+from podline.tasks.runs import machine_turn
+from podline.tasks.runs.machine_turn import LIMIT, WAITING, turn_to_train
+from podline.tasks.runs.slot import Slot
 
 
 @pytest.fixture

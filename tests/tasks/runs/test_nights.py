@@ -28,8 +28,8 @@ from prefect.flow_engine import run_flow
 from prefect.states import Crashed, Pending, Running, Scheduled
 from small_flow_stages import FLOW_STAGES, ran
 
-from flows.cifar_training import cifar_training
 from podline.data.sources.sample import write_sample
+from podline.flows.cifar_training import cifar_training
 from podline.ledger.ledger import entries, names
 from podline.stages.table import STAGES
 from podline.store.opening import open_store

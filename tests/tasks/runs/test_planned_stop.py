@@ -14,10 +14,10 @@ from prefect.exceptions import Pause, TerminationSignal
 from prefect.flow_engine import run_flow
 from prefect.states import Completed, Crashed, Pending, Running
 
-from tasks.failures import explained
-from tasks.runs import planned_stop
-from tasks.runs.planned_stop import put_back
-from tasks.runs.this_run import starts, states_of
+from podline.tasks.failures import explained
+from podline.tasks.runs import planned_stop
+from podline.tasks.runs.planned_stop import put_back
+from podline.tasks.runs.this_run import starts, states_of
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
-from tasks.runs.progress_cards import card_of, deal_cards, show
-from tasks.runs.run_log import everyone
+from podline.tasks.runs.progress_cards import card_of, deal_cards, show
+from podline.tasks.runs.run_log import everyone
 
 STAGES = ("convert", "validate", "train", "evaluate", "promote", "report")
 pytestmark = pytest.mark.usefixtures("prefect_server")

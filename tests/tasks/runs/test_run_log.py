@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from podline.progress import to_logger
-from tasks.runs import run_log
+from podline.tasks.runs import run_log
 
 
 def progress(done: int) -> dict[str, Any]:

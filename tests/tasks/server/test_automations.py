@@ -20,8 +20,8 @@ from prefect.events import emit_event
 from prefect.states import Crashed, Failed, Pending, Running
 
 from podline.errors import SettingsError
-from tasks.runs.nights import PAUSED
-from tasks.server import automations
+from podline.tasks.runs.nights import PAUSED
+from podline.tasks.server import automations
 
 
 class Pager(http.server.BaseHTTPRequestHandler):
