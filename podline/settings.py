@@ -14,9 +14,9 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from podline import cluster as clusters
 from podline.cluster import Cluster
@@ -69,6 +69,20 @@ class NightSettings(Frozen):
         return self.notify.replace(",", " ").split()
 
 
+def _listed(files: Any) -> Any:
+    """A list, where an environment variable has its members with commas between them; each an absolute path.
+
+    Raises:
+        ValueError: one of them is relative: processes of flows have another working folder.
+    """
+    if isinstance(files, str):
+        files = [file.strip() for file in files.split(",") if file.strip()]
+    relative = [file for file in files if not Path(file).expanduser().is_absolute()]
+    if relative:
+        raise ValueError(f"{relative[0]} is a relative path; give an absolute one")
+    return tuple(files)
+
+
 class Settings(Frozen):
     """What a person may set for a machine; times are in seconds."""
 
@@ -88,6 +102,9 @@ class Settings(Frozen):
     evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
     server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
+    recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        default=(), description="Python files that hold a recipe each, by absolute paths; see docs/extending.md"
+    )
     store: StoreSettings = Field(default=StoreSettings(), description="of a root in a bucket; see docs/storage.md")
     nights: NightSettings = Field(default=NightSettings(), description="what becomes of nights that go wrong")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/tpu.md")

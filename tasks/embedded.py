@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
+from podline.recipes import registry
 from podline.settings import Settings
 from podline.store.opening import open_store
 from podline.tasks.parameters import CifarParameters, CocoParameters, TrainingParameters
@@ -27,11 +28,11 @@ _STAGE = "prefect"
 _DELIVERY_SECONDS = 5.0
 
 
-# By recipe; what is not here trains on CIFAR's flow, whose form refuses what it does not know.
-_FLOWS: dict[str, tuple[str, type[TrainingParameters]]] = {
-    "coco_pose": ("podline.flows.coco_training:coco_training", CocoParameters)
+# By whether the recipe finds people.
+_FLOWS: dict[bool, tuple[str, type[TrainingParameters]]] = {
+    True: ("podline.flows.coco_training:coco_training", CocoParameters),
+    False: ("podline.flows.cifar_training:cifar_training", CifarParameters),
 }
-_CIFAR = ("podline.flows.cifar_training:cifar_training", CifarParameters)
 
 
 def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
         SettingsError: parameters that cannot be.
         PodlineError: what a stage raised.
     """
-    entry_point, form = _FLOWS.get(given["recipe"], _CIFAR)
+    entry_point, form = _FLOWS[registry.get(given["recipe"]).pose is not None]
     try:
         parameters = form.model_validate(given)
     except ValidationError as error:

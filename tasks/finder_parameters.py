@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
-from podline.tasks.parameters import ASSIGNMENT, place
+from podline.tasks.parameters import ASSIGNMENT, place, recipes
 
 
 class FinderParameters(BaseModel):
@@ -17,11 +15,11 @@ class FinderParameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="Find a learning rate")
 
-    recipe: Literal["cifar10", "cifar100", "mnist", "sample"] = Field(
+    recipe: str = Field(
         default="sample",
         title="Recipe",
         description="What to find a rate for; its data set must be converted already.",
-        json_schema_extra=place(0),
+        json_schema_extra=recipes(poses=False),
     )
     low: float = Field(
         default=1e-5, gt=0, le=1_000, title="Lowest rate", description="Of the first step.", json_schema_extra=place(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -35,6 +36,17 @@ ASSIGNMENT: dict[str, Any] = {
 def place(position: int, **more: Any) -> dict[str, Any]:
     """Where in the form a field stands, and what else its schema says."""
     return {"position": position, **more}
+
+
+def recipes(*, poses: bool) -> Callable[[dict[str, Any]], None]:
+    """What a form's field of recipes says of itself: where it stands, and which there are when it is deployed."""
+
+    def describe(schema: dict[str, Any]) -> None:
+        names = registry.for_poses(poses=poses)
+        # As pydantic writes a Literal.
+        schema.update(place(0, enum=names) if len(names) > 1 else place(0, const=names[0]))
+
+    return describe
 
 
 class TrainingGroup(BaseModel, frozen=True):
@@ -166,6 +178,8 @@ class TrainingParameters(BaseModel, frozen=True):
     model_config = ConfigDict(extra="forbid")
     sample: ClassVar[DatasetName]
     """What is drawn where no source is named."""
+    poses: ClassVar[bool] = False
+    """Whether its recipes find people."""
 
     recipe: str
     source: str = Field(
@@ -265,8 +279,16 @@ class TrainingParameters(BaseModel, frozen=True):
         return None if self.source else self.sample
 
     def training_recipe(self) -> Recipe:
-        """The recipe with these changes."""
-        return self.choices.apply(registry.get(self.recipe))
+        """The recipe with these changes.
+
+        Raises:
+            SettingsError: there is no such recipe, it is for another flow, or a value that cannot be.
+        """
+        recipe = registry.get(self.recipe)
+        if (recipe.pose is not None) != self.poses:
+            trains = "finds people" if recipe.pose else "tells classes"
+            raise SettingsError(f"the recipe {recipe.name} {trains}; choose a deployment of the other flow")
+        return self.choices.apply(recipe)
 
     def command(self, root: str) -> str:
         """What to type to do the same on the command line."""
@@ -282,22 +304,26 @@ class TrainingParameters(BaseModel, frozen=True):
         return False
 
 
+def _undrawn() -> tuple[str, ...]:
+    """The recipes for classes whose data set is not the one that is drawn."""
+    names = registry.for_poses(poses=False)
+    return tuple(name for name in names if registry.get(name).dataset != CifarParameters.sample)
+
+
 class CifarParameters(TrainingParameters, frozen=True):
     """The flow cifar_training: from raw archive to report."""
 
     model_config = ConfigDict(
         title="Train on CIFAR or MNIST",
-        json_schema_extra=lambda schema: extend(
-            schema, CifarParameters, _training_rules(needs_source=("cifar10", "cifar100", "mnist"))
-        ),
+        json_schema_extra=lambda schema: extend(schema, CifarParameters, _training_rules(needs_source=_undrawn())),
     )
     sample = "sample"
 
-    recipe: Literal["cifar10", "cifar100", "mnist", "sample"] = Field(
+    recipe: str = Field(
         default="sample",
         title="Recipe",
         description="What to train, and on which data set. The sample is drawn, so it needs no source.",
-        json_schema_extra=place(0),
+        json_schema_extra=recipes(poses=False),
     )
     model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
         default=_AS_WRITTEN,
@@ -313,8 +339,8 @@ class CifarParameters(TrainingParameters, frozen=True):
         Raises:
             SettingsError: so that the command line says it in its own way too.
         """
-        self.training_recipe()
-        if not self.source and self.recipe != "sample":
+        recipe = self.training_recipe()
+        if not self.source and recipe.dataset != self.sample:
             raise SettingsError(f"the recipe {self.recipe} needs a source: give the folder with its raw data")
         return self
 
@@ -333,12 +359,13 @@ class CocoParameters(TrainingParameters, frozen=True):
         json_schema_extra=lambda schema: extend(schema, CocoParameters, _training_rules()),
     )
     sample = "coco_sample"
+    poses = True
 
-    recipe: Literal["coco_pose"] = Field(
+    recipe: str = Field(
         default="coco_pose",
         title="Recipe",
         description="What to train.",
-        json_schema_extra=place(0),
+        json_schema_extra=recipes(poses=True),
     )
     source: str = Field(
         default="",

@@ -93,7 +93,7 @@ def _written(default: object) -> str:
     if default is ...:
         return "to be given"
     if isinstance(default, (tuple, list)):
-        return " ".join(default)
+        return " ".join(default) or "none"
     written = {None: "none", "": "empty", True: "true", False: "false"}
     key = default if isinstance(default, (bool, str)) or default is None else ...
     return written.get(key, f"{default}".removesuffix(".0"))  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ def recipe_of(name: str | None) -> Recipe:
         SettingsError: there is none, or no name was given.
     """
     if name is None:
-        raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, or --spec FILE")
+        raise SettingsError(f"which recipe? give one of {', '.join(registry.names())}, a Python file, or --spec FILE")
     return registry.get(name)
 
 

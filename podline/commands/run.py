@@ -23,6 +23,7 @@ from podline.commands.options import (
 from podline.documents.metric import Metric
 from podline.figures import METRIC_NAMES, metric_text
 from podline.inventory.invalidation import IN_ORDER
+from podline.recipes.registry import FILE_SUFFIX
 from podline.store.opening import open_store
 
 # By name, since the library does not import what is above it.
@@ -49,7 +50,8 @@ _FLOW = ("podline.tasks.embedded", "run_training")
 def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **options: Any) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar100, mnist, sample or coco_pose; without --source the latter trains on drawn people.
+    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, or the path of a Python file that holds a recipe (see
+    docs/extending.md). Recipes for the data sets sample and coco need no --source: they train on drawn pictures then.
 
       podline run sample
       podline run coco_pose --source coco --root podline-root
@@ -61,6 +63,7 @@ def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **optio
     Everything lies under the root, Prefect's own database too. Next: open the report that the last line names.
     """
     recipe_of(recipe)
+    recipe = absolute(recipe) if recipe.endswith(FILE_SUFFIX) else recipe
     machine = load_settings(options)
     machine = machine.model_copy(update={"root": open_store(machine.root).uri})
     given = {name: value for name, value in options.items() if value is not None}

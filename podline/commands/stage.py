@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from podline.inventory.catalogue import Dataset, choose_dataset, dataset_for, ru
 from podline.ledger import ledger
 from podline.ledger.recording import recorded
 from podline.progress import Listener, Reporter
+from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.settings import POSES, DatasetName, Recipe
@@ -56,6 +58,8 @@ from podline.supervision.running import perform
 
 S = TypeVar("S", bound=Spec)
 
+# A run is called by its recipe's name and twelve digits of a hash.
+_RUN = re.compile(r"[a-z0-9][a-z0-9_.-]*-[0-9a-f]{12}")
 _spec_option = click.option(
     "--spec", "spec_file", type=click.File(), help="All of it from a JSON file (- is standard input); see --show-spec."
 )
@@ -88,13 +92,23 @@ class Request(NamedTuple):
         return self.recipe.dataset
 
     @property
+    def trained(self) -> TrainSpec | None:
+        """What a run of the store was trained with, if the name is a run's."""
+        name = self.name or ""
+        return training_of(self.store, name) if _RUN.fullmatch(name) and name not in registry.names() else None
+
+    @property
     def recipe(self) -> Recipe:
-        """The recipe, as it is written."""
-        return recipe_of(self.name)
+        """The recipe, as it is written, or as a run of the store was trained with it."""
+        return self.trained.recipe if self.trained else recipe_of(self.name)
 
     def dataset(self, stage: Stage[Any, Any], fingerprint: str | None) -> Dataset:
         """The data set that a stage works on."""
-        return choose_dataset(self.store, self.dataset_name, fingerprint, self.reporter(stage))
+        return choose_dataset(self.store, self.dataset_name, self.wanted(fingerprint), self.reporter(stage))
+
+    def wanted(self, fingerprint: str | None) -> str | None:
+        """The fingerprint that was asked for, else that of the run that was named, else none."""
+        return fingerprint or (self.trained.fingerprint if self.trained else None)
 
     def reporter(self, stage: Stage[Any, Any]) -> Reporter:
         """A reporter for a stage."""
@@ -269,10 +283,14 @@ def preflight(request: Request, fingerprint: str | None, **changes: Any) -> Pref
 def train(request: Request, fingerprint: str | None, preflight: bool, **changes: Any) -> TrainSpec:
     """A recipe is trained on its converted data set; a run that was broken off goes on from its last checkpoint.
 
-    The recipe and the data name the run: other values are another run, the same values are found done.
+    The recipe and the data name the run: other values are another run, the same values are found done. RECIPE is also
+    the path of a Python file that holds one, or a run of the store: then its recipe and its data are what the store
+    kept of them. docs/extending.md has an example of such a file.
 
       podline train cifar10 --root podline-root
       podline train cifar10 --epochs 2 --learning-rate 0.05 --set model.width=0.5
+      podline train ./my_recipe.py
+      podline train cifar10-0123456789ab --seed 1
 
     Next: `podline evaluate` with the same recipe and options.
     """
@@ -333,7 +351,7 @@ def _promotion_sha256(store: Store, spec: EvaluateSpec) -> str:
 
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> TrainSpec:
     recipe = choices.apply(request.recipe)
-    dataset = dataset_for(request.store, recipe, fingerprint, request.reporter(TRAIN))
+    dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
     return training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy)
 
 

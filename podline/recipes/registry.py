@@ -1,42 +1,140 @@
-"""Recipes by name, and with some of their values changed."""
+"""Recipes by name or file, and with some of their values changed.
+
+There are those that Podline ships, those of installed packages (the entry points ``podline.recipes``, each a
+:class:`~podline.recipes.settings.Recipe`), and those of the Python files that the setting ``recipes`` names. A file
+that no setting names is given by its path. docs/extending.md has an example of each.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Mapping
-from types import UnionType
+import importlib.util
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from podline.errors import SettingsError
+from podline.errors import SettingsError, one_line
 from podline.recipes.settings import Part, Recipe
-from podline.settings import nearest
+from podline.settings import load, nearest
 
+ENTRY_POINTS = "podline.recipes"
+FILE_SUFFIX = ".py"
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
-_NAMES = ("cifar10", "cifar100", "mnist", "sample", "coco_pose")
+_SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose")
 
 
 def names() -> tuple[str, ...]:
-    """All recipes' names."""
-    return _NAMES
+    """The names of all recipes: shipped, installed, and of the files that the setting ``recipes`` names.
+
+    Raises:
+        SettingsError: two have one name, or a file holds no recipe.
+    """
+    return tuple(_sources())
 
 
 def get(name: str) -> Recipe:
-    """The recipe of a name.
+    """The recipe of a name, or in a file.
+
+    Args:
+        name: one of :func:`names`, or the path of a Python file, which ends in ``.py``.
 
     Raises:
         SettingsError: there is none.
     """
-    if name not in _NAMES:
-        raise SettingsError(f"there is no recipe {name!r}; {nearest(name, _NAMES)}")
+    if name.endswith(FILE_SUFFIX):
+        return _of_file(Path(name))
+    sources = _sources()
+    if name not in sources:
+        raise SettingsError(f"there is no recipe {name!r}; {nearest(name, sources)}")
+    return sources[name]()
+
+
+def for_poses(*, poses: bool) -> list[str]:
+    """The names of the recipes that find people, or of those that tell classes."""
+    return [name for name in names() if (get(name).pose is not None) == poses]
+
+
+def _sources() -> dict[str, Callable[[], Recipe]]:
+    """Name → what loads the recipe: an installed one is imported when it is asked for."""
+    found: dict[str, Callable[[], Recipe]] = {name: functools.partial(_shipped, name) for name in _SHIPPED}
+    for point in entry_points(group=ENTRY_POINTS):
+        _require_new(point.name, found, f"the installed package's entry point {point.value}")
+        found[point.name] = functools.partial(_installed, point)
+    for file in load().recipes:
+        recipe = _of_file(Path(file))
+        _require_new(recipe.name, found, file)
+        found[recipe.name] = functools.partial(_of_file, Path(file))
+    return found
+
+
+def _require_new(name: str, found: Mapping[str, object], source: str) -> None:
+    if name in found:
+        raise SettingsError(f"{source}: the recipe is named {name!r}, as another one; give it a name of its own")
+
+
+def _shipped(name: str) -> Recipe:
     return importlib.import_module(f"podline.recipes.{name}").RECIPE
 
 
-def describe(name: str) -> str:
-    """What a recipe's author says about it: its module's docstring."""
-    get(name)
-    return (importlib.import_module(f"podline.recipes.{name}").__doc__ or "").strip()
+def _installed(point: EntryPoint) -> Recipe:
+    try:
+        recipe = point.load()
+    except Exception as error:
+        raise SettingsError(f"entry point {point.value} of the recipe {point.name}: {_told(error)}") from error
+    return _checked(recipe, f"entry point {point.value}", point.name)
+
+
+def _of_file(file: Path) -> Recipe:
+    """The recipe that a Python file holds as RECIPE.
+
+    Raises:
+        SettingsError: there is no such file, it cannot be run, it holds no recipe, or one with a shipped one's name.
+    """
+    file = file.expanduser().absolute()
+    try:
+        changed = file.stat().st_mtime_ns
+    except OSError as error:
+        raise SettingsError(f"recipe file {file} cannot be read: {error.strerror}") from error
+    recipe = _checked(getattr(_module_of(file, changed), "RECIPE", None), f"recipe file {file}")
+    if recipe.name in _SHIPPED:
+        _require_new(recipe.name, dict.fromkeys(_SHIPPED), f"recipe file {file}")
+    return recipe
+
+
+@functools.cache
+def _module_of(file: Path, _changed: int) -> ModuleType:
+    """A file as a module; run once, and again when it was changed."""
+    spec = importlib.util.spec_from_file_location(f"podline_recipe_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise SettingsError(f"recipe file {file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SettingsError(f"recipe file {file}: {_told(error)}") from error
+    return module
+
+
+def _checked(recipe: object, source: str, name: str | None = None) -> Recipe:
+    if not isinstance(recipe, Recipe):
+        held = "no RECIPE" if recipe is None else f"a {type(recipe).__name__}"
+        raise SettingsError(f"{source} holds {held} vs a Recipe: write RECIPE = Recipe(name=…, dataset=…)")
+    if name is not None and recipe.name != name:
+        raise SettingsError(f"{source}: the recipe is named {recipe.name!r} vs {name!r} that it is installed as")
+    return recipe
+
+
+def _told(error: Exception) -> str:
+    """An error of somebody's file in one line; of a value that cannot be, which one."""
+    if isinstance(error, ValidationError):
+        problem = error.errors()[0]
+        return f"{'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}"
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:

@@ -1,0 +1,133 @@
+"""docs/extending.md as its reader would follow it: the page's own recipe, as a file, by name, and as a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podline.errors import SettingsError
+from podline.recipes import registry
+from podline.tasks.finder_parameters import FinderParameters
+from podline.tasks.parameters import CifarParameters, CocoParameters
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+SHORT = ("--steps", "40", "--set", "model.width=0.25")
+
+
+def code_of(heading: str, language: str) -> str:
+    """The first piece of code in a language below a heading of the page."""
+    below = PAGE.read_text().split(f"\n{heading}\n")[1]
+    found = re.search(rf"```{language}\n(.*?)```", below, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture
+def recipe_file(tmp_path: Path) -> Path:
+    """The page's recipe, in a file."""
+    file = tmp_path / "my_recipe.py"
+    file.write_text(code_of("## A recipe", "python"))
+    return file
+
+
+def answer(folder: Path, *words: str, code: int = 0, **environment: str) -> Any:
+    """The document that a command prints."""
+    command = [sys.executable, "-m", "podline.cli", *words, "--root", str(folder / "root"), "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, **environment}
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_recipe_in_a_file_is_trained_and_its_run_needs_the_file_no_more(recipe_file: Path) -> None:
+    folder = recipe_file.parent
+    subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "500"], check=True, cwd=folder)
+    answer(folder, "convert", "./my_recipe.py", "--source", "drawn")
+    trained = answer(folder, "train", "./my_recipe.py", *SHORT)
+    recipe_file.unlink()
+    run = trained["run"]
+    assert re.fullmatch(r"wide-sample-[0-9a-f]{12}", run)
+    again = answer(folder, "train", run)
+    assert (again["run"], again["reused"]) == (run, True)
+    assert answer(folder, "evaluate", run)["run"] == run
+    assert answer(folder, "report", run)["html"] == f"runs/{run}/report.html"
+    assert answer(folder, "train", run, "--seed", "1", "--show-spec")["recipe"]["seed"] == 1
+    error = answer(folder, "train", "wide-sample-0123456789ab", code=5)["error"]["message"]
+    assert "`podline runs list` shows the runs that there are" in error
+
+
+def test_the_setting_makes_it_known_by_name_and_offers_it_in_the_forms(
+    recipe_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_RECIPES", str(recipe_file))
+    assert registry.get("wide-sample").model.width == 1.0
+    for form in (CifarParameters, FinderParameters):
+        assert "wide-sample" in form.model_json_schema()["properties"]["recipe"]["enum"]
+    assert CocoParameters.model_json_schema()["properties"]["recipe"]["const"] == "coco_pose"
+    assert CifarParameters(recipe="wide-sample").training_recipe() == registry.get("wide-sample")
+    with pytest.raises(SettingsError, match="the recipe wide-sample tells classes; choose a deployment of the other"):
+        CocoParameters(recipe="wide-sample")
+
+
+def test_a_file_that_was_changed_is_read_again(recipe_file: Path) -> None:
+    assert registry.get(str(recipe_file)).batch_size == 64
+    recipe_file.write_text(recipe_file.read_text().replace("batch_size=64", "batch_size=32"))
+    os.utime(recipe_file, ns=(1, 1))
+    assert registry.get(str(recipe_file)).batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"my_recipe.py holds no RECIPE vs a Recipe: write RECIPE = "),
+        ("RECIPE = 3", r"my_recipe.py holds a int vs a Recipe"),
+        ("1 / 0", r"my_recipe.py: ZeroDivisionError: division by zero"),
+        ("import", r"my_recipe.py: SyntaxError: invalid syntax"),
+        (
+            "from podline.recipes.settings import *\nRECIPE = Recipe(name='a', dataset='sample', batch_size=0)",
+            r"my_recipe.py: batch_size = 0: Input should be greater than or equal to 1",
+        ),
+        (
+            "from podline.recipes.settings import *\nRECIPE = Recipe(name='mnist', dataset='mnist')",
+            r"my_recipe.py: the recipe is named 'mnist', as another one; give it a name of its own",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_is_one_clear_line(recipe_file: Path, text: str, message: str) -> None:
+    recipe_file.write_text(text)
+    with pytest.raises(SettingsError, match=message) as caught:
+        registry.get(str(recipe_file))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_named_by_a_relative_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingsError, match=r"gone\.py cannot be read: No such file"):
+        registry.get(str(tmp_path / "gone.py"))
+    monkeypatch.setenv("PODLINE_RECIPES", "recipes/mine.py")
+    with pytest.raises(SettingsError, match=r"PODLINE_RECIPES: .*recipes/mine.py is a relative path; give an absolute"):
+        registry.names()
+
+
+def test_an_installed_package_adds_recipes(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(recipe_file.parent)
+    points = [EntryPoint("wide-sample", "my_recipe:RECIPE", registry.ENTRY_POINTS)]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.ENTRY_POINTS else [])
+    assert registry.names()[-1] == "wide-sample"
+    assert registry.get("wide-sample").batch_size == 64
+    points[0] = EntryPoint("other", "my_recipe:RECIPE", registry.ENTRY_POINTS)
+    with pytest.raises(SettingsError, match="the recipe is named 'wide-sample' vs 'other' that it is installed as"):
+        registry.get("other")
+    points[0] = EntryPoint("wide-sample", "my_recipe:NOTHING", registry.ENTRY_POINTS)
+    with pytest.raises(SettingsError, match="entry point my_recipe:NOTHING of the recipe wide-sample: AttributeError"):
+        registry.get("wide-sample")
