@@ -10,26 +10,7 @@ import math
 from datetime import UTC, datetime
 
 from podline.documents.metric import Metric
-
-SHARES = frozenset({"top1", "top5", "calibration_error"})
-"""Metrics that are written in percent."""
-# In the order in which they are shown.
-METRIC_NAMES = {
-    "top1": "accuracy",
-    "top5": "top-5 accuracy",
-    "loss": "loss",
-    "calibration_error": "calibration error",
-    "ap": "AP",
-    "ap50": "AP50",
-    "ap75": "AP75",
-    "ap_medium": "AP, medium people",
-    "ap_large": "AP, large people",
-    "ar": "AR",
-    "ar50": "AR50",
-    "ar75": "AR75",
-    "ar_medium": "AR, medium people",
-    "ar_large": "AR, large people",
-}
+from podline.measures import measure_named
 
 
 def percent(share: float) -> str:
@@ -51,17 +32,17 @@ def metric_text(name: str, metric: Metric) -> str:
 
 def value_text(name: str, value: float) -> str:
     """A metric's value alone: a share in percent, any other with three decimals."""
-    return percent(value) if name in SHARES else f"{value:.3f}"
+    return percent(value) if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def bound_text(name: str, value: float) -> str:
     """An end of a metric's interval: as the value, without a unit."""
-    return f"{100 * value:.1f}" if name in SHARES else f"{value:.3f}"
+    return f"{100 * value:.1f}" if measure_named(name).in_percent else f"{value:.3f}"
 
 
 def change_text(name: str, value: float) -> str:
     """By how much a metric changed, with its sign: ``+1.4 points`` of a share, ``−0.012`` of any other."""
-    return f"{change_bound(name, value)} points" if name in SHARES else change_bound(name, value)
+    return f"{change_bound(name, value)} points" if measure_named(name).in_percent else change_bound(name, value)
 
 
 def arrow(change: str) -> str:
@@ -71,7 +52,7 @@ def arrow(change: str) -> str:
 
 def change_bound(name: str, value: float) -> str:
     """A change, or an end of its interval, without a unit."""
-    text = f"{100 * value:+.1f}" if name in SHARES else f"{value:+.3f}"
+    text = f"{100 * value:+.1f}" if measure_named(name).in_percent else f"{value:+.3f}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 

@@ -11,10 +11,11 @@ from prefect.artifacts import create_image_artifact, create_markdown_artifact, c
 from prefect.logging import get_run_logger
 
 from podline.documents.promotion import PROMOTION
-from podline.figures import METRIC_NAMES, count, duration, metric_text
+from podline.figures import count, duration, metric_text
 from podline.inventory.catalogue import run_of
 from podline.inventory.invalidation import IN_ORDER, forget
 from podline.ledger.recording import Notes
+from podline.measures import shown
 from podline.plurals import plural
 from podline.stages.promotion import PromoteResult
 from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
@@ -114,7 +115,10 @@ def publish_artifacts(
         page = f"> **Unchanged since {unchanged}:** data, settings and code are the same.\n\n{page}"
         title = f"Unchanged since {unchanged}"
     create_markdown_artifact(page, key=key_of(recipe, "report"), description=title)
-    rows = {METRIC_NAMES[name]: metric_text(name, metric) for name, metric in evaluated.metrics.items()}
+    rows = {
+        measure.label: metric_text(measure.name, evaluated.metrics[measure.name])
+        for measure in shown(evaluated.metrics)
+    }
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
     rows["training"] = f"{plural(trained.steps, 'step')} in {duration(trained.seconds)} on {trained.devices}"
     rows["promotion"] = outcome(promoted)

@@ -13,8 +13,9 @@ from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
 from podline.errors import ArtifactError, RefusedError, StoreError
-from podline.figures import METRIC_NAMES, metric_text, moment
+from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
+from podline.measures import measure_named
 from podline.recipes.choices import Choices
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.store.contract import Store
@@ -169,7 +170,7 @@ def _figure(store: Store, run: str) -> str:
     except StoreError:  # runs are deleted to make room, and the history stays
         return "its run is gone"
     measure = next((name for name in ("top1", "ap") if name in found), None)
-    return f"{METRIC_NAMES[measure]} {metric_text(measure, found[measure])}" if measure else ""
+    return f"{measure_named(measure).label} {metric_text(measure, found[measure])}" if measure else ""
 
 
 def _metrics(store: Store, run: str) -> dict[str, Metric]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import singledispatch
 
 from podline.documents.metric import Metric
-from podline.figures import METRIC_NAMES, count, duration, metric_text, percent, rate, size
+from podline.figures import count, duration, metric_text, percent, rate, size
+from podline.measures import shown
 from podline.plurals import plural
 from podline.stages.preflight import Preflight
 from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, TrainResult, ValidateResult
@@ -59,7 +60,10 @@ def _(result: Preflight, _store: Store) -> list[str]:
 
 @_lines.register
 def _(result: EvaluateResult, _store: Store) -> list[str]:
-    figures = [f"{METRIC_NAMES[name]} {metric_text(name, metric)}" for name, metric in result.metrics.items()]
+    figures = [
+        f"{measure.label} {metric_text(measure.name, result.metrics[measure.name])}"
+        for measure in shown(result.metrics)
+    ]
     untrained = metric_text(result.measure, Metric(value=result.untrained, low=result.untrained, high=result.untrained))
     return [f"{result.run}: {plural(result.examples, 'example')}, untrained {untrained}", *figures]
 

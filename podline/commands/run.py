@@ -21,8 +21,9 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.documents.metric import Metric
-from podline.figures import METRIC_NAMES, metric_text
+from podline.figures import metric_text
 from podline.inventory.invalidation import IN_ORDER
+from podline.measures import measure_named
 from podline.recipes.registry import FILE_SUFFIX
 from podline.store.opening import open_store
 
@@ -86,7 +87,7 @@ def _page(answer: dict[str, Any]) -> list[str]:
     figure = Metric.model_validate(answer["metrics"][measure])
     reused = [name for name, stage in answer["stages"].items() if stage["reused"]]
     return [
-        f"{METRIC_NAMES[measure]:10}{metric_text(measure, figure)}",
+        f"{measure_named(measure).label:10}{metric_text(measure, figure)}",
         f"run       {answer['run']}",
         f"re-used   {', '.join(reused) or 'nothing'}",
         f"report    {answer['report']}",

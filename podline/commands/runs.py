@@ -16,9 +16,10 @@ from podline.commands.explain import explain_run
 from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
 from podline.documents.ledger_entry import Entry
 from podline.errors import ArtifactError, SettingsError
-from podline.figures import METRIC_NAMES, metric_text
+from podline.figures import metric_text
 from podline.ledger import chain
 from podline.ledger.ledger import FOLDER, Named, entries, entry_of, foreign, names
+from podline.measures import measure_named
 from podline.plurals import plural
 from podline.reporting.ledger import COLUMNS, frame_of, row_of
 from podline.store.contract import Store, explained
@@ -201,7 +202,7 @@ def _line(entry: Entry, width: int) -> str:
     figure = entry.cause
     if entry.outcome is not None and not figure:
         measure = entry.outcome.measure
-        figure = f"{METRIC_NAMES[measure]} {metric_text(measure, entry.outcome.main)}"
+        figure = f"{measure_named(measure).label} {metric_text(measure, entry.outcome.main)}"
     if len(figure) > 42:
         figure = f"{figure[:41]}…"
     return f"{ended:%Y-%m-%d %H:%M}  {entry.recipe:{width}}  {entry.state:10}  {figure:42}  {entry.run or entry.name}"

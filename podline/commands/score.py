@@ -10,7 +10,8 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import json_option, say, say_json
-from podline.figures import METRIC_NAMES, count
+from podline.figures import count
+from podline.measures import measure_named
 from podline.plurals import plural
 
 
@@ -49,7 +50,7 @@ def _page(found: Any) -> list[str]:
     people = f"{plural(found.results, 'result')} for {plural(found.people, 'person', 'people')}"
     people += f" in {plural(found.images, 'image')}"
     lines = [people, ""]
-    lines += [f"{METRIC_NAMES[name]:20} {_figure(value)}" for name, value in found.figures.model_dump().items()]
+    lines += [f"{measure_named(name).label:20} {_figure(value)}" for name, value in found.figures.model_dump().items()]
     if found.score_threshold is not None:
         lines.append(f"{'best F1 from score':20} {found.score_threshold:.3f}")
     lines += ["", f"{'root of area':>12} {'people':>8} {'found':>8} {'AP':>7} {'AR':>7}"]

@@ -10,7 +10,9 @@ from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
 
-Rule = Literal["guessing", "export", "comparable", "main", "class", "joint", "calibration", "size", "operations"]
+Rule = Literal[
+    "guessing", "export", "comparable", "main", "class", "joint", "calibration", "guard", "size", "operations"
+]
 
 
 class Check(Frozen):

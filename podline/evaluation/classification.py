@@ -17,6 +17,7 @@ from podline.documents.evaluation import CalibrationBin, ClassFigures, Figures, 
 from podline.documents.metric import Metric
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.guesses import Guesses
+from podline.evaluation.installed_measures import figures_of
 from podline.intervals import mean_interval, wilson_interval
 
 TOP = 5
@@ -62,7 +63,7 @@ class ClassificationTally:
         return _Examples(*(np.concatenate(column) for column in zip(*self._judged, strict=True)))
 
     def figures(self) -> Figures:
-        """Loss, shares of right guesses, calibration error."""
+        """Loss, shares of right guesses, calibration error, and what installed packages add."""
         judged = self._all()
         count, correct = len(judged.labels), int((judged.ranks == 0).sum())
         metrics = {"loss": mean_interval(judged.losses.tolist()), "top1": wilson_interval(correct, count)}
@@ -72,6 +73,7 @@ class ClassificationTally:
             metrics[f"top{TOP}"] = wilson_interval(correct_top, count)
         error = calibration_error(self.calibration())
         metrics["calibration_error"] = Metric(value=error, low=error, high=error)
+        metrics |= figures_of(judged.labels, judged.predictions, self.classes)
         return Figures(examples=count, correct=correct, correct_top5=correct_top, metrics=metrics)
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:

@@ -19,18 +19,20 @@ from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.documents.promotion import PROMOTION, Check, Promotion
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, SettingsError
 from podline.evaluation.evaluate import logits_of, tally
 from podline.evaluation.forward import News
 from podline.evaluation.guesses import Guesses, read_guesses
+from podline.evaluation.installed_measures import compared
 from podline.evaluation.oks import judged, tables
 from podline.evaluation.poses import FIELDS, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput
 from podline.inventory.catalogue import run_of, training_of
+from podline.measures import installed, measure_named
 from podline.models.counts import describe_recipe
 from podline.progress import Reporter
 from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
-from podline.promotion.rules import ENOUGH_PEERS, Cost, Paired, Standing, checks_of, export_checks
+from podline.promotion.rules import ENOUGH_PEERS, Cost, Guarded, Paired, Standing, checks_of, export_checks
 from podline.promotion.standings import (
     class_standing,
     examples_of,
@@ -47,8 +49,6 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.export import load_model
 from podline.training.objectives import objective_of
-
-_SHOWN = {"top1": "accuracy", "ap": "AP"}
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None,
 
 def _sanity(case: _Case) -> list[Check]:
     better = case.evaluation.better_than_guessing
-    figure, name = case.evaluation.trained.metrics[case.measure], _SHOWN[case.measure]
+    figure, name = case.evaluation.trained.metrics[case.measure], measure_named(case.measure).label
     message = f"{name} {figure.value:.3f} {'is better than' if better else 'cannot be told from'} guessing"
     return [Check(rule="guessing", name=name, after=figure.value, refused=not better, message=message)]
 
@@ -227,8 +227,29 @@ def _compared(case: _Case, before: Crowned, images: Any) -> tuple[list[Check], t
     peers = [champion.standing, *peers_of(store, before, spec.run, examples, spec.split)]
     paired = None if len(peers) >= ENOUGH_PEERS else _paired(case, champion, candidate)
     costs = _cost(case, training), _cost(case, case.training)
-    checks = checks_of(candidate.standing, peers, paired, costs, spec.rules)
+    guarded = _guarded(case, champion, candidate)
+    checks = checks_of(candidate.standing, peers, paired, costs, spec.rules, guarded)
     return checks, tuple(peer.run for peer in peers), milliseconds(model, images)
+
+
+def _guarded(case: _Case, champion: _Judged, candidate: _Judged) -> list[Guarded]:
+    """The guarded measures of both models.
+
+    Raises:
+        SettingsError: a name is no installed measure's of which more is better, or the model is no classifier.
+    """
+    before, after, found = champion.guesses, candidate.guesses, []
+    measures = {measure.name: measure for measure in installed() if measure.higher_is_better}
+    for name in case.spec.rules.guards:
+        if name not in measures:
+            known = ", ".join(measures) or "none is installed"
+            raise SettingsError(f"promotion.guards: {name} vs the installed measures of which more is better: {known}")
+        if before is None or after is None:
+            raise SettingsError(f"promotion.guards: {name} is a measure of classes, and {case.spec.run} finds people")
+        classes = len(case.manifest.class_names)
+        figures = compared(measures[name], after.labels, before.predictions, after.predictions, classes)
+        found.append(Guarded(measures[name].label, *figures))
+    return found
 
 
 def _incomparable(case: _Case, before: Crowned) -> str:

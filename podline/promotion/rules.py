@@ -77,6 +77,22 @@ class Paired:
     shown_spread: float = 0.0
 
 
+class Guarded(NamedTuple):
+    """A guarded measure of champion and candidate, on the same examples; of each, more is better.
+
+    Attributes:
+        name: its label.
+        before: the champion's.
+        after: the candidate's.
+        deviation: the standard deviation of the difference, by examples.
+    """
+
+    name: str
+    before: float
+    after: float
+    deviation: float
+
+
 class _Test(NamedTuple):
     """A figure, and how likely it is for a model that is as good as the champion and its peers."""
 
@@ -94,6 +110,7 @@ def checks_of(
     paired: Paired | None,
     costs: tuple[Cost, Cost],
     settings: PromotionSettings,
+    guarded: Sequence[Guarded] = (),
 ) -> list[Check]:
     """What every rule that compares says.
 
@@ -103,8 +120,10 @@ def checks_of(
         paired: champion and candidate; None where there are :data:`ENOUGH_PEERS` peers to judge by.
         costs: of the champion and of the candidate.
         settings: the rules.
+        guarded: the measures that ``settings.guards`` names.
     """
     tests = _by_pairs(candidate, peers[0], paired, settings) if paired else _by_peers(candidate, peers, settings)
+    tests += [_guard(each, settings) for each in guarded]
     told = "the champion" if paired else f"the mean of {len(peers)} trainings of the champion's recipe"
     raised = holm({(test.rule, test.name): test.chance for test in tests})
     return [
@@ -189,6 +208,13 @@ def part_rule(standing: Standing) -> Rule:
     return "joint" if standing.calibration_error is None else "class"
 
 
+def _guard(guarded: Guarded, settings: PromotionSettings) -> _Test:
+    """By examples, and by what a seed is assumed to do: the measure's peers are not asked."""
+    drop = guarded.before - guarded.after
+    chance = chance_beyond(drop, guarded.deviation, spread_of(settings.spread, guarded.before))
+    return _Test("guard", guarded.name, guarded.before, guarded.before, guarded.after, chance)
+
+
 def _calibration(before: float, champion: float, after: float, chance: float) -> _Test:
     return _Test("calibration", "calibration error", before, champion, after, chance)
 
@@ -199,7 +225,7 @@ def _judged(test: _Test, chance: float, rate: float, told: str) -> Check:
     by = (test.after - test.before) * (-1 if test.rule == "calibration" else 1)
     way = ("higher" if test.rule == "calibration" else "lower") if by < 0 else "no worse"
     points = f"{100 * abs(by):.1f} points {way}" if by < 0 else way
-    before = f"{100 * test.before:.1f} % of {told}"
+    before = f"{100 * test.before:.1f} % of {'the champion' if test.rule == 'guard' else told}"
     if abs(test.champion - test.before) > 1e-9:
         before += f" ({100 * test.champion:.1f} % of the champion itself)"
     refused = chance < rate

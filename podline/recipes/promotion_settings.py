@@ -22,6 +22,7 @@ class PromotionSettings(Frozen):
         size: by this share the bytes of the parameters may grow.
         operations: by this share the multiply-adds for one example may grow.
         tflite: a TensorFlow Lite file is made as well, and must give the same answers.
+        guards: measures of installed packages, by name, that must not be worse beyond noise either; classifiers only.
     """
 
     rate: float = Field(default=0.05, gt=0, lt=0.5)
@@ -31,3 +32,4 @@ class PromotionSettings(Frozen):
     size: float = Field(default=0.1, ge=0)
     operations: float = Field(default=0.1, ge=0)
     tflite: bool = False
+    guards: tuple[str, ...] = Field(default=(), exclude_if=lambda guards: not guards)

@@ -15,6 +15,7 @@ from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, StepsLine
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
+from podline.measures import measure_named
 
 _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 # More classes than this are drawn as a picture without numbers: nobody reads 10,000 of them.
@@ -38,7 +39,7 @@ def verdict(evaluation: Evaluation | PoseEvaluation, measure: str, seen: str) ->
         ("trained", evaluation.trained.metrics[measure], ACCENT),
         (seen, evaluation.seen.metrics[measure], SECOND),
     ]
-    name = figures.METRIC_NAMES[measure]
+    name = measure_named(measure).label
     alt = "; ".join(f"{row}: {figures.metric_text(measure, metric)}" for row, metric, _ in rows)
     with chart("verdict", f"{name[0].upper()}{name[1:]} with 95 % intervals. {alt}.", height=1.45) as drawing:
         (axes,) = drawing.axes()
@@ -56,7 +57,7 @@ def verdict(evaluation: Evaluation | PoseEvaluation, measure: str, seen: str) ->
         axes.set_yticks(range(len(rows)), [row for row, _, _ in rows])
         words_on_the_left(axes)
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        if measure in figures.SHARES:
+        if measure_named(measure).in_percent:
             percent_axis(axes, "x")
         axes.set_xlim(-0.02, 1.02)
     return drawing.svg

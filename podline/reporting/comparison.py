@@ -27,6 +27,7 @@ from podline.documents.metrics_log import (
 )
 from podline.drawing.drawing import chart, png
 from podline.inventory.catalogue import Run, training_of
+from podline.measures import shown
 from podline.reporting import tables
 from podline.reporting.templates import TEMPLATES
 from podline.store import digests
@@ -159,9 +160,11 @@ def _page(runs: Sequence[Compared]) -> str:
 def _results(runs: Sequence[Compared]) -> dict[str, list[str]]:
     """The figures: by what they are, each run's."""
     rows = {
-        f"{words}, final": [figures.metric_text(name, run.metrics[name]) if run.metrics else _NONE for run in runs]
-        for name, words in figures.METRIC_NAMES.items()
-        if any(name in run.metrics for run in runs)
+        f"{measure.label}, final": [
+            figures.metric_text(measure.name, run.metrics[measure.name]) if measure.name in run.metrics else _NONE
+            for run in runs
+        ]
+        for measure in shown(dict.fromkeys(name for run in runs for name in run.metrics))
     }
     rows["last evaluation in training"] = [_last_evaluation(run) for run in runs]
     rows["steps"] = [figures.count(run.steps[-1].step) if run.steps else "0" for run in runs]

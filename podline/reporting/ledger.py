@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podline.documents.ledger_entry import Entry, State
-from podline.figures import METRIC_NAMES
 from podline.ledger.ledger import entries, names
+from podline.measures import known
 from podline.store.opening import open_store
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ COLUMNS: dict[str, str] = {
     "high": _NUMBER,
     "untrained": _NUMBER,
     "examples": _COUNT,
-    **{f"{metric}{end}": _NUMBER for metric in METRIC_NAMES for end in ("", "_low", "_high")},
+    **{f"{metric}{end}": _NUMBER for metric in known() for end in ("", "_low", "_high")},
     "worst_part": _TEXT,
     "worst_part_value": _NUMBER,
     "parameters": _COUNT,

@@ -19,6 +19,7 @@ from podline.evaluation.moved_parts import Moved, chances
 from podline.evaluation.noise import METHODS, Difference
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, Row, differing
+from podline.measures import measure_named, shown
 from podline.reporting.pairs import GuessedPair, Judged, paired
 from podline.store.contract import Store
 
@@ -113,9 +114,8 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "ended", tuple(figures.moment(entry.ended) for entry in entries)
     yield "state", tuple(f"{entry.state}{f': {entry.cause}' if entry.cause else ''}" for entry in entries)
     outcomes = [entry.outcome for entry in entries]
-    for name, words in figures.METRIC_NAMES.items():
-        if any(outcome and name in outcome.metrics for outcome in outcomes):
-            yield words, tuple(_metric(outcome, name) for outcome in outcomes)
+    for measure in shown(dict.fromkeys(name for outcome in outcomes if outcome for name in outcome.metrics)):
+        yield measure.label, tuple(_metric(outcome, measure.name) for outcome in outcomes)
     yield "parameters", tuple(figures.count(outcome.parameters) if outcome else NONE for outcome in outcomes)
     yield "model", tuple(figures.size(outcome.model_bytes) if outcome else NONE for outcome in outcomes)
     trainings = [entry.training for entry in entries]
@@ -153,7 +153,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> Verdict:
 
 def in_words(measure: str, difference: Difference) -> str:
     """A difference in a sentence: ``accuracy is better by 0.30 points [-0.10, 0.70]: could be noise (p = 0.14, …)``."""
-    what, method = figures.METRIC_NAMES[measure], METHODS[difference.method]
+    what, method = measure_named(measure).label, METHODS[difference.method]
     if difference.value == 0:
         how = "is the same"
     else:

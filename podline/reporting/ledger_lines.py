@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from podline.datasets.changes import in_words
 from podline.documents.ledger_entry import Code, Data, Entry, Outcome, Training, Waiting
-from podline.figures import METRIC_NAMES, count, duration, metric_text, moment, percent, rate, size
+from podline.figures import count, duration, metric_text, moment, percent, rate, size
+from podline.measures import shown
 from podline.plurals import plural
 from podline.store.contract import Store
 
@@ -56,9 +57,8 @@ def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _outcome(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    for name, words in METRIC_NAMES.items():
-        if name in outcome.metrics:
-            yield words, metric_text(name, outcome.metrics[name])
+    for measure in shown(outcome.metrics):
+        yield measure.label, metric_text(measure.name, outcome.metrics[measure.name])
     worst = sorted(outcome.parts, key=lambda part: outcome.parts[part].value)[:_WORST]
     yield "least good", ", ".join(f"{part} {percent(outcome.parts[part].value)}" for part in worst)
     yield "model", f"{count(outcome.parameters)} parameters, {size(outcome.model_bytes)}"

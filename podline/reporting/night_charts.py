@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from podline import figures
 from podline.documents.metric import Metric
 from podline.drawing.drawing import ACCENT, INK, MUTED, SECOND, chart
+from podline.measures import measure_named
 from podline.reporting.charts import percent_axis
 
 _WIDTH, _HEIGHT, _MARGIN = 72.0, 18.0, 3.0
@@ -35,7 +36,7 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
     points = [*earlier, this]
     told = "; ".join(f"{night.label}: {figures.metric_text(measure, night.metric)}" for night in points)
     crown = f" The champion has {figures.value_text(measure, champion.value)}." if champion else ""
-    name = figures.METRIC_NAMES[measure]
+    name = measure_named(measure).label
     about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
     alt = f"{about}, with 95 % intervals. {told}.{crown}"
     with chart("nights", alt, height=2.05) as drawing:
@@ -62,7 +63,7 @@ def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric
         axes.get_xticklabels()[-1].set_color(INK)
         axes.margins(x=0.08)
         axes.grid(visible=False, axis="x")
-        if measure in figures.SHARES:
+        if measure_named(measure).in_percent:
             percent_axis(axes, "y", most=5)
         else:
             axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -87,4 +88,4 @@ def spark(name: str, values: Sequence[float]) -> Markup:
     return Markup(
         '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">'
         '<polyline points="{}"/><circle cx="{:.1f}" cy="{:.1f}" r="2.2"/></svg>'
-    ).format(f"{figures.METRIC_NAMES[name]} of the last runs: {told}.", _WIDTH, _HEIGHT, line, *places[-1])
+    ).format(f"{measure_named(name).label} of the last runs: {told}.", _WIDTH, _HEIGHT, line, *places[-1])

@@ -14,6 +14,7 @@ from podline.documents.ledger_entry import Entry, Outcome, Waiting
 from podline.documents.metric import Metric
 from podline.evaluation.noise import unpaired
 from podline.ledger.differences import same_but_for_seed
+from podline.measures import measure_named
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import Chart, Point
 from podline.reporting.standing import Word, word_of
@@ -122,7 +123,7 @@ class Series:
 
     def charts(self) -> list[Chart]:
         """What can be drawn: a figure of at least two nights."""
-        title = figures.METRIC_NAMES.get(self._measure, "")
+        title = measure_named(self._measure).label if self._measure else ""
         times = [seconds for _, seconds in self._waiting.values()]
         total = Waiting(**{kind: sum(getattr(time, kind) for time in times) for kind in Waiting.model_fields})
         waiting = {night: _plain(ended, time.total) for night, (ended, time) in self._waiting.items()}

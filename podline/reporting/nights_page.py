@@ -16,6 +16,7 @@ from podline import figures
 from podline.documents import champions
 from podline.documents.ledger_entry import Entry
 from podline.ledger import ledger
+from podline.measures import measure_named
 from podline.reporting import quoted
 from podline.reporting.night_series import AllSeries, Change, Series, night_of
 from podline.reporting.over_nights import line, ticks
@@ -183,7 +184,7 @@ def _sections(found: Sequence[Series]) -> Iterator[dict[str, Any]]:
 
 def _axis(series: Series, title: str) -> tuple[str, ...]:
     """What charts with one axis have in common: speeds and records of another recipe are of another size."""
-    of_result = figures.METRIC_NAMES.get(series.measure, "").lower() == title.lower()
+    of_result = measure_named(series.measure).label.lower() == title.lower()
     return (title,) if of_result else (title, series.first.recipe)
 
 
@@ -236,4 +237,4 @@ def _sentence(last: Entry | None) -> Any:
     if last.outcome is None or last.state != "finished":
         return f"{when}, {'was cancelled' if last.state == 'cancelled' else last.state}: {last.cause}"
     main = quoted.metric_of(f"{last.name}.outcome.metrics", last.outcome.measure, last.outcome.metrics)
-    return quoted.joined(f"{when}, reached {figures.METRIC_NAMES[last.outcome.measure]} ", main, ".")
+    return quoted.joined(f"{when}, reached {measure_named(last.outcome.measure).label} ", main, ".")

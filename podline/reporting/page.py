@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from podline import figures
 from podline.documents.evaluation import Evaluation
+from podline.measures import shown
 from podline.reporting import charts, pictures, quoted, tables, verdict
 from podline.reporting.facts import Facts, RunFacts
 from podline.reporting.origin_table import origin_table
@@ -102,7 +103,7 @@ def _against_guessing(evaluation: Evaluation) -> str:
 def _tiles(facts: Facts) -> list[verdict.Tile]:
     """What is looked at first, after the accuracy."""
     metrics = facts.evaluation.trained.metrics
-    return [verdict.metric_tile(facts, name) for name in figures.METRIC_NAMES if name != "top1" and name in metrics]
+    return [verdict.metric_tile(facts, measure.name) for measure in shown(metrics) if measure.name != "top1"]
 
 
 def _throughput(facts: RunFacts) -> str:

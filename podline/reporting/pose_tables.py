@@ -12,6 +12,7 @@ from podline.documents.metrics_log import StepsLine
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.pose_figures import JointFigures, SizeFigures
 from podline.documents.ranked_images import Ranked
+from podline.measures import shown
 from podline.reporting import quoted
 from podline.reporting.tables import Table
 
@@ -35,9 +36,8 @@ def metrics(evaluation: PoseEvaluation) -> Table:
 
     known = {name for side in sides.values() for name in getattr(evaluation, side).metrics}
     rows = [
-        {"": words} | {title: metric(side, name) for title, side in sides.items()}
-        for name, words in figures.METRIC_NAMES.items()
-        if name in known
+        {"": measure.label} | {title: metric(side, measure.name) for title, side in sides.items()}
+        for measure in shown(known)
     ]
     rows += [
         {"": what} | {title: count(side, what) for title, side in sides.items()}

@@ -13,6 +13,7 @@ from podline import figures
 from podline.documents.evaluation import ClassFigures, Evaluation, Figures
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
+from podline.measures import shown
 from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import quoted
@@ -88,9 +89,13 @@ def metrics(evaluation: Evaluation) -> Table:
         return row(words, lambda side, scored: quoted.number(f"evaluation.{side}.{key}", getattr(scored, key)))
 
     rows = [
-        row(words, lambda side, scored, name=name: quoted.metric_of(f"evaluation.{side}.metrics", name, scored.metrics))
-        for name, words in figures.METRIC_NAMES.items()
-        if name in evaluation.trained.metrics
+        row(
+            measure.label,
+            lambda side, scored, name=measure.name: quoted.metric_of(
+                f"evaluation.{side}.metrics", name, scored.metrics
+            ),
+        )
+        for measure in shown(evaluation.trained.metrics)
     ]
     rows.append(counted("right", "correct"))
     if evaluation.trained.correct_top5 is not None:

@@ -13,6 +13,7 @@ from podline import figures
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.evaluation.noise import METHODS
+from podline.measures import measure_named
 from podline.reporting import pictures, quoted
 from podline.reporting.drop import Explained
 from podline.reporting.facts import Facts, PoseFacts
@@ -102,7 +103,7 @@ def charts(facts: Facts | PoseFacts) -> dict[str, str]:
 def metric_tile(facts: Facts | PoseFacts, name: str) -> Tile:
     """A metric of the trained model, with what became of it."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
-    tile = Tile(figures.METRIC_NAMES[name], quoted.metric_of("evaluation.trained.metrics", name, metrics))
+    tile = Tile(measure_named(name).label, quoted.metric_of("evaluation.trained.metrics", name, metrics))
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
     if before:
         tile = tile._replace(line=spark(name, [*before, metrics[name].value]))

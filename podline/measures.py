@@ -1,0 +1,96 @@
+"""The measures: what an evaluation's figures are called, and how they are written; those of installed packages too.
+
+A package adds a measure of classes by the entry point ``podline.measures``; docs/extending.md has an example. A figure
+whose measure is not known, as its package is gone, is shown by its own name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from podline.errors import SettingsError, one_line
+
+ENTRY_POINTS = "podline.measures"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of an evaluation.
+
+    Attributes:
+        name: its key in ``evaluation.json`` and in the ledger.
+        label: what people read.
+        in_percent: a share, written as 82.3 %; any other has three decimals.
+        higher_is_better: else lower is.
+        of_classes: how it is computed of a classifier: ``(labels, predictions, classes) -> float``, where labels and
+            predictions are int64 of shape (n,), and classes is how many there are. None of those that Podline ships,
+            which it computes by itself.
+    """
+
+    name: str
+    label: str
+    in_percent: bool = False
+    higher_is_better: bool = True
+    of_classes: Callable[[Any, Any, int], float] | None = None
+
+
+# In the order in which they are shown.
+SHIPPED = (
+    Measure("top1", "accuracy", in_percent=True),
+    Measure("top5", "top-5 accuracy", in_percent=True),
+    Measure("loss", "loss", higher_is_better=False),
+    Measure("calibration_error", "calibration error", in_percent=True, higher_is_better=False),
+    Measure("ap", "AP"),
+    Measure("ap50", "AP50"),
+    Measure("ap75", "AP75"),
+    Measure("ap_medium", "AP, medium people"),
+    Measure("ap_large", "AP, large people"),
+    Measure("ar", "AR"),
+    Measure("ar50", "AR50"),
+    Measure("ar75", "AR75"),
+    Measure("ar_medium", "AR, medium people"),
+    Measure("ar_large", "AR, large people"),
+)
+
+
+@functools.cache
+def known() -> dict[str, Measure]:
+    """Name → measure: those that Podline ships, then the installed ones.
+
+    Raises:
+        SettingsError: an installed one cannot be loaded, or has the name of another.
+    """
+    found = {measure.name: measure for measure in SHIPPED}
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            measure = point.load()
+        except Exception as error:
+            told = f"{type(error).__name__}: {one_line(error)}"
+            raise SettingsError(f"entry point {point.value} of the measure {point.name}: {told}") from error
+        if not isinstance(measure, Measure) or measure.of_classes is None:
+            raise SettingsError(f"entry point {point.value} is no podline.measures.Measure with of_classes")
+        if measure.name in found:
+            raise SettingsError(f"entry point {point.value}: another measure is named {measure.name!r}")
+        found[measure.name] = measure
+    return found
+
+
+def installed() -> list[Measure]:
+    """The measures of installed packages."""
+    return [measure for measure in known().values() if measure.of_classes is not None]
+
+
+def measure_named(name: str) -> Measure:
+    """The measure of a name; one that nobody knows any more is called by its name."""
+    return known().get(name) or Measure(name, name.replace("_", " "))
+
+
+def shown(names: Iterable[str]) -> list[Measure]:
+    """The measures of some names, in the order in which they are shown; unknown ones last."""
+    given = list(names)
+    order = [name for name in known() if name in given]
+    return [measure_named(name) for name in (*order, *(name for name in given if name not in order))]

@@ -1,0 +1,113 @@
+"""docs/extending.md's measure, in a package that is really installed: from evaluation.json to a refused promotion."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from podline import measures
+from podline.errors import SettingsError
+from podline.evaluation.installed_measures import compared, figures_of, value_of
+from podline.measures import Measure, measure_named, shown
+
+PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text().split("\n## A measure\n")[1]
+LABELS = np.array([0, 0, 0, 1, 1, 2])
+SAID = np.array([0, 0, 1, 1, 0, 1])
+
+
+def code_of(language: str) -> str:
+    """The page's piece of code in a language."""
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of installed packages with the page's one: its module, and what an installer writes of it."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "my_measures.py").write_text(code_of("python"))
+    about = folder / "my_measures-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-measures\nVersion: 1.0\n")
+    written = code_of("toml").replace('[project.entry-points."podline.measures"]', "[podline.measures]")
+    (about / "entry_points.txt").write_text(written.replace('"', ""))
+    return folder
+
+
+@pytest.fixture
+def macro_f1(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measure]:
+    """The page's measure, as this process knows it."""
+    monkeypatch.syspath_prepend(package)
+    measures.known.cache_clear()
+    [found] = measures.installed()
+    yield found
+    measures.known.cache_clear()
+
+
+def test_its_value_is_scikit_learn_s(macro_f1: Measure) -> None:
+    # f1_score(LABELS, SAID, average=None) gives 0.667, 0.4 and 0.
+    assert value_of(macro_f1, LABELS, SAID, 3) == pytest.approx((2 / 3 + 2 / 5 + 0) / 3)
+    figure = figures_of(LABELS, SAID, 3)["macro_f1"]
+    assert 0 <= figure.low < figure.value < figure.high <= 1
+    assert figures_of(LABELS, SAID, 3)["macro_f1"] == figure
+
+
+def test_two_models_are_compared_on_the_same_examples(macro_f1: Measure) -> None:
+    before, after, deviation = compared(macro_f1, LABELS, LABELS, SAID, 3)
+    assert (before, after) == (1.0, value_of(macro_f1, LABELS, SAID, 3))
+    assert 0 < deviation < 0.5
+    assert compared(macro_f1, LABELS, SAID, SAID, 3)[2] == 0
+
+
+@pytest.mark.parametrize(("value", "message"), [(float("nan"), "gives nan for 6 examples of 3"), (None, "TypeError")])
+def test_a_measure_that_gives_no_number_is_named(value: Any, message: str) -> None:
+    odd = Measure("odd", "odd", of_classes=lambda *_: value)
+    with pytest.raises(SettingsError, match=f"the measure odd.*{message}"):
+        value_of(odd, LABELS, SAID, 3)
+
+
+def test_known_measures_come_first_and_unknown_ones_are_called_by_their_names() -> None:
+    assert [each.label for each in shown(["gone_figure", "loss", "top1"])] == ["accuracy", "loss", "gone figure"]
+    assert measure_named("gone_figure").in_percent is False
+
+
+def test_from_the_evaluation_to_the_ledger_and_the_guard_of_a_promotion(package: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+
+    def podline(*words: str, code: int = 0) -> str:
+        command = [sys.executable, "-m", "podline.cli", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    podline("sample", "drawn", "--train", "1000", "--test", "300")
+    podline("convert", "sample", "--source", "drawn")
+    runs = []
+    for steps in ("250", "160"):
+        options = ("--set", "model.width=0.25", "--batch-size", "32", "--steps", steps)
+        options += ("--set", 'promotion.guards=["macro_f1"]')
+        runs.append(json.loads(podline("train", "sample", *options, "--json"))["run"])
+        judged = json.loads(podline("evaluate", "sample", *options, "--json"))
+        podline("report", "sample", *options)
+        written = json.loads((tmp_path / "podline-root" / "runs" / runs[-1] / "evaluation.json").read_text())
+        assert written["trained"]["metrics"]["macro_f1"] == judged["metrics"]["macro_f1"]
+    page = (tmp_path / "podline-root" / "runs" / runs[0] / "report.html").read_text()
+    assert page.count("macro-F1") >= 2
+    assert "macro-F1" in podline("runs", "show", runs[0])
+    assert "macro-F1" in podline("runs", "compare", *runs)
+    podline("models", "promote", runs[0])
+    podline("models", "promote", runs[1], code=11)
+    decided = json.loads((tmp_path / "podline-root" / "runs" / runs[1] / "promotion.json").read_text())
+    [guard] = [check for check in decided["checks"] if check["rule"] == "guard"]
+    assert (guard["name"], guard["refused"]) == ("macro-F1", True)
+    assert "% of the champion" in guard["message"]
