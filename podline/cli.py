@@ -20,51 +20,69 @@ from podline.commands import pages
 from podline.plain import plain
 
 
-class Entry(NamedTuple):
+class ListedCommand(NamedTuple):
     """A command in the table: where it is, and what it says of itself in one line."""
 
     at: str
     help: str
 
 
-SECTIONS: dict[str, dict[str, Entry]] = {
+SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "The whole chain": {
-        "run": Entry("podline.commands.run:run", "From raw archive to report, as a Prefect flow on this machine."),
+        "run": ListedCommand(
+            "podline.commands.run:run", "From raw archive to report, as a Prefect flow on this machine."
+        ),
     },
     "One stage at a time, in this order": {
-        "convert": Entry("podline.commands.stage:convert", "Raw archives become sharded TFRecords."),
-        "validate": Entry("podline.commands.stage:validate", "Every byte of a data set against its manifest."),
-        "preflight": Entry("podline.commands.stage:preflight", "A training rehearsed: what it will take, what fails."),
-        "train": Entry("podline.commands.stage:train", "A recipe is trained; goes on from its last checkpoint."),
-        "evaluate": Entry("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
-        "report": Entry("podline.commands.comparison:report", "One HTML page about a run, or about several."),
+        "convert": ListedCommand("podline.commands.stage:convert", "Raw archives become sharded TFRecords."),
+        "validate": ListedCommand("podline.commands.stage:validate", "Every byte of a data set against its manifest."),
+        "preflight": ListedCommand(
+            "podline.commands.stage:preflight", "A training rehearsed: what it will take, what fails."
+        ),
+        "train": ListedCommand(
+            "podline.commands.stage:train", "A recipe is trained; goes on from its last checkpoint."
+        ),
+        "evaluate": ListedCommand("podline.commands.stage:evaluate", "A trained model is judged, every example once."),
+        "report": ListedCommand("podline.commands.comparison:report", "One HTML page about a run, or about several."),
     },
     "To look before and after": {
-        "show": Entry("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),
-        "predict": Entry(
+        "show": ListedCommand("podline.commands.show:show", "Pictures of what a model is fed, and of its mistakes."),
+        "predict": ListedCommand(
             "podline.commands.predict:predict", "Any pictures: skeletons drawn on them, or classes named."
         ),
-        "score": Entry("podline.commands.score:score", "COCO keypoint results, anybody's, judged by pycocotools."),
-        "lr-find": Entry("podline.commands.lr_find:lr_find", "Which learning rate to train a recipe with."),
+        "score": ListedCommand(
+            "podline.commands.score:score", "COCO keypoint results, anybody's, judged by pycocotools."
+        ),
+        "lr-find": ListedCommand("podline.commands.lr_find:lr_find", "Which learning rate to train a recipe with."),
     },
     "What there is": {
-        "data": Entry("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
-        "model": Entry("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
-        "models": Entry("podline.commands.models:models_group", "Champions: list, promote, rollback, history."),
-        "runs": Entry("podline.commands.runs:runs_group", "Runs that ended: list, show, compare, explain, index."),
-        "store": Entry("podline.commands.store:store_group", "The store, a folder or a bucket: list, verify, prune."),
+        "data": ListedCommand("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
+        "model": ListedCommand("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
+        "models": ListedCommand("podline.commands.models:models_group", "Champions: list, promote, rollback, history."),
+        "runs": ListedCommand(
+            "podline.commands.runs:runs_group", "Runs that ended: list, show, compare, explain, index."
+        ),
+        "store": ListedCommand(
+            "podline.commands.store:store_group", "The store, a folder or a bucket: list, verify, prune."
+        ),
     },
     "Nights, from Prefect's UI": {
-        "up": Entry("podline.commands.operate:up", "A Prefect server, a worker, all deployments, on this machine."),
-        "down": Entry("podline.commands.operate:down", "Stops what `podline up` started."),
-        "deploy": Entry("podline.commands.operate:deploy", "Pools, limits, automations, deployments on any server."),
+        "up": ListedCommand(
+            "podline.commands.operate:up", "A Prefect server, a worker, all deployments, on this machine."
+        ),
+        "down": ListedCommand("podline.commands.operate:down", "Stops what `podline up` started."),
+        "deploy": ListedCommand(
+            "podline.commands.operate:deploy", "Pools, limits, automations, deployments on any server."
+        ),
     },
     "What it runs on": {
-        "tpu": Entry("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
+        "tpu": ListedCommand("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
     },
     "To try things out": {
-        "sample": Entry("podline.commands.sample:sample", "Draws a data set, CIFAR-10's layout or COCO's."),
-        "benchmark": Entry("podline.commands.benchmark:benchmark", "Our way beside the plain way, measured here."),
+        "sample": ListedCommand("podline.commands.sample:sample", "Draws a data set, CIFAR-10's layout or COCO's."),
+        "benchmark": ListedCommand(
+            "podline.commands.benchmark:benchmark", "Our way beside the plain way, measured here."
+        ),
     },
 }
 

@@ -14,24 +14,24 @@ from pydantic import BaseModel
 
 from podline.errors import SettingsError
 
-Rule = dict[str, Any]
+SchemaRule = dict[str, Any]
 Path = tuple[str, ...]
 
-POSITIVE: Rule = {"type": "number", "exclusiveMinimum": 0}
+POSITIVE: SchemaRule = {"type": "number", "exclusiveMinimum": 0}
 
 
-def at(path: Path, schema: Rule) -> Rule:
+def at(path: Path, schema: SchemaRule) -> SchemaRule:
     """There is a value at a path, and it is like this."""
     name, *rest = path
     return {"properties": {name: at(tuple(rest), schema) if rest else schema}, "required": [name]}
 
 
-def refused(when: Rule, path: Path, sentence: str) -> Rule:
+def refused(when: SchemaRule, path: Path, sentence: str) -> SchemaRule:
     """When parameters are like this, the value at a path is refused by a sentence that says what it should be."""
     return {"if": when, "then": at(path, {"const": sentence})}
 
 
-def one_of(titles: Mapping[str, str]) -> list[Rule]:
+def one_of(titles: Mapping[str, str]) -> list[SchemaRule]:
     """At most one of several fields is more than 0.
 
     Args:
@@ -49,7 +49,7 @@ def one_of(titles: Mapping[str, str]) -> list[Rule]:
     ]
 
 
-def extend(schema: dict[str, Any], form: type[BaseModel], rules: list[Rule]) -> None:
+def extend(schema: dict[str, Any], form: type[BaseModel], rules: list[SchemaRule]) -> None:
     """Adds rules to a form's schema, and the keys of its groups at its top, where they once were.
 
     Args:

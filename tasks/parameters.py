@@ -19,7 +19,7 @@ from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.settings import DatasetName, Recipe
 from podline.stages.specs import LEFT_OUT
-from podline.tasks.form_rules import Rule, at, extend, grouped, one_of, refused
+from podline.tasks.form_rules import SchemaRule, at, extend, grouped, one_of, refused
 
 _AS_WRITTEN = "as the recipe says"
 # An address with a user or a password: a run's parameters can be read by all who see the run.
@@ -153,7 +153,7 @@ class CocoMachineGroup(MachineGroup, frozen=True):
     )
 
 
-def _training_rules(*, needs_source: tuple[str, ...] = ()) -> list[Rule]:
+def _training_rules(*, needs_source: tuple[str, ...] = ()) -> list[SchemaRule]:
     """What the values of a form must not say together; see :mod:`podline.tasks.form_rules`.
 
     Args:

@@ -5,7 +5,7 @@ here imports TensorFlow: measurements happen in child processes.
 """
 
 from podline.benchmark.catalogue import BENCHMARKS, Benchmark
-from podline.benchmark.row import Row
+from podline.benchmark.row import BenchmarkRow
 from podline.benchmark.running import run
 
-__all__ = ["BENCHMARKS", "Benchmark", "Row", "run"]
+__all__ = ["BENCHMARKS", "Benchmark", "BenchmarkRow", "run"]

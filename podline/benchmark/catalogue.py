@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from podline.benchmark.child import measure
-from podline.benchmark.row import Row, cost_row, rate_row
+from podline.benchmark.row import BenchmarkRow, cost_row, rate_row
 from podline.cluster import VARIABLE
 from podline.frozen import Frozen
 from podline.settings import variable_of
@@ -92,17 +92,17 @@ class Benchmark:
 
     name: str
     about: str
-    rows: Callable[[Sizes, Path], list[Row]]
+    rows: Callable[[Sizes, Path], list[BenchmarkRow]]
 
 
-def _write_shard(sizes: Sizes, work: Path) -> list[Row]:
+def _write_shard(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     took = _records("write_shard", work, sizes.shard_examples, sizes.repetitions)
     count = sizes.shard_examples
     note = f"one TFRecord file of {count:,} CIFAR-10 records; a loop of tf.train.Example and TFRecordWriter"
     return [rate_row("write-shard", count=count, ours=took["ours"], other=took["other"], unit="images/s", note=note)]
 
 
-def _convert_job(sizes: Sizes, work: Path) -> list[Row]:
+def _convert_job(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     source = str(work / "raw")
     measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=sizes.examples)
     ours, other = alternately(
@@ -130,7 +130,7 @@ def _convert_job(sizes: Sizes, work: Path) -> list[Row]:
     ]
 
 
-def _convert_coco(sizes: Sizes, work: Path) -> list[Row]:
+def _convert_coco(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     source, cores = str(work / "coco"), os.cpu_count() or 1
     measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
     variables = {} if may_keep(_COCO_BYTES) else {variable_of("page_cache"): "0"}
@@ -147,7 +147,7 @@ def _convert_coco(sizes: Sizes, work: Path) -> list[Row]:
     return [rate_row("convert-coco", count=sizes.coco_images, ours=ours, other=other, unit="images/s", note=note)]
 
 
-def _keep_jpeg(sizes: Sizes, work: Path) -> list[Row]:
+def _keep_jpeg(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     source, images = str(work / "coco"), sizes.pose_images
     measure(work, f"{_COCO}:make_images", source=source, images=images)
     found = measure(
@@ -175,7 +175,7 @@ def _keep_jpeg(sizes: Sizes, work: Path) -> list[Row]:
     ]
 
 
-def _pose_input(sizes: Sizes, work: Path) -> list[Row]:
+def _pose_input(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     source, root = str(work / "coco"), str(work / "root")
     measure(work, f"{_COCO}:make_images", source=source, images=sizes.pose_images)
     folder = measure(work, f"{_COCO}:make_data_set", source=source, root=root)
@@ -200,7 +200,7 @@ def _pose_input(sizes: Sizes, work: Path) -> list[Row]:
     ]
 
 
-def _shuffled_batches(sizes: Sizes, work: Path) -> list[Row]:
+def _shuffled_batches(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     took = measure(
         work,
         "podline.benchmark.batches:shuffled_batches",
@@ -218,7 +218,7 @@ def _shuffled_batches(sizes: Sizes, work: Path) -> list[Row]:
     ]
 
 
-def _train_step(sizes: Sizes, work: Path) -> list[Row]:
+def _train_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch, steps = sizes.train_batch_size, sizes.steps
     place = _data_set(work, 10 * batch)
     took = measure(
@@ -229,7 +229,7 @@ def _train_step(sizes: Sizes, work: Path) -> list[Row]:
     return [cost_row("train-step", ours=ours, other=other, unit="ms", note=note)]
 
 
-def _first_step(sizes: Sizes, work: Path) -> list[Row]:
+def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch = sizes.train_batch_size
     place = _data_set(work, 10 * batch)
     ours, other = alternately(
@@ -241,7 +241,7 @@ def _first_step(sizes: Sizes, work: Path) -> list[Row]:
     return [cost_row("first-step", ours=ours, other=other, unit="s", note=note)]
 
 
-def _diagnosis(sizes: Sizes, work: Path) -> list[Row]:
+def _diagnosis(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch, steps = sizes.train_batch_size, 2 * sizes.steps
     found = measure(
         work,
@@ -256,7 +256,7 @@ def _diagnosis(sizes: Sizes, work: Path) -> list[Row]:
     return [cost_row("diagnosis", ours=ours, other=other, unit="ms", note=note)]
 
 
-def _flow(sizes: Sizes, work: Path) -> list[Row]:
+def _flow(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     # By name, as a child process is told: the library does not import what is above it.
     found = measure(
         work,
@@ -277,7 +277,7 @@ def _flow(sizes: Sizes, work: Path) -> list[Row]:
     ]
 
 
-def _strategies(sizes: Sizes, work: Path) -> list[Row]:
+def _strategies(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     """Every strategy that CPUs allow beside the plain one, which is measured before and after the others."""
     batch = sizes.train_batch_size
     place = _data_set(work, 10 * batch)
@@ -330,7 +330,7 @@ def _free_addresses(count: int) -> list[str]:
         return [f"localhost:{each.getsockname()[1]}" for each in sockets]
 
 
-def _labels(sizes: Sizes, work: Path) -> list[Row]:
+def _labels(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     found = _records("labels", work, sizes.shard_examples, sizes.repetitions)
     wide = found["bytes_100"][1]
     return [
@@ -341,7 +341,7 @@ def _labels(sizes: Sizes, work: Path) -> list[Row]:
     ]
 
 
-def _pixels(sizes: Sizes, work: Path) -> list[Row]:
+def _pixels(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     found = _records("pixels", work, sizes.shard_examples, sizes.repetitions)
     return [
         _bytes_row("pixels-bytes", found, "a record with uint8 pixels; with normalised float32 ones"),
@@ -392,12 +392,12 @@ def _records(function: str, work: Path, examples: int, repetitions: int) -> dict
     )
 
 
-def _bytes_row(name: str, found: dict[str, Any], note: str) -> Row:
+def _bytes_row(name: str, found: dict[str, Any], note: str) -> BenchmarkRow:
     ours, other = found["bytes"]
     return cost_row(name, ours=[ours], other=[other], unit="bytes", note=note)
 
 
-def _pass_row(name: str, found: dict[str, Any], sizes: Sizes, note: str) -> Row:
+def _pass_row(name: str, found: dict[str, Any], sizes: Sizes, note: str) -> BenchmarkRow:
     ours, other = ([1000 * seconds for seconds in found[side]] for side in ("ours", "other"))
     return cost_row(
         name, ours=ours, other=other, unit="ms", note=f"a shuffled pass over {sizes.shard_examples:,} records: {note}"

@@ -20,7 +20,7 @@ from podline.documents.metrics_log import METRICS, MetricsLine, MetricsLog
 from podline.recipes import registry
 from podline.recipes.settings import Duration
 from podline.store.opening import open_store
-from podline.training.checkpoints import Clock
+from podline.training.checkpoints import TimeSpent
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeStretches, judge_probe
 from podline.training.gradients import GradientNorms
@@ -101,7 +101,7 @@ class _Watched:
     def __init__(
         self, parts: Parts, images: npt.NDArray[np.uint8], steps: int, write: Callable[[MetricsLine], None]
     ) -> None:
-        clock, plan = RunClock(Clock(), time.monotonic()), parts.plan
+        clock, plan = RunClock(TimeSpent(), time.monotonic()), parts.plan
         self._findings = Findings((), write, lambda _message: None)
         self._hooks: list[Hook] = [
             StopOnDivergence(plan.order, parts.recipe.explosion, (), lambda failure: failure.what),

@@ -8,7 +8,7 @@ from statistics import median
 from podline.frozen import Frozen
 
 
-class Row(Frozen):
+class BenchmarkRow(Frozen):
     """A comparison.
 
     Attributes:
@@ -28,10 +28,12 @@ class Row(Frozen):
     note: str
 
 
-def rate_row(name: str, *, count: int, ours: Sequence[float], other: Sequence[float], unit: str, note: str) -> Row:
+def rate_row(
+    name: str, *, count: int, ours: Sequence[float], other: Sequence[float], unit: str, note: str
+) -> BenchmarkRow:
     """A row of rates: ``count`` things in the median of each side's seconds; more is better."""
     ours_seconds, other_seconds = median(ours), median(other)
-    return Row(
+    return BenchmarkRow(
         name=name,
         ours=count / ours_seconds,
         other=count / other_seconds,
@@ -41,7 +43,7 @@ def rate_row(name: str, *, count: int, ours: Sequence[float], other: Sequence[fl
     )
 
 
-def cost_row(name: str, *, ours: Sequence[float], other: Sequence[float], unit: str, note: str) -> Row:
+def cost_row(name: str, *, ours: Sequence[float], other: Sequence[float], unit: str, note: str) -> BenchmarkRow:
     """A row of costs (seconds, bytes), by the median of each side; less is better."""
     ours_cost, other_cost = median(ours), median(other)
-    return Row(name=name, ours=ours_cost, other=other_cost, ratio=other_cost / ours_cost, unit=unit, note=note)
+    return BenchmarkRow(name=name, ours=ours_cost, other=other_cost, ratio=other_cost / ours_cost, unit=unit, note=note)

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from podline.benchmark.catalogue import BENCHMARKS, QUICK, Sizes
-from podline.benchmark.row import Row
+from podline.benchmark.row import BenchmarkRow
 from podline.errors import SettingsError
 from podline.figures import rate
 from podline.progress import Listener, Reporter
@@ -22,7 +22,7 @@ def run(
     examples: int | None = None,
     quick: bool = False,
     work: Path | None = None,
-) -> list[Row]:
+) -> list[BenchmarkRow]:
     """Measures.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 
 from podline.benchmark.catalogue import QUICK, Sizes, alternately
 from podline.benchmark.child import measure
-from podline.benchmark.row import Row, cost_row, rate_row
+from podline.benchmark.row import BenchmarkRow, cost_row, rate_row
 from podline.errors import SettingsError
 from podline.figures import rate
 from podline.progress import Listener, Reporter
@@ -26,7 +26,7 @@ _STAGING = "podline.benchmark.staging"
 _LARGER = 8  # times, of the object whose memory is looked at
 
 
-def run_store(root: str, listener: Listener, *, quick: bool = False, work: Path | None = None) -> list[Row]:
+def run_store(root: str, listener: Listener, *, quick: bool = False, work: Path | None = None) -> list[BenchmarkRow]:
     """Measures the store at ``gs://bucket/prefix``.
 
     Args:
@@ -65,7 +65,7 @@ class _Measurements:
         self._root, self._work, self._sizes, self._reporter = root, work, sizes, reporter
         self._numbers = itertools.count()
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[BenchmarkRow]:
         """All of them."""
         examples, shard_bytes = self._sizes.store_examples, self._sizes.store_shard_bytes
         source = str(self._work / "raw")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from podline.benchmark.row import Row
+from podline.benchmark.row import BenchmarkRow
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
@@ -73,7 +73,7 @@ def compare(names: tuple[str, ...], examples: int | None, work: Path | None, qui
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)
 
 
-def _show(measured: Callable[[Listener], list[Row]], as_json: bool) -> None:
+def _show(measured: Callable[[Listener], list[BenchmarkRow]], as_json: bool) -> None:
     """Measures, and shows the rows."""
     with display.shown() as listener:
         started = time.monotonic()

@@ -62,7 +62,7 @@ class Relabelled(NamedTuple):
     after: int
 
 
-class Changes(NamedTuple):
+class RecordChanges(NamedTuple):
     """What became of a split: positions, ascending.
 
     Attributes:
@@ -138,7 +138,7 @@ def _hashes(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
     return np.fromiter(digests(), np.uint64, len(rows[0]))
 
 
-def changes(before: SplitCensus, after: SplitCensus) -> Changes:
+def changes(before: SplitCensus, after: SplitCensus) -> RecordChanges:
     """What became of a split. The order of its records does not matter; a record that is there twice counts twice."""
     gone, come = _without_equals(before, after)
     by_image: dict[int, list[int]] = defaultdict(list)
@@ -152,7 +152,7 @@ def changes(before: SplitCensus, after: SplitCensus) -> Changes:
         else:
             added.append(place)
     removed = sorted(place for places in by_image.values() for place in places)
-    return Changes(added, removed, relabelled)
+    return RecordChanges(added, removed, relabelled)
 
 
 def same_examples(before: SplitCensus, after: SplitCensus) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from podline.datasets.census import Census, SplitCensus, census_of, changes
-from podline.documents.ledger_entry import Data, Moved, SplitChange
+from podline.documents.ledger_entry import ChangedRecords, Data, SplitChange
 from podline.documents.manifest import MANIFEST, dataset_folder, read_manifest
 from podline.errors import PodlineError, one_line
 from podline.store.contract import Store
@@ -72,19 +72,19 @@ def in_words(change: SplitChange) -> str:
     return "; ".join(_told(moved, what) for what, moved in change if moved.count)
 
 
-def _told(moved: Moved, what: str) -> str:
+def _told(moved: ChangedRecords, what: str) -> str:
     told = moved.records[:TOLD_RECORDS]
     more = moved.count - len(told)
     return f"{moved.count:,} {what} ({', '.join(told)}{f' and {more:,} more' if more else ''})"
 
 
-def _moved(records: Iterable[str]) -> Moved:
+def _moved(records: Iterable[str]) -> ChangedRecords:
     names, count = [], 0
     for name in records:
         count += 1
         if count <= MOST_RECORDS:
             names.append(name)
-    return Moved(count=count, records=tuple(names))
+    return ChangedRecords(count=count, records=tuple(names))
 
 
 def _named(split: str, census: SplitCensus, place: int) -> str:

@@ -42,7 +42,7 @@ _REMEDY = "run `podline convert` again: it writes what is damaged anew, and noth
 
 
 @dataclass(frozen=True)
-class Findings:
+class RecordFigures:
     """What the records of a shard, or of a split, turn out to hold; image ids are there in images of COCO."""
 
     pixels: PixelSums
@@ -125,7 +125,7 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
     return _check_images(store, folder, manifest, crcs)
 
 
-def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout, classes: int) -> Findings:
+def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout, classes: int) -> RecordFigures:
     """Checks one shard against what the manifest says of it.
 
     Raises:
@@ -198,9 +198,9 @@ def _wrong(where: npt.NDArray[np.bool_]) -> list[int]:
     return np.flatnonzero(where).tolist()
 
 
-def _findings(frames: Bytes, layout: RecordLayout, classes: int) -> Findings:
+def _findings(frames: Bytes, layout: RecordLayout, classes: int) -> RecordFigures:
     fields = {field.name: field for field in layout.fields}
-    return Findings(
+    return RecordFigures(
         pixel_sums(layout.values(frames, IMAGE)),
         np.bincount(layout.values(frames, LABEL), minlength=classes),
         image_crcs(frames[:, place_of(fields[IMAGE])]),
@@ -208,8 +208,8 @@ def _findings(frames: Bytes, layout: RecordLayout, classes: int) -> Findings:
     )
 
 
-def _together(parts: Sequence[Findings]) -> Findings:
-    return Findings(
+def _together(parts: Sequence[RecordFigures]) -> RecordFigures:
+    return RecordFigures(
         add_up(part.pixels for part in parts),
         np.sum([part.class_counts for part in parts], axis=0),
         np.concatenate([part.image_crcs for part in parts]),
@@ -217,7 +217,7 @@ def _together(parts: Sequence[Findings]) -> Findings:
     )
 
 
-def _check_split(folder: str, split: SplitInfo, found: Findings) -> None:
+def _check_split(folder: str, split: SplitInfo, found: RecordFigures) -> None:
     """Checks a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit."""
     where = f"{folder}/{MANIFEST}: split {split.name!r}"
     _check_equal(f"{where}: records", len(found.image_crcs), split.records)

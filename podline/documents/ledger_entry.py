@@ -46,7 +46,7 @@ class Split(Frozen):
     sha256: str
 
 
-class Moved(Frozen):
+class ChangedRecords(Frozen):
     """Records of a split that came, went or changed: how many, and the first of them by name."""
 
     count: int = 0
@@ -62,9 +62,9 @@ class SplitChange(Frozen):
         relabelled: records whose image is the same and whose label, or people, are not.
     """
 
-    added: Moved = Moved()
-    removed: Moved = Moved()
-    relabelled: Moved = Moved()
+    added: ChangedRecords = ChangedRecords()
+    removed: ChangedRecords = ChangedRecords()
+    relabelled: ChangedRecords = ChangedRecords()
 
 
 class DataChange(Frozen):

@@ -29,7 +29,7 @@ class Picture(NamedTuple):
     colour: str = INK
 
 
-class Row(NamedTuple):
+class PictureRow(NamedTuple):
     """Pictures side by side, and what stands to their left."""
 
     label: str
@@ -41,7 +41,7 @@ class Block(NamedTuple):
 
     heading: str
     about: str
-    rows: list[Row]
+    rows: list[PictureRow]
 
 
 class Sheet(Figure):
@@ -72,11 +72,11 @@ def _height(block: Block, side: float) -> float:
     return 0.75 + sum(_row_height(row, side) for row in block.rows)
 
 
-def _row_height(row: Row, side: float) -> float:
+def _row_height(row: PictureRow, side: float) -> float:
     return side + _GAP + _LINE * _caption_lines(row)
 
 
-def _caption_lines(row: Row) -> int:
+def _caption_lines(row: PictureRow) -> int:
     return max(len(picture.caption.splitlines()) for picture in row.pictures)
 
 

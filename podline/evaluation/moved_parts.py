@@ -14,7 +14,7 @@ from podline.evaluation.oks import CloseJoints
 from podline.evaluation.paired import Changed, changed, holm, mcnemar
 
 
-class Moved(NamedTuple):
+class ShareChange(NamedTuple):
     """A class or a joint.
 
     Attributes:
@@ -29,7 +29,7 @@ class Moved(NamedTuple):
     changed: Changed
 
 
-def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -> dict[str, Moved]:
+def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -> dict[str, ShareChange]:
     """Every class of which there are examples, by its name.
 
     Args:
@@ -45,7 +45,7 @@ def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -
     }
 
 
-def moved_joints(before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints]) -> dict[str, Moved]:
+def moved_joints(before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints]) -> dict[str, ShareChange]:
     """Every joint that anybody has, by its name.
 
     Args:
@@ -62,7 +62,7 @@ def moved_joints(before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoi
     return found
 
 
-def chances(parts: Mapping[str, Moved]) -> dict[str, float]:
+def chances(parts: Mapping[str, ShareChange]) -> dict[str, float]:
     """Of each class or joint, how likely so large a movement is by chance, all of them considered; see :func:`holm`."""
     return holm({name: mcnemar(part.changed) for name, part in parts.items()})
 
@@ -74,5 +74,5 @@ def _by_image(images: Iterable[int], was: npt.NDArray[np.bool_], now: npt.NDArra
     return Changed(sum(net < 0 for net in nets.values()), sum(net > 0 for net in nets.values()), len(nets))
 
 
-def _moved(was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_], counts: Changed) -> Moved:
-    return Moved(float(was.mean()), float(now.mean()), counts)
+def _moved(was: npt.NDArray[np.bool_], now: npt.NDArray[np.bool_], counts: Changed) -> ShareChange:
+    return ShareChange(float(was.mean()), float(now.mean()), counts)

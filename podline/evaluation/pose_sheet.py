@@ -13,7 +13,7 @@ from podline.data.reader import open_split
 from podline.documents.completion import completion_name
 from podline.documents.evaluation import chosen_threshold
 from podline.documents.manifest import Manifest
-from podline.drawing.picture_sheet import Block, Image, Picture, Row
+from podline.drawing.picture_sheet import Block, Image, Picture, PictureRow
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
 from podline.evaluation.poses import FIELDS, find_people, pose_answers, settings_of
@@ -53,11 +53,13 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)
     _, ids, stored = source.read(0)
     ids, stored = ids[: spec.examples], {name: values[: spec.examples] for name, values in stored.items()}
-    rows = [Row("as stored", _drawn(stored))]
+    rows = [PictureRow("as stored", _drawn(stored))]
     about = f"examples of the training split of {manifest.dataset}"
     if augmentation == type(augmentation)():
         return Block(_heading(spec), f"{about}; the recipe has no augmentation: fed as stored", rows)
-    rows += [Row(f"epoch {epoch + 1}", _drawn(source.augmented(epoch, ids, stored))) for epoch in range(spec.epochs)]
+    rows += [
+        PictureRow(f"epoch {epoch + 1}", _drawn(source.augmented(epoch, ids, stored))) for epoch in range(spec.epochs)
+    ]
     return Block(_heading(spec), f"{about}; below, each as the first epochs augment it", rows)
 
 
@@ -108,6 +110,6 @@ def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter)
         letterbox = LetterBox(width, height, poses.side)
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine))
-    rows = [Row("found", pictures), Row("labelled", _drawn(records))]
+    rows = [PictureRow("found", pictures), PictureRow("labelled", _drawn(records))]
     about = f"the first test images with people; those with a score from {threshold:.3f} on are drawn"
     return Block(f"Whom {spec.run} finds", about, rows if len(ids) else [])

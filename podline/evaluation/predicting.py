@@ -62,7 +62,7 @@ class Predicted:
         return _png(self.picture)
 
     def __str__(self) -> str:
-        """In words."""
+        """What the model says of the picture, as a line."""
         return self.prediction.line()
 
 

@@ -15,7 +15,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.documents.completion import completion_name
 from podline.documents.evaluation import Guess
 from podline.documents.manifest import Manifest, read_manifest
-from podline.drawing.picture_sheet import LARGE, Block, Picture, Row, Sheet, sheet
+from podline.drawing.picture_sheet import LARGE, Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import StoreError
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.evaluate import logits_of, tally
@@ -83,14 +83,14 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     ids = ids[: spec.examples]
     stored = {name: values[: spec.examples] for name, values in stored.items()}
     names = [manifest.class_names[label] for label in stored["label"]]
-    rows = [Row("as stored", [Picture(*pair) for pair in zip(stored["image"], names, strict=True)])]
+    rows = [PictureRow("as stored", [Picture(*pair) for pair in zip(stored["image"], names, strict=True)])]
     if augmentation == AugmentationSettings():
         about = f"examples of the training split of {manifest.dataset}; the recipe has no augmentation: fed as stored"
     else:
         about = f"examples of the training split of {manifest.dataset}; below, each as the first epochs augment it"
         for epoch in range(spec.epochs):
             images = source.augmented(epoch, ids, stored)["image"]
-            rows.append(Row(f"epoch {epoch + 1}", [Picture(image) for image in images]))
+            rows.append(PictureRow(f"epoch {epoch + 1}", [Picture(image) for image in images]))
     return Block(f"What the model of {spec.recipe.name} is fed", about, rows)
 
 
@@ -115,11 +115,11 @@ def _made_of_it(spec: ShowSpec, store: Store, manifest: Manifest, judged: Classi
     """The first examples of the test split with the run's guesses, then its most confident mistakes."""
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     figures = judged.figures()
-    rows = [Row("the first", _guesses(judged.first(spec.examples), reader, manifest))]
+    rows = [PictureRow("the first", _guesses(judged.first(spec.examples), reader, manifest))]
     mistakes = judged.mistakes(_MISTAKE_ROWS * spec.examples)
     for start in range(0, len(mistakes), spec.examples):
         label = "most confident\nmistakes" if start == 0 else ""
-        rows.append(Row(label, _guesses(mistakes[start : start + spec.examples], reader, manifest)))
+        rows.append(PictureRow(label, _guesses(mistakes[start : start + spec.examples], reader, manifest)))
     right = f"{count(figures.correct)} of {count(figures.examples)}"
     about = (
         f"test examples with its first guess and the probability that it gives it; it gets {right} right, "

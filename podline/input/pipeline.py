@@ -31,7 +31,7 @@ from podline.documents.manifest import Manifest
 from podline.input.augmentation import augment
 from podline.input.buffers import Buffers
 from podline.input.pose_augmentation import augment_poses
-from podline.recipes.changes import Changes
+from podline.recipes.changes import ByEpoch
 from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import AugmentationSettings
 
@@ -154,7 +154,7 @@ class TrainingInput(_Batches):
 
     order: TrainingOrder
     augmentation: AugmentationSettings | PoseAugmentationSettings
-    later: Changes[AugmentationSettings] | None = None
+    later: ByEpoch[AugmentationSettings] | None = None
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
         """The epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""

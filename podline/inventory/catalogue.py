@@ -1,4 +1,4 @@
-"""What a store holds: its data sets and its runs, by what they left word of."""
+"""What a store holds: its data sets and its runs, by their completion records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Dataset:
 
     @property
     def folder(self) -> str:
-        """Its name in the store."""
+        """The folder, relative to the store's root."""
         return dataset_folder(self.name, self.fingerprint)
 
 
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def folder(self) -> str:
-        """Its name in the store."""
+        """The folder, relative to the store's root."""
         return f"runs/{self.name}"
 
 

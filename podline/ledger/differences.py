@@ -24,7 +24,7 @@ _COMMIT_DIGITS = 12
 _NO_PART_OF_TRAINING = frozenset({"seed", "promotion"})
 
 
-class Row(Frozen):
+class NamedDifference(Frozen):
     """One thing that differs.
 
     Attributes:
@@ -38,7 +38,7 @@ class Row(Frozen):
     values: tuple[str, ...]
 
 
-def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]) -> list[Row]:
+def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]) -> list[NamedDifference]:
     """Everything in which what produced some runs differs, in the order of :data:`AREAS`.
 
     Args:
@@ -73,12 +73,12 @@ def _same(before: Any, after: Any) -> bool:
     return bool(before == after)
 
 
-def _rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+def _rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[NamedDifference]:
     """Rows of the names whose values are not all the same."""
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [_text(run[name]) if name in run else NONE for run in runs]
         if len(set(values)) > 1:
-            yield Row(area=area, name=name, values=tuple(values))
+            yield NamedDifference(area=area, name=name, values=tuple(values))
 
 
 def _text(value: Any) -> str:
@@ -114,13 +114,13 @@ def _environment(environment: Environment) -> dict[str, Any]:
     return {**told, "devices": devices or NONE, **packages}
 
 
-def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Change]) -> Iterator[Row]:
+def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Change]) -> Iterator[NamedDifference]:
     if len({(each.dataset, each.fingerprint) if each else None for each in data}) == 1:
         return
     first = data[0]
     if first is None or any(each is None or each.dataset != first.dataset for each in data):
         names = [f"{each.dataset} {each.fingerprint}" if each else NONE for each in data]
-        yield Row(area="data", name="dataset", values=tuple(names))
+        yield NamedDifference(area="data", name="dataset", values=tuple(names))
         return
     known = [each for each in data if each is not None]
     converter = list(_rows("data", [flat({"converter": each.converter}) for each in known]))
@@ -131,18 +131,18 @@ def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Chan
         return  # other pixels everywhere are what other settings of the converter make of the same images
     yield from rows
     if not rows and not converter:
-        yield Row(
+        yield NamedDifference(
             area="data", name="source files of the same records", values=tuple(each.source[:12] for each in known)
         )
 
 
-def _moved_rows(data: Sequence[Data], moved: Sequence[Change]) -> Iterator[Row]:
+def _moved_rows(data: Sequence[Data], moved: Sequence[Change]) -> Iterator[NamedDifference]:
     if any(isinstance(change, str) for change in moved):
         values = [
             each.fingerprint if not isinstance(change, str) else f"{each.fingerprint} ({change})"
             for each, change in zip(data, moved, strict=True)
         ]
-        yield Row(area="data", name="fingerprint", values=tuple(values))
+        yield NamedDifference(area="data", name="fingerprint", values=tuple(values))
         return
     changed = [change for change in moved if not isinstance(change, str)]
     for split in dict.fromkeys(split for change in changed for split in change):
@@ -150,7 +150,7 @@ def _moved_rows(data: Sequence[Data], moved: Sequence[Change]) -> Iterator[Row]:
             in_words(change[split]) if split in change else f"{_records(each, split):,} records"
             for each, change in zip(data, changed, strict=True)
         ]
-        yield Row(area="data", name=split, values=tuple(values))
+        yield NamedDifference(area="data", name=split, values=tuple(values))
 
 
 def _records(data: Data, split: str) -> int:

@@ -85,7 +85,7 @@ class Convolution(Layer):
 
     @property
     def has_kernel(self) -> bool:
-        """True."""
+        """Whether there is a kernel that L2 can be put on."""
         return True
 
 
@@ -111,7 +111,7 @@ class DepthwiseConvolution(Layer):
 
     @property
     def has_kernel(self) -> bool:
-        """True."""
+        """Whether there is a kernel that L2 can be put on."""
         return True
 
 
@@ -155,7 +155,7 @@ class Projection(Layer):
 
     @property
     def has_kernel(self) -> bool:
-        """True."""
+        """Whether there is a kernel that L2 can be put on."""
         return True
 
 
@@ -270,7 +270,7 @@ class Dense(Layer):
 
     @property
     def has_kernel(self) -> bool:
-        """True."""
+        """Whether there is a kernel that L2 can be put on."""
         return True
 
 

@@ -32,7 +32,7 @@ from podline.measures import installed, measure_named
 from podline.models.counts import describe_recipe
 from podline.progress import Reporter
 from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
-from podline.promotion.rules import ENOUGH_PEERS, Cost, Guarded, Paired, Standing, checks_of, export_checks
+from podline.promotion.rules import ENOUGH_PEERS, Cost, Guarded, ModelFigures, Paired, checks_of, export_checks
 from podline.promotion.standings import (
     class_standing,
     examples_of,
@@ -61,7 +61,7 @@ class _Judged:
         people: of a pose network, COCO results.
     """
 
-    standing: Standing
+    standing: ModelFigures
     guesses: Guesses | None = None
     people: list[dict[str, Any]] | None = None
 

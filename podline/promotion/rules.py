@@ -35,7 +35,7 @@ _CALIBRATION_MOVES = 2.0
 
 
 @dataclass(frozen=True)
-class Standing:
+class ModelFigures:
     """How good a model is, in figures of which more is better.
 
     Attributes:
@@ -105,8 +105,8 @@ class _Test(NamedTuple):
 
 
 def checks_of(
-    candidate: Standing,
-    peers: Sequence[Standing],
+    candidate: ModelFigures,
+    peers: Sequence[ModelFigures],
     paired: Paired | None,
     costs: tuple[Cost, Cost],
     settings: PromotionSettings,
@@ -135,7 +135,7 @@ def checks_of(
     ]
 
 
-def _by_peers(candidate: Standing, peers: Sequence[Standing], settings: PromotionSettings) -> list[_Test]:
+def _by_peers(candidate: ModelFigures, peers: Sequence[ModelFigures], settings: PromotionSettings) -> list[_Test]:
     champion, rule = peers[0], part_rule(candidate)
 
     def mean(values: Sequence[float]) -> float:
@@ -184,7 +184,9 @@ def _assumed(share: Share, spread: float) -> float:
     return 1 / (8 * share.examples) + spread**2
 
 
-def _by_pairs(candidate: Standing, champion: Standing, paired: Paired, settings: PromotionSettings) -> list[_Test]:
+def _by_pairs(
+    candidate: ModelFigures, champion: ModelFigures, paired: Paired, settings: PromotionSettings
+) -> list[_Test]:
     rule = part_rule(candidate)
     tests = [
         _Test("main", candidate.measure, champion.main.value, champion.main.value, candidate.main.value, paired.main)
@@ -203,7 +205,7 @@ def _by_pairs(candidate: Standing, champion: Standing, paired: Paired, settings:
     return tests
 
 
-def part_rule(standing: Standing) -> Rule:
+def part_rule(standing: ModelFigures) -> Rule:
     """Whether a model's parts are classes or joints: what has probabilities has classes."""
     return "joint" if standing.calibration_error is None else "class"
 

@@ -18,14 +18,14 @@ from podline.documents.pose_figures import JointFigures
 from podline.errors import PodlineError
 from podline.evaluation.classification import BINS
 from podline.evaluation.guesses import Guesses
-from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
+from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
 from podline.evaluation.noise import average_precisions
 from podline.evaluation.oks import close_joints
 from podline.evaluation.paired import chance_to_lose, changed
 from podline.intervals import Z
 from podline.inventory.catalogue import training_of
 from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
-from podline.promotion.rules import Paired, Standing, chance_beyond
+from podline.promotion.rules import ModelFigures, Paired, chance_beyond
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
 from podline.stages.specs import SPEC, TrainSpec
@@ -36,16 +36,16 @@ _LOOKED_AT, MOST_PEERS = 60, 20
 _DRAWS = 200
 
 
-def standing_of(document: Evaluation | PoseEvaluation) -> Standing:
+def standing_of(document: Evaluation | PoseEvaluation) -> ModelFigures:
     """How good a model is, as its evaluation says."""
     if isinstance(document, Evaluation):
         return class_standing(document.run, document.trained, document.per_class)
     return pose_standing(document.run, document.trained.metrics["ap"].value, document.trained.people, document.joints)
 
 
-def class_standing(run: str, figures: Figures, classes: tuple[ClassFigures, ...]) -> Standing:
+def class_standing(run: str, figures: Figures, classes: tuple[ClassFigures, ...]) -> ModelFigures:
     """A classifier's: accuracy, each class's share of right answers, calibration error."""
-    return Standing(
+    return ModelFigures(
         run=run,
         measure="accuracy",
         main=Share(figures.metrics["top1"].value, figures.examples),
@@ -54,9 +54,9 @@ def class_standing(run: str, figures: Figures, classes: tuple[ClassFigures, ...]
     )
 
 
-def pose_standing(run: str, ap: float, people: int, joints: tuple[JointFigures, ...]) -> Standing:
+def pose_standing(run: str, ap: float, people: int, joints: tuple[JointFigures, ...]) -> ModelFigures:
     """A pose network's: average precision, and of each joint the share that is close."""
-    return Standing(
+    return ModelFigures(
         run=run,
         measure="AP",
         main=Share(ap, max(people, 1)),
@@ -73,7 +73,9 @@ def examples_of(manifest: Manifest, split: str) -> tuple[str, ...]:
     return (*(shard.sha256 for shard in found.shards), *((found.truth.sha256,) if found.truth else ()))
 
 
-def peers_of(store: Store, champion: Crowned, candidate: str, examples: tuple[str, ...], split: str) -> list[Standing]:
+def peers_of(
+    store: Store, champion: Crowned, candidate: str, examples: tuple[str, ...], split: str
+) -> list[ModelFigures]:
     """Trainings that are as good as the champion but for chance, and were judged on the same examples.
 
     They have its recipe but for the seed, and its data, or were champions themselves.
@@ -100,7 +102,7 @@ def peers_of(store: Store, champion: Crowned, candidate: str, examples: tuple[st
     return found
 
 
-def _judged_on(store: Store, peer: TrainSpec, examples: tuple[str, ...], split: str) -> Iterator[Standing]:
+def _judged_on(store: Store, peer: TrainSpec, examples: tuple[str, ...], split: str) -> Iterator[ModelFigures]:
     """The peer's standing, if it was judged on these examples and its files can be read."""
     try:
         if examples_of(read_manifest(store, peer.dataset_folder), split) == examples:
@@ -137,7 +139,7 @@ def paired_classes(
     )
 
 
-def _movements(parts: Mapping[str, Moved]) -> dict[str, Movement]:
+def _movements(parts: Mapping[str, ShareChange]) -> dict[str, Movement]:
     return {name: Movement(moved.changed, (moved.before + moved.after) / 2) for name, moved in parts.items()}
 
 

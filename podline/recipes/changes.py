@@ -12,7 +12,7 @@ from podline.frozen import Frozen
 T = TypeVar("T")
 
 
-class Changes(Frozen, Generic[T]):
+class ByEpoch(Frozen, Generic[T]):
     """A value from some epochs on; before the first of them it is what the recipe says.
 
     Attributes:
@@ -25,7 +25,7 @@ class Changes(Frozen, Generic[T]):
     between: Literal["steps", "linear"] = "steps"
 
     @model_validator(mode="after")
-    def _in_order(self) -> Changes[T]:
+    def _in_order(self) -> ByEpoch[T]:
         for (epoch, _), (following, _) in itertools.pairwise(self.at):
             if following <= epoch:
                 raise ValueError(f"epoch {epoch} is followed by epoch {following}; give the epochs in their order")

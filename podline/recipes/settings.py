@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
-from podline.recipes.changes import Changes
+from podline.recipes.changes import ByEpoch
 from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
@@ -206,10 +206,10 @@ class ByEpochSettings(Frozen):
         trainable_layers: which layers train, in ``steps``.
     """
 
-    learning_rate: Changes[Annotated[float, Field(gt=0)]] | None = None
-    batch_size: Changes[Annotated[int, Field(ge=1)]] | None = None
-    augmentation: Changes[AugmentationSettings] | None = None
-    trainable_layers: Changes[tuple[str, ...]] | None = None
+    learning_rate: ByEpoch[Annotated[float, Field(gt=0)]] | None = None
+    batch_size: ByEpoch[Annotated[int, Field(ge=1)]] | None = None
+    augmentation: ByEpoch[AugmentationSettings] | None = None
+    trainable_layers: ByEpoch[tuple[str, ...]] | None = None
 
     @model_validator(mode="after")
     def _some_change_in_steps(self) -> ByEpochSettings:

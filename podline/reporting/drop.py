@@ -23,12 +23,12 @@ from podline.documents.origins import ORIGIN, read_origin
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.promotion import read_promotion
 from podline.evaluation import noise
-from podline.evaluation.moved_parts import Moved, chances
+from podline.evaluation.moved_parts import ShareChange, chances
 from podline.evaluation.noise import Difference
 from podline.figures import count, percent
 from podline.frozen import Frozen
 from podline.inventory.catalogue import training_of
-from podline.ledger.differences import Row, differing
+from podline.ledger.differences import NamedDifference, differing
 from podline.plurals import plural
 from podline.reporting.lost_people import Found, drawn, lost_people
 from podline.reporting.pairs import FoundPair, GuessedPair, judgement, paired
@@ -114,7 +114,7 @@ class Drop(Frozen):
     parts: tuple[MovedPart, ...]
     examples: tuple[LostExample, ...]
     gaps: tuple[Gap, ...]
-    differences: tuple[Row, ...] | None
+    differences: tuple[NamedDifference, ...] | None
 
     @property
     def worse(self) -> bool:
@@ -178,7 +178,7 @@ class Explained(NamedTuple):
     def picture_sheet(self) -> Sheet:
         """The examples that were lost, as one figure."""
         # matplotlib: nothing that a flow should wait for.
-        from podline.drawing.picture_sheet import LARGE, SMALL, Block, Picture, Row, sheet  # noqa: PLC0415
+        from podline.drawing.picture_sheet import LARGE, SMALL, Block, Picture, PictureRow, sheet  # noqa: PLC0415
 
         of_people = self.drop.measure == "ap"
         pictures = []
@@ -193,7 +193,7 @@ class Explained(NamedTuple):
         about = f"✓ {says.format(self.drop.against)}, ✗ {says.format(self.drop.run)}"
         about += "; people that only the first finds are framed, joints are ringed" if of_people else ""
         columns, side = (2 * _PAIRS_IN_A_ROW, LARGE) if of_people else (_IN_A_ROW, SMALL)
-        rows = [Row("", pictures[start : start + columns]) for start in range(0, len(pictures), columns)]
+        rows = [PictureRow("", pictures[start : start + columns]) for start in range(0, len(pictures), columns)]
         return sheet([Block(self.drop.heading(), about, rows)], side)
 
 
@@ -250,7 +250,7 @@ def explain(store: Store, run: str, against: str, pair: GuessedPair | FoundPair 
 class _Judgement(NamedTuple):
     lost: int
     gained: int
-    parts: Mapping[str, Moved]
+    parts: Mapping[str, ShareChange]
     examples: list[LostExample]
     pictures: list[tuple[Image, ...]]
 
@@ -308,7 +308,7 @@ def _of_all(found: Found, there: Found) -> str:
     return f"{found.people} of {people}, {found.joints} of {joints}"
 
 
-def _moved(parts: Mapping[str, Moved]) -> Iterator[MovedPart]:
+def _moved(parts: Mapping[str, ShareChange]) -> Iterator[MovedPart]:
     by_chance = chances(parts)
     for name, part in parts.items():
         yield MovedPart(name=name, before=part.before, after=part.after, chance=by_chance[name])
@@ -348,7 +348,7 @@ def _curves(lines: Sequence[MetricsLine]) -> dict[str, dict[int, float]]:
     return curves
 
 
-def _differences(store: Store, before: _Run, after: _Run) -> tuple[Row, ...] | None:
+def _differences(store: Store, before: _Run, after: _Run) -> tuple[NamedDifference, ...] | None:
     """What differs in what produced the two; rules of promotion make no model worse."""
     then, now = (read_origin(store, each.training.folder) for each in (before, after))
     if then is None or now is None:

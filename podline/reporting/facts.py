@@ -34,10 +34,10 @@ from podline.inventory.catalogue import conversion_of, remarks
 from podline.models.counts import ModelDescription, describe_recipe
 from podline.recipes.settings import Recipe
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
-from podline.reporting.standing import Standing, standing_of
+from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
-from podline.tpu.story import Entry
+from podline.tpu.story import TpuLogEntry
 from podline.tpu.story_file import read_story
 
 
@@ -73,7 +73,7 @@ class RunFacts:
     findings: tuple[FindingLine, ...]
     decisions: tuple[PlateauLine | AnnealingLine, ...]
     events: tuple[EventLine, ...]
-    tpu: tuple[Entry, ...]
+    tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
     origin: Origin | None
 
@@ -94,7 +94,7 @@ class Facts(RunFacts):
     """
 
     evaluation: Evaluation
-    standing: Standing
+    standing: RunStanding
     mistakes: npt.NDArray[np.uint8]
 
 
@@ -111,7 +111,7 @@ class PoseFacts(RunFacts):
     """
 
     evaluation: PoseEvaluation
-    standing: Standing
+    standing: RunStanding
     pictures: dict[str, list[JudgedPicture]]
     seen: dict[str, list[JudgedPicture]]
     maps: MapsOfImage | None

@@ -15,16 +15,16 @@ from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import noise
-from podline.evaluation.moved_parts import Moved, chances
+from podline.evaluation.moved_parts import ShareChange, chances
 from podline.evaluation.noise import METHODS, Difference
 from podline.frozen import Frozen
-from podline.ledger.differences import AREAS, NONE, Row, differing
+from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
 from podline.reporting.pairs import GuessedPair, Judged, paired
 from podline.store.contract import Store
 
 
-class Part(Frozen):
+class MovedBeyondNoise(Frozen):
     """A class or joint that moved: the difference of its share, and how likely that is by chance, all considered.
 
     ``chance`` is Holm's: of all parts together, one is named by mistake no more often than that.
@@ -35,7 +35,7 @@ class Part(Frozen):
     chance: float
 
 
-class Verdict(Frozen):
+class AgainstFirst(Frozen):
     """A run held against the first.
 
     Attributes:
@@ -49,7 +49,7 @@ class Verdict(Frozen):
     run: str
     difference: Difference | None
     why_unpaired: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MovedBeyondNoise, ...] = ()
     words: str
 
 
@@ -66,9 +66,9 @@ class Comparison(Frozen):
 
     names: tuple[str, ...]
     runs: tuple[str, ...]
-    differences: tuple[Row, ...]
+    differences: tuple[NamedDifference, ...]
     results: dict[str, tuple[str, ...]]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[AgainstFirst, ...]
 
 
 def compare(store: Store, entries: Sequence[Entry]) -> Comparison:
@@ -131,11 +131,11 @@ def _metric(outcome: Outcome | None, name: str) -> str:
     return figures.metric_text(name, outcome.metrics[name])
 
 
-def _verdict(store: Store, first: Entry, entry: Entry) -> Verdict:
+def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
     before, after = first.outcome, entry.outcome
     name = entry.run or entry.name
     if before is None or after is None or before.measure != after.measure:
-        return Verdict(run=entry.name, difference=None, words=f"{name}: {_why_not(before, after)}")
+        return AgainstFirst(run=entry.name, difference=None, words=f"{name}: {_why_not(before, after)}")
     try:
         difference, parts = _paired(store, first, entry)
         why = ""
@@ -148,7 +148,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> Verdict:
     if parts:
         moved = ", ".join(f"{part.name} {_points(part.value)}" for part in parts)
         words += f". Beyond noise by themselves: {moved}"
-    return Verdict(run=entry.name, difference=difference, why_unpaired=why, parts=parts, words=words)
+    return AgainstFirst(run=entry.name, difference=difference, why_unpaired=why, parts=parts, words=words)
 
 
 def in_words(measure: str, difference: Difference) -> str:
@@ -183,7 +183,7 @@ def _why_not(before: Outcome | None, after: Outcome | None) -> str:
     return f"there is no result to compare: {before.measure} vs {after.measure}"
 
 
-def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple[Part, ...]]:
+def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple[MovedBeyondNoise, ...]]:
     """The difference on the same examples.
 
     Raises:
@@ -212,10 +212,10 @@ def _judged(store: Store, entry: Entry) -> Judged:
     return Judged(folder, outcome.measure, entry.data.dataset, entry.data.fingerprint, outcome.split)
 
 
-def _parts(moved: Mapping[str, Moved]) -> Iterator[Part]:
+def _parts(moved: Mapping[str, ShareChange]) -> Iterator[MovedBeyondNoise]:
     """The classes or joints that moved beyond noise, the largest movement first."""
     by_chance = chances(moved)
     by = {name: part.after - part.before for name, part in moved.items()}
     for name in sorted(by, key=lambda each: -abs(by[each])):
         if by_chance[name] < noise.LEVEL:
-            yield Part(name=name, value=by[name], chance=by_chance[name])
+            yield MovedBeyondNoise(name=name, value=by[name], chance=by_chance[name])

@@ -38,7 +38,7 @@ _MOST_CAUSE = 160
 _MOST_ROUNDS = 5
 
 
-class Row(NamedTuple):
+class NightRow(NamedTuple):
     """A run in its table: finished texts."""
 
     ended: str
@@ -141,9 +141,9 @@ class _Table:
 
     def __init__(self) -> None:
         self.count = 0
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, NightRow] = {}
 
-    def add(self, name: str, row: Row) -> None:
+    def add(self, name: str, row: NightRow) -> None:
         """One more, or another one of the same name in place of it."""
         self.count += name not in self._rows
         self._rows.pop(name, None)
@@ -152,7 +152,7 @@ class _Table:
             del self._rows[next(iter(self._rows))]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[NightRow]:
         """The newest first."""
         return [*self._rows.values()][::-1]
 
@@ -193,14 +193,14 @@ def _settings(entry: Entry) -> str:
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
-def _row(entry: Entry, change: Change, champion: bool, base: str) -> Row:
+def _row(entry: Entry, change: Change, champion: bool, base: str) -> NightRow:
     figure = ""
     if entry.outcome is not None:
         figure = quoted.metric_of(f"{entry.name}.outcome.metrics", entry.outcome.measure, entry.outcome.metrics)
         if entry.outcome.measure == "ap":
             figure = quoted.joined("AP ", figure)
     began = _BEGAN.get(entry.started, "")
-    return Row(
+    return NightRow(
         ended=figures.short_moment(entry.ended),
         began="retry of a night" if entry.started == "retry" and entry.schedule else began,
         state=entry.state,

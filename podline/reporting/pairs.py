@@ -23,7 +23,7 @@ from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation import noise
 from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
-from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
+from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
 from podline.evaluation.noise import Difference
 from podline.evaluation.oks import CloseJoints, close_joints, judged
 from podline.store.contract import Store
@@ -76,7 +76,7 @@ class GuessedPair:
         """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
         return {"top1": noise.accuracies(self.before.right, self.after.right)}
 
-    def moved(self, class_names: Sequence[str]) -> dict[str, Moved]:
+    def moved(self, class_names: Sequence[str]) -> dict[str, ShareChange]:
         """How each class moved, by name."""
         return moved_classes(self.before, self.after, class_names)
 
@@ -103,7 +103,7 @@ class FoundPair:
         """Those in truth, by the annotation's id, as the first network found them, and as the second did."""
         return close_joints(self.before), close_joints(self.after)
 
-    def moved(self) -> dict[str, Moved]:
+    def moved(self) -> dict[str, ShareChange]:
         """How each joint moved, by name."""
         return moved_joints(*self.people)
 

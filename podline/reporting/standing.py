@@ -64,7 +64,7 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStanding:
     """Where a run stands.
 
     Attributes:
@@ -83,7 +83,7 @@ class Standing:
 
 def standing_of(
     store: Store, spec: ReportSpec, recipe: Recipe, evaluation: Evaluation | PoseEvaluation, until: float
-) -> Standing:
+) -> RunStanding:
     """Where a run stands.
 
     Args:
@@ -105,7 +105,7 @@ def standing_of(
     if rival is None and last is not None:
         role = "night before" if last.started == "schedule" else "run before"
         rival = _rival(store, spec, evaluation, role, last.run)
-    return Standing(nights, rival, promotion, _why_worse(store, spec, rival) if rival else None)
+    return RunStanding(nights, rival, promotion, _why_worse(store, spec, rival) if rival else None)
 
 
 def _why_worse(store: Store, spec: ReportSpec, rival: Rival) -> Explained | None:

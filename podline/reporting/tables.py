@@ -18,7 +18,7 @@ from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import quoted
 from podline.reporting.templates import TEMPLATES, Markdown, markdown
-from podline.tpu.story import Entry, Story
+from podline.tpu.story import Story, TpuLogEntry
 
 # Pairs of classes that are listed as the most frequent confusions.
 _CONFUSIONS = 10
@@ -372,7 +372,7 @@ def events(lines: Iterable[EventLine]) -> Table:
     return Table(pd.DataFrame(rows, columns=["when", "step", "event", "what"]), words=4)
 
 
-def tpu(entries: Iterable[Entry]) -> Table:
+def tpu(entries: Iterable[TpuLogEntry]) -> Table:
     """What happened to the TPU, and how long it took."""
     return Table(pd.DataFrame(Story(entries).rows(), columns=["when", "event", "what", "took"]), words=4)
 

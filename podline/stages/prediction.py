@@ -55,7 +55,7 @@ class PicturePrediction(Frozen):
     classes: tuple[ClassShare, ...] | None = None
 
     def line(self) -> str:
-        """It in words."""
+        """What the model says of the picture, as a line."""
         if self.classes is not None:
             named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(named)}"

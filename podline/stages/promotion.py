@@ -35,7 +35,7 @@ class PromoteSpec(RunSpec):
     again: bool = False
     promotion_version: int = PROMOTION_VERSION
 
-    beside_the_point = frozenset({"root", "again"})
+    not_hashed = frozenset({"root", "again"})
 
 
 class PromoteResult(Result):

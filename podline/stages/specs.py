@@ -52,10 +52,10 @@ MANIFEST_DIGEST: Any = Field(
 class Spec(Frozen):
     """What a stage is given.
 
-    Fields named in ``beside_the_point``, by dotted paths, say where and how, and do not change the result.
+    Fields named in ``not_hashed``, by dotted paths, say where and how, and do not change the result.
     """
 
-    beside_the_point: ClassVar[frozenset[str]] = frozenset({"root"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"root"})
 
     root: str = Field(description="the store: a folder, or gs://bucket/prefix")
 
@@ -73,7 +73,7 @@ class Spec(Frozen):
     def digest(self) -> str:
         """A hash of all that the result depends on."""
         document = self.model_dump(mode="json")
-        for path in self.beside_the_point:
+        for path in self.not_hashed:
             *branches, leaf = path.split(".")
             functools.reduce(operator.getitem, branches, document).pop(leaf, None)
         return digests.of_json(document)
@@ -89,7 +89,7 @@ class Result(Frozen):
 class ConvertSpec(Spec):
     """Raw archives in ``source`` become sharded TFRecords under ``datasets/<dataset>/<fingerprint>``."""
 
-    beside_the_point = frozenset({"root", "source", "workers", "beam_options", "allow_left_out"})
+    not_hashed = frozenset({"root", "source", "workers", "beam_options", "allow_left_out"})
 
     dataset: DatasetName
     source: str = Field(description="a folder, or an official .tar.gz")
@@ -177,7 +177,7 @@ class ValidateResult(Result):
 class TrainSpec(Spec):
     """A recipe trained on a data set."""
 
-    beside_the_point = frozenset({"root", "strategy", "preflight", "recipe.promotion"})
+    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion"})
 
     recipe: Recipe
     fingerprint: str
@@ -255,7 +255,7 @@ class EvaluateSpec(RunSpec):
     evaluation_version: int = EVALUATION_VERSION
     strategy: StrategyName = "auto"
 
-    beside_the_point = frozenset({"root", "batch_size", "strategy"})
+    not_hashed = frozenset({"root", "batch_size", "strategy"})
 
 
 class EvaluateResult(Result):
@@ -283,7 +283,7 @@ class ReportSpec(RunSpec):
     )
     command: str = Field(default="", description="what to type to do it again")
 
-    beside_the_point = frozenset({"root", "command"})
+    not_hashed = frozenset({"root", "command"})
 
 
 class ReportResult(Result):

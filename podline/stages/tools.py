@@ -195,7 +195,7 @@ class LearningRateSpec(RecipeSpec):
     finder_version: int = FINDER_VERSION
     training_version: int = TRAINING_VERSION
 
-    beside_the_point = frozenset({"root", "strategy"})
+    not_hashed = frozenset({"root", "strategy"})
 
     @model_validator(mode="after")
     def _rises(self) -> LearningRateSpec:

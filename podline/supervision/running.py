@@ -22,7 +22,7 @@ from podline.tpu.gate import admitted
 from podline.tpu.story import Event as Happening
 from podline.tpu.story import Story
 from podline.tpu.story_file import KeptStory
-from podline.tpu.watch import Course, Verdict, Watch, watching
+from podline.tpu.watch import Course, Watch, WatchDecision, watching
 from podline.tpu_settings import TpuSettings
 
 # Between two looks at the clock, in real time; the API is asked as often as the settings say.
@@ -136,7 +136,7 @@ def _on_tpu(
     if attempt == 1:
         story.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
 
-    def act(verdict: Verdict) -> None:
+    def act(verdict: WatchDecision) -> None:
         reporter.warn(f"{verdict.why}: {verdict.course}")
         what = f"{reporter.stage}: {verdict.why}; it was ended ({verdict.course}), and the next attempt goes on"
         ending.ask(verdict.error(what), at_once=verdict.course is Course.END_NOW)

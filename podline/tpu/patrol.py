@@ -53,32 +53,32 @@ class Case(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class PatrolRule:
     """What is done in a case, and why, in words that follow "because"."""
 
     do: Deed
     why: str
 
 
-TABLE: dict[Case, Rule] = {
-    Case.OTHERS: Rule(Deed.NOTHING, "somebody else may use it"),
-    Case.USED: Rule(Deed.NOTHING, "the run looks after it"),
-    Case.GONE: Rule(Deed.DELETE, "it cannot be used again and holds quota; the next run makes a new one"),
-    Case.OFF: Rule(Deed.NOTHING, "it costs next to nothing"),
-    Case.RESTING: Rule(Deed.NOTHING, "the next run may come soon, and a start takes minutes"),
-    Case.IDLE: Rule(Deed.STOP, "it costs money; the next run starts it"),
-    Case.IDLE_FIXED: Rule(Deed.DELETE, "such a node cannot be stopped; the next run makes a new one"),
-    Case.REFUSED: Rule(Deed.DELETE, "it will not be fulfilled, and holds the node's name"),
-    Case.UNWANTED: Rule(Deed.DELETE, "nobody waits for it, and once fulfilled it costs money"),
-    Case.HELD: Rule(Deed.NOTHING, "it is given back, or ends with its holder"),
-    Case.ENDING: Rule(Deed.NOTHING, "a lease that is not renewed ends by itself"),
-    Case.LEFT: Rule(Deed.GIVE_BACK, "the server forgot whose it was, and it would never end"),
-    Case.ALIVE: Rule(Deed.NOTHING, "it is at work"),
-    Case.UNSEEN: Rule(Deed.NOTHING, "it may be one that gives no signs"),
-    Case.SILENT: Rule(Deed.CRASH, "its process or machine is gone; a retry goes on from its checkpoint"),
-    Case.ORPHAN: Rule(Deed.CANCEL, "nobody waits for what it does"),
-    Case.LOCKED: Rule(Deed.NOTHING, "it ends with its process"),
-    Case.STALE: Rule(Deed.REMOVE, "libtpu would take the TPU for used"),
+TABLE: dict[Case, PatrolRule] = {
+    Case.OTHERS: PatrolRule(Deed.NOTHING, "somebody else may use it"),
+    Case.USED: PatrolRule(Deed.NOTHING, "the run looks after it"),
+    Case.GONE: PatrolRule(Deed.DELETE, "it cannot be used again and holds quota; the next run makes a new one"),
+    Case.OFF: PatrolRule(Deed.NOTHING, "it costs next to nothing"),
+    Case.RESTING: PatrolRule(Deed.NOTHING, "the next run may come soon, and a start takes minutes"),
+    Case.IDLE: PatrolRule(Deed.STOP, "it costs money; the next run starts it"),
+    Case.IDLE_FIXED: PatrolRule(Deed.DELETE, "such a node cannot be stopped; the next run makes a new one"),
+    Case.REFUSED: PatrolRule(Deed.DELETE, "it will not be fulfilled, and holds the node's name"),
+    Case.UNWANTED: PatrolRule(Deed.DELETE, "nobody waits for it, and once fulfilled it costs money"),
+    Case.HELD: PatrolRule(Deed.NOTHING, "it is given back, or ends with its holder"),
+    Case.ENDING: PatrolRule(Deed.NOTHING, "a lease that is not renewed ends by itself"),
+    Case.LEFT: PatrolRule(Deed.GIVE_BACK, "the server forgot whose it was, and it would never end"),
+    Case.ALIVE: PatrolRule(Deed.NOTHING, "it is at work"),
+    Case.UNSEEN: PatrolRule(Deed.NOTHING, "it may be one that gives no signs"),
+    Case.SILENT: PatrolRule(Deed.CRASH, "its process or machine is gone; a retry goes on from its checkpoint"),
+    Case.ORPHAN: PatrolRule(Deed.CANCEL, "nobody waits for what it does"),
+    Case.LOCKED: PatrolRule(Deed.NOTHING, "it ends with its process"),
+    Case.STALE: PatrolRule(Deed.REMOVE, "libtpu would take the TPU for used"),
 }
 
 

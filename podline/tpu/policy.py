@@ -53,7 +53,7 @@ class Situation(Frozen):
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     """A row of the table.
 
     Attributes:
@@ -97,45 +97,47 @@ _UNCLEAR = frozenset({State.UNKNOWN, State.STATE_UNSPECIFIED})
 _HEALTHY = frozenset({Health.HEALTHY})
 _UNHEALTHY = frozenset({Health.UNHEALTHY_TENSORFLOW, Health.TIMEOUT})
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[PolicyRule, ...] = (
+    PolicyRule(
         Action.WAIT,
         "another run on this machine has it",
         fact=Fact.RESERVED,
         then=Action.GIVE_UP,
         error=TpuInUseError,
     ),
-    Rule(Action.GIVE_UP, "Google reports abuse in the project", fact=Fact.ABUSE, error=TpuSetupError),
-    Rule(Action.RECREATE, "it was taken away, cannot be used again, and holds quota", states=GONE, error=TpuGoneError),
-    Rule(Action.RECREATE, "there is no such node", states=frozenset({State.ABSENT}), error=TpuSetupError),
-    Rule(Action.WAIT, "it is being deleted", states=frozenset({State.DELETING}), then=Action.GIVE_UP),
-    Rule(Action.WAIT, "it is hidden", states=_HIDDEN, then=Action.GIVE_UP, error=TpuSetupError),
-    Rule(
+    PolicyRule(Action.GIVE_UP, "Google reports abuse in the project", fact=Fact.ABUSE, error=TpuSetupError),
+    PolicyRule(
+        Action.RECREATE, "it was taken away, cannot be used again, and holds quota", states=GONE, error=TpuGoneError
+    ),
+    PolicyRule(Action.RECREATE, "there is no such node", states=frozenset({State.ABSENT}), error=TpuSetupError),
+    PolicyRule(Action.WAIT, "it is being deleted", states=frozenset({State.DELETING}), then=Action.GIVE_UP),
+    PolicyRule(Action.WAIT, "it is hidden", states=_HIDDEN, then=Action.GIVE_UP, error=TpuSetupError),
+    PolicyRule(
         Action.WAIT,
         "a living process has it, and nothing is stopped under one",
         fact=Fact.LOCKED,
         then=Action.GIVE_UP,
         error=TpuInUseError,
     ),
-    Rule(Action.RESTART, "it is stopped", states=frozenset({State.STOPPED})),
-    Rule(Action.WAIT, "it is on its way", states=_UNDERWAY, then=Action.RECREATE),
-    Rule(Action.WAIT, "its state is not known", states=_UNCLEAR, then=Action.RESTART),
-    Rule(
+    PolicyRule(Action.RESTART, "it is stopped", states=frozenset({State.STOPPED})),
+    PolicyRule(Action.WAIT, "it is on its way", states=_UNDERWAY, then=Action.RECREATE),
+    PolicyRule(Action.WAIT, "its state is not known", states=_UNCLEAR, then=Action.RESTART),
+    PolicyRule(
         Action.WAIT,
         "its health is not known yet",
         states=_READY,
         healths=frozenset({Health.HEALTH_UNSPECIFIED}),
         then=Action.RESTART,
     ),
-    Rule(
+    PolicyRule(
         Action.WAIT,
         "it is under maintenance and goes on afterwards",
         states=_READY,
         healths=frozenset({Health.UNHEALTHY_MAINTENANCE}),
         then=Action.RESTART,
     ),
-    Rule(Action.WAIT, "its runtime is not healthy", states=_READY, healths=_UNHEALTHY, then=Action.RESTART),
-    Rule(
+    PolicyRule(Action.WAIT, "its runtime is not healthy", states=_READY, healths=_UNHEALTHY, then=Action.RESTART),
+    PolicyRule(
         Action.WAIT,
         "its end is announced",
         states=_READY,
@@ -144,10 +146,10 @@ RULES: tuple[Rule, ...] = (
         then=Action.GIVE_UP,
         error=TpuGoneError,
     ),
-    Rule(Action.RESTART, "it says that it is healthy, but its last use hung", _READY, _HEALTHY, Fact.HUNG),
-    Rule(Action.WAIT, "a symptom is fresh", _READY, _HEALTHY, Fact.SYMPTOM, then=Action.RESTART),
-    Rule(Action.WAIT, "its last user has only just left", _READY, _HEALTHY, Fact.COOLING),
-    Rule(Action.GO, "it is ready, healthy and free", _READY, _HEALTHY),
+    PolicyRule(Action.RESTART, "it says that it is healthy, but its last use hung", _READY, _HEALTHY, Fact.HUNG),
+    PolicyRule(Action.WAIT, "a symptom is fresh", _READY, _HEALTHY, Fact.SYMPTOM, then=Action.RESTART),
+    PolicyRule(Action.WAIT, "its last user has only just left", _READY, _HEALTHY, Fact.COOLING),
+    PolicyRule(Action.GO, "it is ready, healthy and free", _READY, _HEALTHY),
 )
 
 
@@ -160,7 +162,7 @@ class Decision:
     error: type[PodlineError]
 
 
-def rule_for(situation: Situation) -> Rule:
+def rule_for(situation: Situation) -> PolicyRule:
     """The first row of the table that matches; there is one for every situation."""
     return next(rule for rule in RULES if rule.matches(situation))
 

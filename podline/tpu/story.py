@@ -44,7 +44,7 @@ TURN = "waits for its turn"
 _AND_OTHERS = " (and other waits)"
 
 
-class Entry(Frozen):
+class TpuLogEntry(Frozen):
     """One thing that happened: ``at`` in seconds since 1970, ``took`` in seconds; a repair may not have ``worked``."""
 
     at: float
@@ -70,18 +70,18 @@ class Story:
         log: is told each new entry, in one line.
     """
 
-    def __init__(self, entries: Iterable[Entry] = (), log: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(self, entries: Iterable[TpuLogEntry] = (), log: Callable[[str], None] = lambda _line: None) -> None:
         self._entries = list(entries)
         self._log = log
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[TpuLogEntry, ...]:
         """All that happened so far."""
         return tuple(self._entries)
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
         """Adds an entry, and logs it."""
-        self._add(Entry(at=at, event=event, what=what, took=took, worked=worked))
+        self._add(TpuLogEntry(at=at, event=event, what=what, took=took, worked=worked))
         self._log(f"{event}: {what}" + (f" ({in_words(took)})" if took else ""))
 
     def say(self, line: str) -> None:
@@ -94,10 +94,10 @@ class Story:
         if last is not None and last.event is Event.WAIT and last.what == what:
             self._entries[-1] = last.model_copy(update={"took": last.took + seconds})
         else:
-            self._add(Entry(at=at, event=Event.WAIT, what=what, took=seconds))
+            self._add(TpuLogEntry(at=at, event=Event.WAIT, what=what, took=seconds))
             self._log(f"waiting: {what}")
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: TpuLogEntry) -> None:
         self._entries.append(entry)
         if len(self._entries) > MOST:
             self._entries = shortened(self._entries)
@@ -132,7 +132,7 @@ class Story:
         ]
 
 
-def shortened(entries: Sequence[Entry]) -> list[Entry]:
+def shortened(entries: Sequence[TpuLogEntry]) -> list[TpuLogEntry]:
     """The same story in fewer entries; what the next decision depends on is all in it.
 
     Waits that follow one another become one. If that is not enough, what lies before the stage that is at work, and
@@ -147,14 +147,14 @@ def shortened(entries: Sequence[Entry]) -> list[Entry]:
     return [*_summary(told[:first]), *told[first:]]
 
 
-def _groups(entries: Sequence[Entry]) -> Iterator[Iterator[Entry]]:
+def _groups(entries: Sequence[TpuLogEntry]) -> Iterator[Iterator[TpuLogEntry]]:
     """The entries one by one, but waits that follow one another together."""
     numbered = enumerate(entries)
     for _key, group in itertools.groupby(numbered, lambda pair: "" if pair[1].event is Event.WAIT else str(pair[0])):
         yield (entry for _place, entry in group)
 
 
-def _together(group: list[Entry]) -> Entry:
+def _together(group: list[TpuLogEntry]) -> TpuLogEntry:
     if len(group) == 1:
         return group[0]
     longest = max(group, key=lambda entry: entry.took)
@@ -162,9 +162,9 @@ def _together(group: list[Entry]) -> Entry:
     return group[0].model_copy(update={"what": what, "took": sum(entry.took for entry in group)})
 
 
-def _summary(entries: Sequence[Entry]) -> list[Entry]:
+def _summary(entries: Sequence[TpuLogEntry]) -> list[TpuLogEntry]:
     if len(entries) < 2:
         return list(entries)
     before = int(entries[0].what.partition(" ")[0]) - 1 if entries[0].event is Event.EARLIER else 0
     what = f"{before + len(entries)} entries of earlier attempts are left out here"
-    return [Entry(at=entries[0].at, event=Event.EARLIER, what=what)]
+    return [TpuLogEntry(at=entries[0].at, event=Event.EARLIER, what=what)]

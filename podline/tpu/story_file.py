@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from podline.errors import ArtifactError
 from podline.store.contract import Store
-from podline.tpu.story import Entry, Event, Story
+from podline.tpu.story import Event, Story, TpuLogEntry
 
 FILE = "tpu.json"
 
 
-def read_story(store: Store, folder: str) -> tuple[Entry, ...]:
+def read_story(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
     """What a run's folder tells of its TPU; nothing for a run that needed none.
 
     Raises:
@@ -24,7 +24,7 @@ def read_story(store: Store, folder: str) -> tuple[Entry, ...]:
         document = store.read_json(name)
         # Of earlier versions, it is the list itself.
         entries = document["entries"] if isinstance(document, dict) else document
-        return tuple(Entry.model_validate(entry) for entry in entries)
+        return tuple(TpuLogEntry.model_validate(entry) for entry in entries)
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"{store.where(name)} tells no story of a TPU ({error}); delete it") from error
 

@@ -52,7 +52,7 @@ class Sight(Frozen):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class WatchDecision:
     """What becomes of the training, why, and what is raised when it has ended."""
 
     course: Course
@@ -60,7 +60,7 @@ class Verdict:
     error: type[PodlineError] = TpuUnhealthyError
 
 
-GO_ON = Verdict(Course.GO_ON)
+GO_ON = WatchDecision(Course.GO_ON)
 
 _TAKEN = frozenset(
     {
@@ -77,7 +77,7 @@ UNHEALTHY = frozenset({Health.TIMEOUT, Health.UNHEALTHY_TENSORFLOW, Health.UNHEA
 """Health that says that something is wrong; HEALTH_UNSPECIFIED says nothing."""
 
 
-def judge(sight: Sight, limits: Limits) -> Verdict:
+def judge(sight: Sight, limits: Limits) -> WatchDecision:
     """What becomes of a training, from the gravest case to none; first match wins.
 
     ===================================================== ======================================
@@ -93,19 +93,23 @@ def judge(sight: Sight, limits: Limits) -> Verdict:
     ===================================================== ======================================
     """
     if sight.state in _TAKEN:
-        return Verdict(Course.END_NOW, f"the node is {sight.state}", TpuGoneError)
+        return WatchDecision(Course.END_NOW, f"the node is {sight.state}", TpuGoneError)
     if sight.state is not None and sight.state not in _CERTAIN:
-        return Verdict(Course.END_NOW, f"the node is {sight.state}")
+        return WatchDecision(Course.END_NOW, f"the node is {sight.state}")
     if sight.end_announced:
-        return Verdict(Course.SAVE_AND_END, sight.end_announced, TpuGoneError)
+        return WatchDecision(Course.SAVE_AND_END, sight.end_announced, TpuGoneError)
     if sight.health not in UNHEALTHY:
         return GO_ON
     if sight.silent_for >= limits.stall:
-        return Verdict(Course.END_NOW, f"the node is {sight.health}, and no progress for {in_words(sight.silent_for)}")
+        return WatchDecision(
+            Course.END_NOW, f"the node is {sight.health}, and no progress for {in_words(sight.silent_for)}"
+        )
     if sight.health is Health.UNHEALTHY_MAINTENANCE:
-        return Verdict(Course.SAVE_AND_END, "the node is under maintenance")
+        return WatchDecision(Course.SAVE_AND_END, "the node is under maintenance")
     if sight.unhealthy_for >= limits.unhealthy:
-        return Verdict(Course.SAVE_AND_END, f"the node has been {sight.health} for {in_words(sight.unhealthy_for)}")
+        return WatchDecision(
+            Course.SAVE_AND_END, f"the node has been {sight.health} for {in_words(sight.unhealthy_for)}"
+        )
     return GO_ON
 
 
@@ -126,7 +130,7 @@ class Watch:
         self._next_node = self._next_notice = clock.now()
         self._answers = True
 
-    def look(self, silent_for: float) -> Verdict:
+    def look(self, silent_for: float) -> WatchDecision:
         """A look at what is due, and what is to be done.
 
         Args:
@@ -169,7 +173,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watching(
-    watch: Watch, silent_for: Callable[[], float], act: Callable[[Verdict], None], every: float
+    watch: Watch, silent_for: Callable[[], float], act: Callable[[WatchDecision], None], every: float
 ) -> Iterator[None]:
     """While the body runs, a thread looks; the first verdict that is not to go on is acted on, and ends the looking.
 

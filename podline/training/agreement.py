@@ -66,15 +66,15 @@ class WorkersAgreement(Agreement):
         self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
 
     def any(self, mine: bool) -> bool:
-        """See above."""
+        """Whether it is so for any process."""
         return bool(self._table(int(mine)).any())
 
     def of_chief(self, mine: int) -> int:
-        """See above."""
+        """The number that the chief has."""
         return int(self._table(mine)[0])
 
     def require_same(self, what: str, mine: str) -> None:
-        """See above."""
+        """Fails in every process where one has something else."""
         number = int(hashlib.sha256(mine.encode()).hexdigest()[:_DIGITS], 16)
         if self.any(self.of_chief(number) != number):
             raise ArtifactError(f"{what} differ between the workers; here: {mine}; start all of them again")

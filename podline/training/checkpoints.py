@@ -41,7 +41,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 KEPT = 3
 
 
-class Clock(Frozen):
+class TimeSpent(Frozen):
     """Seconds over all starts of a run: in all, in training steps, and of the latter waiting for input."""
 
     wall: float = 0.0
@@ -68,7 +68,7 @@ class Checkpoint(Frozen):
     sha256: str
     spec_digest: str
     metrics: LogMark
-    clock: Clock
+    clock: TimeSpent
     accepted: int | None = None
     time: float
 
@@ -124,7 +124,7 @@ class CheckpointFolder:
         self._store, self._spec_digest = store, spec_digest
         self.folder = f"{run_folder}/checkpoints"
 
-    def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: Clock, accepted: int | None = None) -> None:
+    def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: TimeSpent, accepted: int | None = None) -> None:
         """Publishes a checkpoint, and deletes old ones but the latest few and what these may go back to."""
         self._store.delete(self._json(step))
         size, sha256 = write_arrays(self._store, self._npz(step), arrays)

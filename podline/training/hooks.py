@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from podline.documents.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.errors import DivergenceError
-from podline.training.checkpoints import Arrays, CheckpointFolder, Clock, Cost
+from podline.training.checkpoints import Arrays, CheckpointFolder, Cost, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.plan import Plan
 
@@ -29,7 +29,7 @@ _BLOCK = "gradient_norm/"
 class RunClock(Hook):
     """Adds up what the run takes, over all its starts. Comes before the hooks that write it down."""
 
-    def __init__(self, before: Clock, started: float) -> None:
+    def __init__(self, before: TimeSpent, started: float) -> None:
         """A clock that goes on.
 
         Args:
@@ -48,9 +48,9 @@ class RunClock(Hook):
         """Reads itself."""
         self.read()
 
-    def read(self) -> Clock:
+    def read(self) -> TimeSpent:
         """What the run has taken so far."""
-        return Clock(
+        return TimeSpent(
             wall=self._before.wall + time.monotonic() - self._started,
             training=self._before.training + self._training,
             waiting=self._before.waiting + self._waiting,

@@ -31,7 +31,7 @@ _NEVER = 2**62
 
 
 @dataclass(frozen=True)
-class Part:
+class StepsDone:
     """What the device did in one go.
 
     Attributes:
@@ -55,7 +55,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stretch(Part):
+class Stretch(StepsDone):
     """All that the device did between two stops.
 
     Attributes:
@@ -121,12 +121,12 @@ def next_multiple(step: int, every: int) -> int:
 
 
 def run_loop(
-    advance: Callable[[int], Part],
+    advance: Callable[[int], StepsDone],
     start: int,
     total: int,
     *,
     hooks: Sequence[Hook],
-    news: Callable[[int, Part], None],
+    news: Callable[[int, StepsDone], None],
     asked_to_stop: Callable[[], bool],
     agreed: Callable[[int], int] = lambda mine: mine,
 ) -> None:
@@ -148,7 +148,7 @@ def run_loop(
     stretch: Stretch | None = None
     while step < total:
         stop = min(total, *(hook.next_stop(step) for hook in hooks))
-        parts: list[Part] = []
+        parts: list[StepsDone] = []
         while step < stop and not asked_to_stop():
             count = agreed(max(1, min(stop - step, int(PART_SECONDS / pace))))
             parts.append(advance(count))
@@ -170,7 +170,7 @@ def run_loop(
             )
 
 
-def _joined(parts: Sequence[Part], step: int, *, last: bool) -> Stretch:
+def _joined(parts: Sequence[StepsDone], step: int, *, last: bool) -> Stretch:
     names = parts[0].series
     return Stretch(
         series={name: np.concatenate([part.series[name] for part in parts]) for name in names},

@@ -31,12 +31,12 @@ class Objective(Protocol):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """See above."""
+        """The fields of a record that the model and the loss read."""
         ...
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """See above."""
+        """The names of the measures, in the order of their values."""
         ...
 
     @property

@@ -6,7 +6,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable
 
-from podline.training.loop import Part
+from podline.training.loop import StepsDone
 
 # The median of so many parts: one slow part does not move it, and a change of pace does within a minute.
 _REMEMBERED = 31
@@ -19,7 +19,7 @@ class Paced:
     takes.
     """
 
-    def __init__(self, advance: Callable[[int], Part], tell: Callable[[float | None], None]) -> None:
+    def __init__(self, advance: Callable[[int], StepsDone], tell: Callable[[float | None], None]) -> None:
         """Steps with a pace.
 
         Args:
@@ -30,7 +30,7 @@ class Paced:
         self._advance, self._tell = advance, tell
         self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def advance(self, count: int) -> Part:
+    def advance(self, count: int) -> StepsDone:
         """Takes ``count`` steps."""
         self._tell(count * statistics.median(self._seconds) if self._seconds else None)
         part = self._advance(count)

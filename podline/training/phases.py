@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from podline.errors import SettingsError
-from podline.training.loop import Part
+from podline.training.loop import StepsDone
 from podline.training.pace import Paced
 from podline.training.plan import Phase, Plan
 from podline.training.steps import TrainingSteps
@@ -42,7 +42,7 @@ class PhasedSteps:
         self._plan, self._begin, self._batches, self._pace = plan, begin, batches, pace
         self._enter(step)
 
-    def advance(self, count: int) -> Part:
+    def advance(self, count: int) -> StepsDone:
         """Takes ``count`` steps, all of one phase."""
         if self._step == self._phase.end:
             self._enter(self._step)

@@ -34,12 +34,12 @@ from podline.store.contract import Store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.annealing import Annealing
-from podline.training.checkpoints import CheckpointFolder, Clock
+from podline.training.checkpoints import CheckpointFolder, TimeSpent
 from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeStretches, judge_probe, judge_stages
 from podline.training.further import Finished
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
-from podline.training.loop import Hook, Part, require_keys, run_loop
+from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE, Objective
 from podline.training.optimizers import build_optimizer
 from podline.training.phases import PhasedSteps, let_train
@@ -192,7 +192,7 @@ class Run:
         Raises:
             PodlineError: see :func:`podline.training.rehearsal.rehearse`.
         """
-        between = self._between((), self.log.write, RunClock(Clock(), time.monotonic()))
+        between = self._between((), self.log.write, RunClock(TimeSpent(), time.monotonic()))
         require_keys(between.hooks, provided(self.objective))
         batches = self.batches()
         with batches.explained():
@@ -319,7 +319,7 @@ class Run:
         self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
         return steps
 
-    def _news(self, step: int, part: Part, factor: float) -> None:
+    def _news(self, step: int, part: StepsDone, factor: float) -> None:
         examples = part.steps * self.plan.phase(step - 1).batch_size
         name, share = self.objective.headline(part.sums(self.objective.measured), examples)
         self.reporter.progress(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from podline.errors import SettingsError
-from podline.recipes.changes import Changes
+from podline.recipes.changes import ByEpoch
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ScheduleSettings
 
@@ -115,7 +115,7 @@ class Schedule:
 
 
 def build_schedule(
-    settings: ScheduleSettings, total_steps: int, epochs: Epochs, peaks: Changes[float] | None = None
+    settings: ScheduleSettings, total_steps: int, epochs: Epochs, peaks: ByEpoch[float] | None = None
 ) -> Schedule:
     """A recipe's schedule with its durations in steps.
 
@@ -154,7 +154,7 @@ def build_schedule(
     )
 
 
-def _in_steps(first: float, peaks: Changes[float], epochs: Epochs) -> tuple[tuple[float, float], ...]:
+def _in_steps(first: float, peaks: ByEpoch[float], epochs: Epochs) -> tuple[tuple[float, float], ...]:
     """The peaks by step; a line over epochs bends where the epochs' length in steps changes."""
     last = peaks.at[-1][0]
     bends = {epoch for epoch in epochs.changes if 0 < epoch < last}

@@ -18,7 +18,7 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 from podline.input.pipeline import MASK
 from podline.training.gradients import TOTAL, GradientNorms
-from podline.training.loop import Part
+from podline.training.loop import StepsDone
 from podline.training.objective import IMAGE, Batch, Objective
 from podline.training.state import TrainingState
 
@@ -94,14 +94,14 @@ class TrainingSteps:
         """Goes on with other batches, of the same shapes and from the same strategy; the graph stays."""
         self._iterator: Any = iter(batches)
 
-    def advance(self, count: int) -> Part:
+    def advance(self, count: int) -> StepsDone:
         """Takes ``count`` steps."""
         before = time.perf_counter()
         self._factor_now.assign(self._factor())
         series, waiting = self._many(self._iterator, tf.constant(count, tf.int32))
         arrays = {name: values.numpy() for name, values in series.items()}
         arrays |= self._norms.series(arrays.pop(_NORMS))
-        return Part(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
+        return StepsDone(arrays, seconds=time.perf_counter() - before, waiting=float(waiting))
 
     def _take(self, iterator: Any, count: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The inner loop: each quantity's value at each step, and the seconds of waiting for input."""

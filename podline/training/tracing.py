@@ -22,7 +22,7 @@ from podline.plurals import plural
 from podline.training.checks import BatchCheck, Fault
 from podline.training.culprits import MOST, Culprits, find_culprits
 from podline.training.divergence import Failure
-from podline.training.loop import Part
+from podline.training.loop import StepsDone
 from podline.training.objective import Objective
 from podline.training.plan import TRAINING_SPLIT
 
@@ -224,7 +224,7 @@ class _Search:
             self._tell(step)
         return None
 
-    def _failed(self, part: Part) -> bool:
+    def _failed(self, part: StepsDone) -> bool:
         loss, norm = part.series["loss"][0], part.series["gradient_norm"][0]
         return not (np.isfinite(loss) and np.isfinite(norm) and loss <= self._failure.limit)
 

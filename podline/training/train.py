@@ -24,7 +24,7 @@ from podline.store.folder import FolderStore, temporary_store
 from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
-from podline.training.checkpoints import Clock, restore_newest
+from podline.training.checkpoints import TimeSpent, restore_newest
 from podline.training.export import ARCHITECTURE, KERAS, export_model
 from podline.training.further import Finished, finished
 from podline.training.hooks import RunClock
@@ -161,7 +161,7 @@ def _opened(spec: TrainSpec, reporter: Reporter) -> tuple[Callable[..., Run], Ag
     return make_run, agreement
 
 
-def _go_on(run: Run) -> tuple[int, Clock]:
+def _go_on(run: Run) -> tuple[int, TimeSpent]:
     """Restores what there is to go on from; the step and what the run has taken up to it."""
 
     def passed_over(step: int, reason: str) -> None:
@@ -182,7 +182,7 @@ def _go_on(run: Run) -> tuple[int, Clock]:
         )
         run.events.write("restored", checkpoint.step, message)
     run.reporter.log(message)
-    return (checkpoint.step, checkpoint.clock) if checkpoint else (0, Clock())
+    return (checkpoint.step, checkpoint.clock) if checkpoint else (0, TimeSpent())
 
 
 def _begin_with(state: TrainingState, base: Finished) -> str:
@@ -212,7 +212,7 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
 
 
 def _finish(run: Run, clock: RunClock) -> TrainResult:
-    """Publishes the model and leaves word that the run is done."""
+    """Publishes the model and writes its completion record."""
     spec, plan = run.spec, run.plan
     run.require_data_unchanged()
     test = run.splits[EVALUATION_SPLIT]

@@ -6,7 +6,7 @@ import numpy as np
 
 from podline.data.keypoints import COCO_JOINTS
 from podline.evaluation.guesses import Guesses
-from podline.evaluation.moved_parts import Moved, moved_classes, moved_joints
+from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
 from podline.evaluation.oks import CloseJoints
 from podline.evaluation.paired import Changed
 
@@ -21,8 +21,8 @@ def guesses(right: list[bool]) -> Guesses:
 def test_classes_that_nobody_has_are_left_out() -> None:
     moved = moved_classes(guesses([True, True, False, True]), guesses([True, False, False, True]), ["a", "b", "c"])
     assert moved == {
-        "a": Moved(2 / 3, 1 / 3, Changed(lost=1, gained=0, examples=3)),
-        "b": Moved(1.0, 1.0, Changed(lost=0, gained=0, examples=1)),
+        "a": ShareChange(2 / 3, 1 / 3, Changed(lost=1, gained=0, examples=3)),
+        "b": ShareChange(1.0, 1.0, Changed(lost=0, gained=0, examples=1)),
     }
 
 
@@ -36,4 +36,4 @@ def test_people_of_one_image_count_as_one_change_of_a_joint() -> None:
     was = {1: (1, True), 2: (1, True), 3: (1, False), 4: (2, True), 5: (2, False), 6: (3, False)}
     now = {1: (1, False), 2: (1, False), 3: (1, True), 4: (2, False), 5: (2, True), 6: (3, True)}
     sides = ({number: person(*told) for number, told in side.items()} for side in (was, now))
-    assert moved_joints(*sides) == {"left_wrist": Moved(0.5, 0.5, Changed(lost=1, gained=1, examples=3))}
+    assert moved_joints(*sides) == {"left_wrist": ShareChange(0.5, 0.5, Changed(lost=1, gained=1, examples=3))}

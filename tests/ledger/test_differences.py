@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from ledger_entries import night
 
-from podline.documents.ledger_entry import Data, Entry, Moved, SplitChange
-from podline.ledger.differences import Row, differing
+from podline.documents.ledger_entry import ChangedRecords, Data, Entry, SplitChange
+from podline.ledger.differences import NamedDifference, differing
 from podline.ledger.recording import plain
 from podline.recipes import registry
 
@@ -105,7 +105,7 @@ def test_a_count_of_devices_is_one_difference():
 
 
 def relabelled(_before: Data, _after: Data) -> dict[str, SplitChange]:
-    return {"train": SplitChange(relabelled=Moved(count=1, records=("train[17] cat → dog",)))}
+    return {"train": SplitChange(relabelled=ChangedRecords(count=1, records=("train[17] cat → dog",)))}
 
 
 def test_a_relabelled_image_is_that_and_no_other_fingerprint_source_or_split():
@@ -122,7 +122,7 @@ def test_what_the_converter_was_given_is_named():
 
     def all_new(_before: Data, after: Data) -> dict[str, SplitChange]:
         return {
-            name: SplitChange(added=Moved(count=split.records), removed=Moved(count=split.records))
+            name: SplitChange(added=ChangedRecords(count=split.records), removed=ChangedRecords(count=split.records))
             for name, split in after.splits.items()
         }
 
@@ -151,4 +151,4 @@ def test_the_same_records_of_other_files_are_called_that():
 
 def test_of_several_runs_each_has_its_value():
     entries = [with_settings(seed=seed) for seed in (1, 2, 2)]
-    assert differing(entries, unchanged) == [Row(area="settings", name="seed", values=("1", "2", "2"))]
+    assert differing(entries, unchanged) == [NamedDifference(area="settings", name="seed", values=("1", "2", "2"))]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from ledger_entries import DAY, NOON, night
 
-from podline.documents.ledger_entry import DataChange, Moved, SplitChange
+from podline.documents.ledger_entry import ChangedRecords, DataChange, SplitChange
 from podline.errors import ArtifactError, StoreError
 from podline.ledger import ledger
 from podline.ledger.ledger import entries, entry_of, names, publish, read
@@ -83,7 +83,7 @@ def test_the_frame_has_every_column_with_its_dtype_whatever_is_in_it(store):
 
 
 def test_the_frame_says_what_the_entry_says():
-    change = {"train": SplitChange(added=Moved(count=3), relabelled=Moved(count=1))}
+    change = {"train": SplitChange(added=ChangedRecords(count=3), relabelled=ChangedRecords(count=1))}
     data = night().data
     assert data is not None
     changed = data.model_copy(

@@ -29,7 +29,7 @@ from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 from podline.tpu.story import TURN, Event
-from podline.tpu.story_file import Entry as Happening
+from podline.tpu.story import TpuLogEntry as Happening
 
 
 def only_entry(store: Store) -> Entry:

@@ -23,7 +23,7 @@ from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
-from podline.ledger.differences import Row
+from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
@@ -256,7 +256,7 @@ def test_a_drop_is_explained_example_by_example(fresh, runs, tmp_path):
         assert example.after.startswith(CLASS_NAMES[after.predictions[example.record]])
     assert drop.difference.value == pytest.approx(after.right.mean() - before.right.mean())
     assert {part.name for part in drop.parts} == set(CLASS_NAMES)
-    assert drop.differences == (Row(area="settings", name="seed", values=("0", "1")),)
+    assert drop.differences == (NamedDifference(area="settings", name="seed", values=("0", "1")),)
     [loss] = [gap for gap in drop.gaps if gap.what == "training loss"]
     curves = [
         {

@@ -12,7 +12,7 @@ from podline.documents.promotion import Check
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.paired import Changed
 from podline.promotion.chance import Movement, Share, chance_by_peers, shown_spread, spread_of, student_tail
-from podline.promotion.rules import ENOUGH_PEERS, Cost, Standing, checks_of
+from podline.promotion.rules import ENOUGH_PEERS, Cost, ModelFigures, checks_of
 from podline.promotion.standings import paired_classes
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -73,9 +73,9 @@ class Models:
         return Guesses(LABELS, np.where(right, LABELS, (LABELS + 1) % len(CLASSES)), confidence, confidence)
 
 
-def standing(guesses: Guesses, calibration_error: float = 0.03) -> Standing:
+def standing(guesses: Guesses, calibration_error: float = 0.03) -> ModelFigures:
     parts = {name: Share(float(guesses.right[label == LABELS].mean()), PER_CLASS) for label, name in enumerate(CLASSES)}
-    return Standing("run", "accuracy", Share(float(guesses.right.mean()), len(LABELS)), parts, calibration_error)
+    return ModelFigures("run", "accuracy", Share(float(guesses.right.mean()), len(LABELS)), parts, calibration_error)
 
 
 def refusals(candidate: Guesses, peers: list[Guesses]) -> list[Check]:

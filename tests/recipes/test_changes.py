@@ -8,23 +8,23 @@ import pytest
 
 from podline.errors import SettingsError
 from podline.recipes import registry
-from podline.recipes.changes import Changes
+from podline.recipes.changes import ByEpoch
 from podline.recipes.settings import AugmentationSettings, ByEpochSettings, Recipe
 
 
 def test_in_steps_a_value_stays_until_the_next_and_after_the_last() -> None:
-    changes = Changes[int](at=((2, 16), (5, 32)))
+    changes = ByEpoch[int](at=((2, 16), (5, 32)))
     assert [changes.value(8, epoch) for epoch in (0, 1, 1.99, 2, 4, 5, 99)] == [8, 8, 8, 16, 16, 32, 32]
 
 
 def test_on_a_line_it_moves_from_the_recipes_own() -> None:
-    changes = Changes[float](at=((2, 0.5), (4, 0.0)), between="linear")
+    changes = ByEpoch[float](at=((2, 0.5), (4, 0.0)), between="linear")
     assert [changes.value(1.0, epoch) for epoch in (0, 1, 2, 3, 4, 9)] == [1.0, 0.75, 0.5, 0.25, 0.0, 0.0]
 
 
 def test_each_number_of_the_augmentation_moves_and_what_is_no_number_stays() -> None:
     strong = AugmentationSettings(pad=4, flip=True, cutout=10)
-    changes = Changes[AugmentationSettings](at=((4, strong),), between="linear")
+    changes = ByEpoch[AugmentationSettings](at=((4, strong),), between="linear")
     values = [changes.value(AugmentationSettings(pad=2), epoch) for epoch in range(5)]
     assert [(value.pad, value.flip, value.cutout) for value in values] == [
         (2, False, 0), (2, False, 2), (3, False, 5), (4, False, 8), (4, True, 10),
@@ -63,7 +63,7 @@ def test_the_command_line_can_write_them_and_a_spec_keeps_them() -> None:
         },
     )
     assert recipe.batch_sizes == (128, 256)
-    assert recipe.changing.learning_rate == Changes[float](at=((3, 0.01),), between="linear")
+    assert recipe.changing.learning_rate == ByEpoch[float](at=((3, 0.01),), between="linear")
     document = recipe.model_dump(mode="json")
     assert Recipe.model_validate(document) == recipe
     assert Recipe.model_validate(document).model_dump(mode="json") == document

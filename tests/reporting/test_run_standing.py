@@ -24,7 +24,7 @@ from podline.progress import silent
 from podline.recipes.settings import Duration
 from podline.reporting.facts import gather
 from podline.reporting.report import report
-from podline.reporting.standing import NIGHTS, Standing
+from podline.reporting.standing import NIGHTS, RunStanding
 from podline.stages.specs import ReportSpec
 from podline.store.opening import open_store
 
@@ -43,7 +43,7 @@ def page(specs: list[ReportSpec]) -> str:
     return open_store(specs[-1].root).local(report(specs[-1], silent()).html).read_text()
 
 
-def _standing(spec: ReportSpec) -> Standing:
+def _standing(spec: ReportSpec) -> RunStanding:
     return gather(open_store(spec.root), spec).standing
 
 
@@ -57,7 +57,7 @@ def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[Repor
 def test_what_is_no_night_before_does_not_count(tmp_path: Path) -> None:
     spec, other = finished_run(tmp_path, seed=1), finished_run(tmp_path, seed=2)
     store = open_store(tmp_path)
-    assert _standing(spec) == Standing()
+    assert _standing(spec) == RunStanding()
     entered(other, NOON - DAY)
     expected = _standing(spec)
     assert [entry.run for entry in expected.nights] == [other.run]

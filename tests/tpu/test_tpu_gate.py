@@ -19,7 +19,7 @@ from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Announcemen
 from podline import errors
 from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State
-from podline.tpu.story import Entry, Event, Story
+from podline.tpu.story import Event, Story, TpuLogEntry
 from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
@@ -118,7 +118,7 @@ def test_preemptions_have_a_budget_of_their_own(tmp_path: Path) -> None:
 
 def test_budgets_are_the_runs_and_not_the_attempts(tmp_path: Path) -> None:
     with bench(tmp_path, Script(life=life("READY/TIMEOUT"))) as it:
-        before = [Entry(at=NOON - 9000, event=Event.RESTART, what="earlier")] * 2
+        before = [TpuLogEntry(at=NOON - 9000, event=Event.RESTART, what="earlier")] * 2
         it.story = Story(before, it.lines.append)
         pass_gate(it)
     assert it.events() == ["restart", "restart", "wait", "recreate", "go", "leave"]

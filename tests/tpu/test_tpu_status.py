@@ -11,7 +11,7 @@ from standin.timeline import Announcement, Outage, Script, life
 
 from podline.tpu.clock import TurnedClock, in_words
 from podline.tpu.status import status
-from podline.tpu.story import Entry, Event, Story, Tried
+from podline.tpu.story import Event, Story, TpuLogEntry, Tried
 from podline.tpu_settings import MachineSettings
 
 
@@ -80,7 +80,7 @@ def test_a_story_goes_to_json_and_comes_back() -> None:
     story = Story()
     story.tell(NOON, Event.REPLACE, "taken away")
     story.tell(NOON, Event.RECREATE, "ill", worked=False)
-    back = Story(Entry.model_validate_json(entry.model_dump_json()) for entry in story.entries)
+    back = Story(TpuLogEntry.model_validate_json(entry.model_dump_json()) for entry in story.entries)
     assert back.entries == story.entries
     assert back.tried() == Tried(recreations=1, replacements=1)
 

@@ -14,7 +14,7 @@ from standin.timeline import EXPIRED_MESSAGE, Announcement, Outage, Script, life
 from podline.errors import TpuGoneError, TpuUnhealthyError
 from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State
-from podline.tpu.watch import GO_ON, UNHEALTHY, Course, Sight, Verdict, Watch, judge, watching
+from podline.tpu.watch import GO_ON, UNHEALTHY, Course, Sight, Watch, WatchDecision, judge, watching
 from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
@@ -64,7 +64,9 @@ def test_one_that_makes_none_on_a_healthy_node_is_the_supervisors(health: Health
     assert judge(Sight(state=State.READY, health=health, silent_for=1e6), LIMITS) == GO_ON
 
 
-def course_of(tmp_path: Path, script: Script, announcements: list[Announcement] | None = None) -> tuple[float, Verdict]:
+def course_of(
+    tmp_path: Path, script: Script, announcements: list[Announcement] | None = None
+) -> tuple[float, WatchDecision]:
     """When a training that makes progress all the time is told to end, and how; looked at every second."""
     clock, lines = TurnedClock(NOON), []
     with announcing(clock, announcements or []) as address:
@@ -76,7 +78,7 @@ def course_of(tmp_path: Path, script: Script, announcements: list[Announcement] 
                 if verdict.course is not Course.GO_ON:
                     return it.cloud.now, verdict
                 clock.turn(1)
-    return 3600, Verdict(Course.GO_ON, "; ".join(lines))
+    return 3600, WatchDecision(Course.GO_ON, "; ".join(lines))
 
 
 def test_unhealthy_in_the_middle(tmp_path: Path) -> None:
@@ -93,13 +95,13 @@ def test_a_flap_of_less_than_a_minute_ends_nothing(tmp_path: Path) -> None:
 
 def test_preempted_without_notice(tmp_path: Path) -> None:
     when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 100, PREEMPTED")))
-    assert (when, verdict) == (120, Verdict(Course.END_NOW, "the node is PREEMPTED", TpuGoneError))
+    assert (when, verdict) == (120, WatchDecision(Course.END_NOW, "the node is PREEMPTED", TpuGoneError))
 
 
 def test_preempted_with_thirty_seconds_notice(tmp_path: Path) -> None:
     notice = Announcement(71, "preempted", "TRUE")
     when, verdict = course_of(tmp_path, Script(life=life("READY/HEALTHY 101, PREEMPTED")), [notice])
-    assert (when, verdict) == (75, Verdict(Course.SAVE_AND_END, "the machine is being preempted", TpuGoneError))
+    assert (when, verdict) == (75, WatchDecision(Course.SAVE_AND_END, "the machine is being preempted", TpuGoneError))
 
 
 def test_maintenance(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_the_thread_acts_once_and_ends_with_the_body(tmp_path: Path) -> None:
     with bench(tmp_path, Script(life=life("READY/HEALTHY 60, PREEMPTED"))) as it:
         watch = Watch(it.settings, it.api, it.clock, it.lines.append)
 
-        def act(verdict: Verdict) -> None:
+        def act(verdict: WatchDecision) -> None:
             verdicts.append(verdict)
             acted.set()
 

@@ -15,7 +15,7 @@ from podline.training.checkpoints import (
     KEPT,
     Checkpoint,
     CheckpointFolder,
-    Clock,
+    TimeSpent,
     read_arrays,
     restore_newest,
     write_arrays,
@@ -45,7 +45,7 @@ def state(step: int) -> dict[str, np.ndarray]:
 def save(folder: CheckpointFolder, log: MetricsLog, *steps: int) -> None:
     for step in steps:
         log.write(steps_line(step, float(step)))
-        folder.save(step, state(step), log.mark(), Clock(wall=step, training=step / 2))
+        folder.save(step, state(step), log.mark(), TimeSpent(wall=step, training=step / 2))
 
 
 def restore(folder: CheckpointFolder, log: MetricsLog, check=lambda arrays: None):
@@ -96,7 +96,7 @@ def test_the_newest_checkpoint_is_restored_and_the_log_cut_back_to_it(folder, lo
     log.write(steps_line(30, 30.0))
     checkpoint, [arrays], passed = restore(folder, log)
     assert checkpoint is not None
-    assert (checkpoint.step, checkpoint.clock) == (20, Clock(wall=20, training=10))
+    assert (checkpoint.step, checkpoint.clock) == (20, TimeSpent(wall=20, training=10))
     assert arrays["model/kernel"].tolist() == state(20)["model/kernel"].tolist()
     assert passed == []
     assert log.path.read_bytes().count(b"\n") == 2
@@ -198,7 +198,7 @@ def test_saving_a_step_again_never_leaves_new_arrays_under_the_old_description(f
 
     monkeypatch.setattr(store, "publish_json", killed)
     with pytest.raises(KeyboardInterrupt):
-        folder.save(10, state(11), log.mark(), Clock())
+        folder.save(10, state(11), log.mark(), TimeSpent())
     assert folder.steps() == []
 
 

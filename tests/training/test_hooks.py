@@ -11,7 +11,7 @@ from podline.documents.metrics_log import LogMark
 from podline.errors import DivergenceError
 from podline.recipes.settings import Duration, Recipe
 from podline.training import hooks
-from podline.training.checkpoints import Arrays, Clock
+from podline.training.checkpoints import Arrays, TimeSpent
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Stretch
 from podline.training.objective import Classification
@@ -44,7 +44,7 @@ def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
 
 def test_a_line_of_metrics_says_what_the_stretch_was(plan):
     lines = []
-    clock = RunClock(Clock(wall=100.0, training=10.0, waiting=1.0), time.monotonic())
+    clock = RunClock(TimeSpent(wall=100.0, training=10.0, waiting=1.0), time.monotonic())
     hook = WriteMetrics(lines.append, plan, every=5, clock=clock, objective=Classification())
     for member in (clock, hook):
         member.after(stretch(9, 1.0, 2.0, 6.0))
@@ -80,7 +80,7 @@ class Folder:
 
 
 def saver(folder: Folder, arrays: Callable[[], Arrays] = dict, minutes: float = 1e6) -> SaveCheckpoints:
-    clock = RunClock(Clock(), time.monotonic())
+    clock = RunClock(TimeSpent(), time.monotonic())
     return SaveCheckpoints(folder, arrays, lambda: MARK, every_steps=6, every_minutes=minutes, clock=clock)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from podline.errors import PreemptedError, SettingsError
-from podline.training.loop import Hook, Part, Stretch, next_multiple, require_keys, run_loop, stop_on_sigterm
+from podline.training.loop import Hook, StepsDone, Stretch, next_multiple, require_keys, run_loop, stop_on_sigterm
 
 
 class Device:
@@ -17,11 +17,11 @@ class Device:
     def __init__(self, start: int = 0, pace: float = 0.01) -> None:
         self.step, self.pace, self.counts = start, pace, []
 
-    def advance(self, count: int) -> Part:
+    def advance(self, count: int) -> StepsDone:
         losses = np.arange(self.step + 1, self.step + count + 1, dtype=np.float32)
         self.step += count
         self.counts.append(count)
-        return Part({"loss": losses}, seconds=count * self.pace, waiting=count * self.pace / 4)
+        return StepsDone({"loss": losses}, seconds=count * self.pace, waiting=count * self.pace / 4)
 
 
 class Recorder(Hook):

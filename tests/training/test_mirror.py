@@ -15,7 +15,7 @@ from podline.progress import Event, Reporter
 from podline.store.buckets import forget_clients
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.training.checkpoints import CheckpointFolder, Clock, restore_newest
+from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest
 from podline.training.mirror import Mirror, mirrored
 
 RUN = "runs/r"
@@ -55,7 +55,7 @@ def train(mirror: Mirror, *steps: int) -> int:
         found = restore_newest(folder, log, lambda arrays: None, lambda step, why: pytest.fail(why))
         for step in steps:
             log.write(steps_line(step, float(step)))
-            folder.save(step, {"x": np.full(1000, step)}, log.mark(), Clock())
+            folder.save(step, {"x": np.full(1000, step)}, log.mark(), TimeSpent())
     return found.step if found else 0
 
 

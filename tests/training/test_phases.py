@@ -18,7 +18,7 @@ from podline.input.augmentation import augment
 from podline.input.pipeline import TrainingInput
 from podline.models.build import build_model
 from podline.progress import silent
-from podline.recipes.changes import Changes
+from podline.recipes.changes import ByEpoch
 from podline.recipes.settings import (
     AugmentationSettings,
     ByEpochSettings,
@@ -45,10 +45,10 @@ RECIPE = Recipe(
     augmentation=AugmentationSettings(flip=True),
     trainable_layers=("classifier",),
     by_epoch=ByEpochSettings(
-        learning_rate=Changes[float](at=((2, 0.002),), between="linear"),
-        batch_size=Changes[int](at=((1, 16), (2, 8))),
-        augmentation=Changes[AugmentationSettings](at=((1, AugmentationSettings(pad=1)),)),
-        trainable_layers=Changes[tuple[str, ...]](at=((1, ("",)),)),
+        learning_rate=ByEpoch[float](at=((2, 0.002),), between="linear"),
+        batch_size=ByEpoch[int](at=((1, 16), (2, 8))),
+        augmentation=ByEpoch[AugmentationSettings](at=((1, AugmentationSettings(pad=1)),)),
+        trainable_layers=ByEpoch[tuple[str, ...]](at=((1, ("",)),)),
     ),
     ema_decay=0.9,
     evaluate_every=Duration(epochs=1),
@@ -108,10 +108,10 @@ def test_evaluations_come_after_so_many_epochs_or_examples_whatever_the_batch(ma
 
 
 def test_a_later_batch_or_augmentation_that_does_not_fit_is_refused_before_the_first_step(manifest):
-    large = RECIPE.model_copy(update={"by_epoch": ByEpochSettings(batch_size=Changes[int](at=((2, 97),)))})
+    large = RECIPE.model_copy(update={"by_epoch": ByEpochSettings(batch_size=ByEpoch[int](at=((2, 97),)))})
     with pytest.raises(SettingsError, match="batch_size=97 vs 96 examples"):
         plan_training(large, manifest)
-    wide = Changes[AugmentationSettings](at=((2, AugmentationSettings(cutout=8)),))
+    wide = ByEpoch[AugmentationSettings](at=((2, AugmentationSettings(cutout=8)),))
     with pytest.raises(SettingsError, match="cutout=8 vs images of 8 × 8"):
         plan_training(RECIPE.model_copy(update={"by_epoch": ByEpochSettings(augmentation=wide)}), manifest)
 
@@ -183,7 +183,7 @@ def test_augmentation_changes_with_the_epochs_of_the_run(tmp_path):
 
 
 def test_a_beginning_that_fits_no_layer_is_refused_before_the_first_step(tmp_path):
-    later = ByEpochSettings(trainable_layers=Changes[tuple[str, ...]](at=((1, ("stage9",)),)))
+    later = ByEpochSettings(trainable_layers=ByEpoch[tuple[str, ...]](at=((1, ("stage9",)),)))
     with pytest.raises(SettingsError, match=r"no layer with weights starts with 'stage9'; there are: .*classifier"):
         train(spec_of(tmp_path, by_epoch=later), silent())
 

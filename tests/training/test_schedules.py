@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from podline.errors import SettingsError
-from podline.recipes.changes import Changes
+from podline.recipes.changes import ByEpoch
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Part, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
@@ -104,11 +104,11 @@ def test_a_decay_without_a_distance_is_refused() -> None:
         schedule(kind="exponential", decay_every=Part(steps=0))
 
 
-def peaks(at: list[tuple[int, float]], between: str = "steps") -> Changes[float]:
-    return Changes[float].model_validate({"at": at, "between": between})
+def peaks(at: list[tuple[int, float]], between: str = "steps") -> ByEpoch[float]:
+    return ByEpoch[float].model_validate({"at": at, "between": between})
 
 
-def changing(epochs: Epochs, changes: Changes[float], **settings: object) -> Schedule:
+def changing(epochs: Epochs, changes: ByEpoch[float], **settings: object) -> Schedule:
     return build_schedule(ScheduleSettings.model_validate(settings), 300, epochs, changes)
 
 

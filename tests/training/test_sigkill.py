@@ -13,7 +13,7 @@ import pytest
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.documents.metrics_log import AnnealingLine, PlateauLine, StepsLine, read_events, read_metrics
-from podline.recipes.changes import Changes
+from podline.recipes.changes import ByEpoch
 from podline.recipes.settings import (
     AnnealingSettings,
     AugmentationSettings,
@@ -63,7 +63,7 @@ def spec_of(root: Path) -> TrainSpec:
         ),
         annealing=AnnealingSettings(temperature=0.01),
         validation_share=0.25,
-        by_epoch=ByEpochSettings(batch_size=Changes[int](at=((10, 8),))),
+        by_epoch=ByEpochSettings(batch_size=ByEpoch[int](at=((10, 8),))),
         augmentation=AugmentationSettings(flip=True),
         ema_decay=0.9,
         evaluate_every=Duration(steps=40),
