@@ -56,7 +56,7 @@ _STACKS_SECONDS = 2.0
 _TAIL_LINES = 6
 # What TensorFlow and XLA write at every start, on machines without a GPU above all; it stays in the log of the stage.
 _NOISE = re.compile(
-    r"^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # for information, in the layout of absl
+    r"^Extension modules: |^(\S+ \S+: )?I(\d{4})? .*\S\.(cc|h|py):\d+\] "  # for information, in the layout of absl
     r"|\.(cc|h):\d+\] .*(cuda|cudnn|cufft|cublas|cuInit|computation placer|TensorRT|TF-TRT)"
     r"|^To enable the following instructions: |^WARNING: All log messages before absl::InitializeLog",
     re.IGNORECASE,
@@ -248,6 +248,7 @@ class _Child:
         why = {
             "SIGKILL": " (by someone, or by the kernel because memory ran out)",
             "SIGSEGV": " (a crash in native code)",
+            "SIGBUS": " (a file that it had mapped was cut short, or its disk is full or failing)",
             "SIGABRT": " (native code gave up)",
         }.get(name, "")
         return ChildKilledError(

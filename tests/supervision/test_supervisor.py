@@ -122,7 +122,7 @@ def test_an_end_without_a_word_comes_with_the_last_lines_of_the_log(tmp_path: Pa
     assert NOISE in log.read_text(), "what is left out of the message is in the file"
 
 
-@pytest.mark.parametrize(("name", "signal_name"), [("killed", "SIGKILL"), ("crash", "SIGSEGV")])
+@pytest.mark.parametrize(("name", "signal_name"), [("killed", "SIGKILL"), ("crash", "SIGSEGV"), ("bus", "SIGBUS")])
 def test_a_child_that_is_killed_is_a_transient_error_that_names_the_signal(
     tmp_path: Path, name: str, signal_name: str
 ) -> None:

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from podline.errors import SourceError
 from podline.progress import Reporter
 from podline.stages.completed import complete
@@ -119,6 +121,15 @@ def _killed_once(spec: ActSpec, reporter: Reporter) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _bus(spec: ActSpec, reporter: Reporter) -> None:
+    """Reads of a mapped file what was cut off."""
+    file = Path(spec.root) / "mapped"
+    file.write_bytes(bytes(8192))
+    mapped = np.memmap(file, np.uint8, "r")
+    os.truncate(file, 0)
+    int(mapped[0])
+
+
 def _crash(spec: ActSpec, reporter: Reporter) -> None:
     ctypes.string_at(0)
 
@@ -210,6 +221,7 @@ ACTS = {
     "killed with a temporary file": _killed_with_a_temporary_file,
     "killed once": _killed_once,
     "crash": _crash,
+    "bus": _bus,
     "sleep": _sleep,
     "stall": _stall,
     "save when asked": _save_when_asked,
