@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-long check lock clean
+.PHONY: help setup run test test-slow test-long check wheel lock clean
 
 help: ## this list
 	@echo "Podline: raw vision archives become a trained, evaluated, reported model."
@@ -46,6 +46,11 @@ check: $(READY) ## lint, format, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+# What an earlier build left in build/ would be in the wheel as well.
+wheel: $(READY) ## build the package as a wheel, in dist/
+	rm -rf build
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lock: $(READY) ## compile requirements.lock, deployments/cpu.lock and deployments/tpu.lock again from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --group dev \

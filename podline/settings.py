@@ -249,6 +249,19 @@ def use_file(file: Path) -> None:
     export({_SETTINGS_FILE: str(file.absolute())})
 
 
+def keep_places() -> None:
+    """From now on processes that this one starts in other folders find the root and the file of settings where it does.
+
+    Raises:
+        SettingsError: see :func:`load`.
+    """
+    root = load().root
+    if "://" not in root:
+        export({variable_of("root"): str(Path(root).expanduser().absolute())})
+    if os.environ.get(_SETTINGS_FILE):
+        use_file(Path(os.environ[_SETTINGS_FILE]))
+
+
 def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
     """The environment of a child process: this one's own, with libraries told to print less and to leave the home be.
 

@@ -18,6 +18,7 @@ from podline.errors import PodlineError
 from podline.settings import Settings
 from podline.stages.table import CHAIN, EVALUATE
 from podline.store.opening import open_store
+from podline.tasks.server import project_file
 from podline.tasks.server.secret import header
 from podline.tasks.server.standing import Place
 
@@ -45,7 +46,7 @@ def overhead(work: str, steps: int, repetitions: int) -> dict[str, list[float]]:
     place = Place(Settings(root=f"{work}/standing", server_timeout=_PATIENCE))
     found: dict[str, list[float]] = {"flow": [], "commands": [], "retry": []}
     try:
-        up = place.up("127.0.0.1", _free_port(), Path(__file__).resolve().parent.parent, lambda _line: None)
+        up = place.up("127.0.0.1", _free_port(), project_file.OURS, lambda _line: None)
         server = _Server(up.api_url, place.secret)
         for repetition in range(repetitions):
             for side in ("flow", "commands") if repetition % 2 == 0 else ("commands", "flow"):

@@ -44,6 +44,24 @@ def test_a_file_that_cannot_be_is_one_clear_line(tmp_path: Path, text: str, mess
     assert "\n" not in str(caught.value)
 
 
+def test_processes_in_other_folders_find_the_root_and_the_file_where_they_were(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable in ("PODLINE_ROOT", "PODLINE_SETTINGS"):
+        monkeypatch.setenv(variable, "")  # so that what is set below is gone in the end
+        monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+    settings.keep_places()
+    assert settings.load().root == str(tmp_path / "podline-root")
+    monkeypatch.delenv("PODLINE_ROOT")
+    (tmp_path / "podline.toml").write_text('root = "gs://bucket/nights"')
+    monkeypatch.setenv("PODLINE_SETTINGS", "podline.toml")
+    settings.keep_places()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert settings.load().root == "gs://bucket/nights"
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"podline\.toml cannot be read: No such file"):
         settings.load(tmp_path / "podline.toml", {})

@@ -13,12 +13,13 @@ from podline.commands.options import in_order, load_settings, say, settings_opti
 
 # By name, since the library does not import what is above it.
 _STANDING, _DEPLOYING = "podline.tasks.server.standing", "podline.tasks.server.deployment_process"
+_PROJECT_FILE = "podline.tasks.server.project_file"
 
 _project_option = click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    help="The folder with prefect.yaml and the flows: Podline's checkout.  [default: this folder]",
+    help="The folder with prefect.yaml: Podline's checkout.  [default: this folder if it is one, or else what is "
+    "installed]",
 )
 _deploy_options = in_order(
     click.option(
@@ -44,7 +45,7 @@ _address_options = in_order(
 @_address_options
 @_project_option
 @_deploy_options
-def up(host: str, port: int, project: Path, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
+def up(host: str, port: int, project: Path | None, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
     """A Prefect server, a worker and all deployments on this machine; they stay until `podline down`.
 
     Open the address in a browser: Deployments, cifar-manual, Run. Its form is filled in for the drawn sample, which
@@ -64,7 +65,7 @@ def up(host: str, port: int, project: Path, overwrite: bool, forget: tuple[str, 
     is not SQLite, PREFECT_SERVER_API_AUTH_STRING for a secret of your own, which is not kept: give it each time.
     """
     place = importlib.import_module(_STANDING).Place(load_settings(options))
-    standing = place.up(host, port, project, _say, overwrite=overwrite, forget=forget)
+    standing = place.up(host, port, _chosen(project), _say, overwrite=overwrite, forget=forget)
     say(
         [f"open               {standing.ui_url}", f"logs               {place.logs}", "to stop            podline down"]
     )
@@ -87,7 +88,7 @@ def down(**options: Any) -> None:
 @_project_option
 @_deploy_options
 @settings_option
-def deploy(project: Path, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
+def deploy(project: Path | None, overwrite: bool, forget: tuple[str, ...], **options: Any) -> None:
     """Work pools, the TPU's limit, automations and deployments, on the server that PREFECT_API_URL names.
 
     Says of each whether it was made, changed, removed, or is as it was; the same again changes nothing. What a person
@@ -104,8 +105,19 @@ def deploy(project: Path, overwrite: bool, forget: tuple[str, ...], **options: A
     """
     importlib.import_module(_STANDING).use_secret(load_settings(options))
     deploying = importlib.import_module(_DEPLOYING)
-    for change in deploying.deployed(project, overwrite=overwrite, forget=forget):
+    for change in deploying.deployed(_chosen(project), overwrite=overwrite, forget=forget):
         _say(deploying.line_of(change))
+
+
+def _chosen(project: Path | None) -> Path:
+    """The folder with ``prefect.yaml``; says which it is where nobody named it and it is not the current one."""
+    if project:
+        return project
+    project_file = importlib.import_module(_PROJECT_FILE)
+    chosen = project_file.default_folder()
+    if chosen != Path.cwd():
+        _say(f"deployments        of {chosen / project_file.NAME}")
+    return chosen
 
 
 def _say(line: str) -> None:

@@ -18,7 +18,7 @@ MOST_CHANGES = 50
 """Of the files that differ from the commit, so many are told by name."""
 
 _HERE = Path(__file__).resolve().parent.parent
-# All that runs; what else lies in a checkout (data, notes) is no code unless git knows it.
+# All that runs, as git knows it; what else lies in a checkout (data, notes) is no code unless git knows it.
 _PACKAGES = ("podline", "beam_jobs", "tasks", "flows")
 _DIGITS = 12
 _GIT_SECONDS = 20.0
@@ -110,5 +110,7 @@ def _installed_commit() -> str:
 
 
 def _sources(top: Path) -> str:
-    files = sorted(path for package in _PACKAGES for path in (top / package).rglob("*.py"))
+    """Of every module, as it is imported: in a checkout some of the packages in ``podline`` are links to folders."""
+    folders = os.walk(top / PACKAGE, followlinks=True)
+    files = sorted(Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py"))
     return digests.of_json([(path.relative_to(top).as_posix(), digests.of_file(path)) for path in files])

@@ -74,7 +74,7 @@ class Request(Frozen):
     """What is to be deployed, and how.
 
     Attributes:
-        folder: where ``prefect.yaml`` and the flows are.
+        folder: where ``prefect.yaml`` is; flows that it names by their file are there as well.
         overwrite: the file's values replace those that a person set on the server; without, these stay.
         forget: blocks that are no longer told of failures, each ``type/name``.
     """
@@ -134,6 +134,7 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
         if file != remembered[name]:
             _remember(client, name, file)
         yield Change("deployment", name, _did(before.get(name), after[name]))
+        yield from _moved(name, before.get(name), after[name])
         defaults = defaults_of(after[name].document["parameter_openapi_schema"])
         for difference in differences:
             if difference.in_file is ABSENT and defaults.get(difference.path, ABSENT) == difference.on_server:
@@ -270,6 +271,14 @@ def _did(before: _Found | None, after: _Found) -> str:
     return "as it was" if before.document == after.document else "changed"
 
 
+def _moved(name: str, before: _Found | None, after: _Found) -> Iterator[Change]:
+    """Where the flow is found, if that is another place than before: no person sets it, so nobody looks for it."""
+    for key in ("entrypoint", "pull_steps"):
+        was, is_now = (found.document[key] if found else None for found in (before, after))
+        if before and was != is_now:
+            yield Change("", f"{name}.{key}", f"was {in_words(was)}, is {in_words(is_now)} now")
+
+
 def _about(difference: Difference, *, overwritten: bool) -> str:
     """What became of a value that somebody set on the server."""
     there, wanted = in_words(difference.on_server), in_words(difference.in_file)
@@ -302,12 +311,14 @@ def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
     """By Prefect's own command: what it makes of the file is what its documentation says."""
     with tempfile.TemporaryDirectory(prefix="podline-deploy-") as temporary:
         file = Path(temporary) / project_file.NAME
+        # Prefect imports flows by way of the folder that it works in; modules of a package are no modules of their own.
+        where = Path(temporary) if project_file.is_installed(folder) else folder
         file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), encoding="utf-8")
         done = subprocess.run(  # noqa: S603 (Prefect's command, in our own interpreter)
-            [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)],
-            cwd=folder,
+            [sys.executable, "-P", "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)],
+            cwd=where,
             # The file names the folder by $PWD, which a process that changes its folder does not get.
-            env=settings.environment_in(folder) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
+            env=settings.environment_in(where) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

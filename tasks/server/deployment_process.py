@@ -21,7 +21,7 @@ def deployed(
     """What :mod:`podline.tasks.server.deploying` says that it did, in a process of its own.
 
     Args:
-        project: the folder with ``prefect.yaml``; workers find the flows there, from wherever they are started.
+        project: the folder with ``prefect.yaml``; unless that is the installed package, its runs work there.
         environment: of that process; this one's own unless given.
         overwrite: see :class:`podline.tasks.server.deploying.Request` …
         forget: … likewise.
@@ -31,7 +31,7 @@ def deployed(
     """
     request = json.dumps({"folder": str(project.resolve()), "overwrite": overwrite, "forget": list(forget)})
     with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
-        [sys.executable, "-m", "podline.tasks.server.deploying", request],
+        [sys.executable, "-P", "-m", "podline.tasks.server.deploying", request],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

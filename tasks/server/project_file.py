@@ -1,4 +1,7 @@
-"""``prefect.yaml``: the file that says what is deployed. Needs no Prefect, so it is read before a server is started."""
+"""``prefect.yaml``: the file that says what is deployed. Needs no Prefect, so it is read before a server is started.
+
+An installed package has it beside this module. In a checkout a link is there, to the one file at its top.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,34 @@ import yaml
 from podline.errors import SettingsError
 
 NAME = "prefect.yaml"
+_PROJECT = "podline"
+_HERE = Path(__file__).resolve().parent
+OURS = (_HERE / NAME).resolve().parent
+"""The folder of the file that belongs to this code: the checkout, or one inside the installed package."""
+
+
+def is_installed(folder: Path = OURS) -> bool:
+    """Whether a folder is that of the installed package: it has the file, and nothing that a run could work in."""
+    return folder.resolve() == _HERE
+
+
+def default_folder() -> Path:
+    """The folder whose file is deployed where none is named: the current one if it has Podline's, or else our own."""
+    here = Path.cwd()
+    try:
+        document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))
+    except OSError:
+        return OURS
+    except (yaml.YAMLError, UnicodeDecodeError):
+        # Perhaps ours, with a slip in it: whoever reads it says what is wrong.
+        return here
+    return here if isinstance(document, dict) and document.get("name") == _PROJECT else OURS
 
 
 def read(folder: Path) -> dict[str, Any]:
     """The document, with a list of deployments that have names and flows.
+
+    Of an installed package, runs pull nothing: the flows are installed, and a run works in a temporary folder.
 
     Args:
         folder: where it lies.
@@ -29,7 +56,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise SettingsError(
             f"{file} cannot be read ({error.strerror}); give the folder of Podline's checkout with --project"
         ) from error
-    except (yaml.YAMLError, KeyError, TypeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise SettingsError(f"{file} is no file of deployments: {type(error).__name__}: {error}") from error
     for name, entrypoint in entrypoints.items():
         flow, _, _ = entrypoint.partition(":")
@@ -38,4 +65,4 @@ def read(folder: Path) -> dict[str, Any]:
             raise SettingsError(
                 f"{file}: {flow}, the flow of {name}, is missing; give the folder of Podline's checkout with --project"
             )
-    return document
+    return {**document, "pull": []} if is_installed(folder) else document

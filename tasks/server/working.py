@@ -22,8 +22,10 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
+from podline import settings
 from podline.supervision import processes
 from podline.tasks.runs.planned_stop import put_back
+from podline.tasks.server import project_file
 from podline.tasks.server.standing import LEAVE_SECONDS
 
 _RUN = "PREFECT__FLOW_RUN_ID"
@@ -58,6 +60,9 @@ def main() -> None:
     parser.add_argument("--pool", default="cpu", help="whose runs it takes up")
     parser.add_argument("--name", default=f"podline on {socket.gethostname()}", help="what the UI calls it")
     arguments = parser.parse_args()
+    if project_file.is_installed():
+        # Its runs work in temporary folders: a root that is relative would be gone with them.
+        settings.keep_places()
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, lambda *_signal: _leave())
     logging.getLogger(_LOG).addFilter(Plainly())

@@ -131,6 +131,20 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     assert {change.did for change in _deploy(project)} == {"as it was"}
 
 
+def test_a_flow_that_is_named_in_another_way_is_told(client: SyncPrefectClient, project: Path) -> None:
+    """As a server has it to which a release deployed that named flows by their files."""
+    by_file, by_module = "flows/cifar_training.py:cifar_training", "podline.flows.cifar_training.cifar_training"
+    _change(project, entrypoint=by_file)
+    _deploy(project)
+    assert _nightly(client).entrypoint == by_file
+    _change(project, entrypoint=by_module)
+    changes = _deploy(project)
+    assert Change("deployment", NAME, "changed") in changes
+    assert _about(changes, "entrypoint") == f'was "{by_file}", is "{by_module}" now'
+    assert _nightly(client).entrypoint == by_module
+    assert {change.did for change in _deploy(project)} == {"as it was"}
+
+
 def test_a_schedule_that_a_person_deleted_stays_away(client: SyncPrefectClient, project: Path) -> None:
     _deploy(project)
     found = _nightly(client)

@@ -74,6 +74,24 @@ def test_a_package_below_somebody_elses_checkout_is_not_that_checkout(checkout: 
     assert provenance.code(installed).sources != first.sources
 
 
+def test_a_wheel_and_a_checkout_without_git_have_the_same_sources(tmp_path: Path) -> None:
+    wheel, unpacked = tmp_path / "site-packages", tmp_path / "unpacked"
+    for flows, top in ((wheel / "podline" / "flows", wheel), (unpacked / "flows", unpacked)):
+        flows.mkdir(parents=True)
+        (top / "podline").mkdir(exist_ok=True)
+        (top / "podline" / "__init__.py").write_text("")
+        (flows / "night.py").write_text("steps = 1\n")
+    (unpacked / "podline" / "flows").symlink_to("../flows")
+    first = provenance.code(wheel).sources
+    assert first == provenance.code(unpacked).sources
+    # Somebody else's package of the same name.
+    (wheel / "tasks").mkdir()
+    (wheel / "tasks" / "__init__.py").write_text("their = 1\n")
+    assert provenance.code(wheel).sources == first
+    (wheel / "podline" / "flows" / "night.py").write_text("steps = 2\n")
+    assert provenance.code(wheel).sources != first
+
+
 def test_without_git_the_sources_tell(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(checkout))
     assert provenance.code(checkout).sources

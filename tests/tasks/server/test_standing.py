@@ -15,6 +15,7 @@ import pytest
 from podline.errors import PodlineError, SettingsError
 from podline.settings import Settings
 from podline.supervision import processes
+from podline.tasks.server import project_file
 from podline.tasks.server.deployment_process import deployed
 from podline.tasks.server.secret import header
 from podline.tasks.server.standing import MARK, Place, Standing, use_secret
@@ -67,6 +68,33 @@ def project_without_its_flow(folder: Path) -> Path:
 def test_a_folder_without_deployments_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=rf"{tmp_path}/prefect.yaml cannot be read .*--project"):
         list(deployed(tmp_path))
+
+
+def test_without_a_project_the_current_folder_counts_if_its_file_is_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert project_file.default_folder() == PROJECT
+    file = tmp_path / "prefect.yaml"
+    for text, is_ours in {
+        "name: shop\ndeployments: []\n": False,
+        "- a list\n": False,
+        "name: podline\ndeployments: []\n": True,
+        "name: [podline\n": True,
+    }.items():
+        file.write_text(text)
+        assert project_file.default_folder() == (tmp_path if is_ours else PROJECT), text
+    with pytest.raises(SettingsError, match="is no file of deployments"):
+        project_file.read(tmp_path)
+
+
+def test_runs_of_a_checkout_work_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert not project_file.is_installed()
+    (step,) = project_file.read(PROJECT)["pull"]
+    assert list(step.values()) == [{"directory": "{{ $PWD }}"}]
+    monkeypatch.setattr(project_file, "_HERE", tmp_path)
+    (tmp_path / "prefect.yaml").write_text((PROJECT / "prefect.yaml").read_text())
+    assert project_file.read(tmp_path)["pull"] == []
 
 
 def test_without_a_server_there_is_nothing_to_deploy_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
