@@ -107,7 +107,7 @@ def run_in_child(spec: Spec) -> dict[str, Any]:
         done = perform(spec, listener, machine, attempt=attempt, clock=clock, on_node=run_on_node, turn=turn)
         return done.model_dump(mode="json")
     finally:
-        tpu_use.publish_story(spec)
+        tpu_use.publish_tpu_log(spec)
 
 
 def cache_key(stage: str, spec: Spec, found: Result | None) -> str:

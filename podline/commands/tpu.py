@@ -16,7 +16,7 @@ from podline.tpu import patrol as patrol_table
 from podline.tpu import policy
 from podline.tpu.clock import SystemClock
 from podline.tpu.gate import admitted
-from podline.tpu.story import Story
+from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import Limits, TpuSettings
 
 # By name, since the library does not import what is above it.
@@ -99,7 +99,7 @@ def recover(**options: Any) -> None:
     from podline.tpu.client import CloudTpu  # noqa: PLC0415 (as above)
 
     chosen, clock = _chosen(**options), SystemClock()
-    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, Story(log=lambda line: say([line]))):
+    with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, TpuLog(log=lambda line: say([line]))):
         say([f"node {chosen.node} may be used"])
 
 

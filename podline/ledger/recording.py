@@ -46,8 +46,8 @@ from podline.stages.table import stage_of
 from podline.store import digests
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.tpu.story import REPAIRS, TURN, Event
-from podline.tpu.story_file import read_story
+from podline.tpu.tpu_log import REPAIRS, TURN, Event
+from podline.tpu.tpu_log_file import read_tpu_log
 
 MOST_STATES = 100
 """Of the states that annealing judged, so many are told."""
@@ -262,10 +262,10 @@ class Notes:
         waiting = entry.waiting.model_copy(update={"retries": round(delays, 3)})
         if not entry.run:
             return waiting
-        story = [told for told in read_story(self.store, f"runs/{entry.run}") if told.at >= entry.began]
-        turn = sum(told.took for told in story if told.event is Event.WAIT and told.what.startswith(TURN))
-        waits = sum(told.took for told in story if told.event is Event.WAIT)
-        repairs = sum(told.took for told in story if told.event in REPAIRS)
+        tpu_log = [told for told in read_tpu_log(self.store, f"runs/{entry.run}") if told.at >= entry.began]
+        turn = sum(told.took for told in tpu_log if told.event is Event.WAIT and told.what.startswith(TURN))
+        waits = sum(told.took for told in tpu_log if told.event is Event.WAIT)
+        repairs = sum(told.took for told in tpu_log if told.event in REPAIRS)
         return waiting.model_copy(update={"turn": turn, "tpu": waits - turn, "repairs": repairs})
 
     def _outcome(self) -> Outcome | None:

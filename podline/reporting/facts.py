@@ -37,8 +37,8 @@ from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
-from podline.tpu.story import TpuLogEntry
-from podline.tpu.story_file import read_story
+from podline.tpu.tpu_log import TpuLogEntry
+from podline.tpu.tpu_log_file import read_tpu_log
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any
         "findings": tuple(line for line in lines if isinstance(line, FindingLine)),
         "decisions": tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
         "events": tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
-        "tpu": read_story(store, spec.folder),
+        "tpu": read_tpu_log(store, spec.folder),
         "stages": tuple(_stage_seconds(store, spec)),
         "origin": read_origin(store, spec.folder),
     }

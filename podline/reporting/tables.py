@@ -18,7 +18,7 @@ from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import quoted
 from podline.reporting.templates import TEMPLATES, Markdown, markdown
-from podline.tpu.story import Story, TpuLogEntry
+from podline.tpu.tpu_log import TpuLog, TpuLogEntry
 
 # Pairs of classes that are listed as the most frequent confusions.
 _CONFUSIONS = 10
@@ -374,7 +374,7 @@ def events(lines: Iterable[EventLine]) -> Table:
 
 def tpu(entries: Iterable[TpuLogEntry]) -> Table:
     """What happened to the TPU, and how long it took."""
-    return Table(pd.DataFrame(Story(entries).rows(), columns=["when", "event", "what", "took"]), words=4)
+    return Table(pd.DataFrame(TpuLog(entries).rows(), columns=["when", "event", "what", "took"]), words=4)
 
 
 def decisions(lines: Iterable[PlateauLine | AnnealingLine]) -> Table:

@@ -19,9 +19,9 @@ from podline.store.opening import open_store
 from podline.supervision.supervisor import Ending, run_stage
 from podline.tpu.clock import Clock, SystemClock
 from podline.tpu.gate import admitted
-from podline.tpu.story import Event as Happening
-from podline.tpu.story import Story
-from podline.tpu.story_file import KeptStory
+from podline.tpu.tpu_log import Event as Happening
+from podline.tpu.tpu_log import TpuLog
+from podline.tpu.tpu_log_file import KeptTpuLog
 from podline.tpu.watch import Course, Watch, WatchDecision, watching
 from podline.tpu_settings import TpuSettings
 
@@ -29,7 +29,7 @@ from podline.tpu_settings import TpuSettings
 _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
-Turn = Callable[[Story, Ending], contextlib.AbstractContextManager[object]]
+Turn = Callable[[TpuLog, Ending], contextlib.AbstractContextManager[object]]
 """Waits until it is the stage's turn to use the TPU, and keeps it; what takes the turn away asks for the ending."""
 
 
@@ -41,7 +41,7 @@ class Runner(Protocol):
         ...
 
 
-def _nobody_else(_story: Story, _ending: Ending) -> contextlib.AbstractContextManager[object]:
+def _nobody_else(_tpu_log: TpuLog, _ending: Ending) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext()
 
 
@@ -132,9 +132,9 @@ def _on_tpu(
     ending = Ending()
     clock = _Alarm(clock, ending)
     reporter, ear = Reporter(stage_of(spec).name, listener), _Ear(listener, clock)
-    story = KeptStory(open_store(spec.root), spec.folder, reporter.log)
+    tpu_log = KeptTpuLog(open_store(spec.root), spec.folder, reporter.log)
     if attempt == 1:
-        story.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
+        tpu_log.tell(clock.now(), Happening.BEGIN, f"{reporter.stage} on node {tpu.node}")
 
     def act(verdict: WatchDecision) -> None:
         reporter.warn(f"{verdict.why}: {verdict.course}")
@@ -143,9 +143,9 @@ def _on_tpu(
 
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(turn(story, ending))
+            stack.enter_context(turn(tpu_log, ending))
             api = stack.enter_context(CloudTpu(tpu.api, clock))
-            stack.enter_context(admitted(tpu, api, clock, story))
+            stack.enter_context(admitted(tpu, api, clock, tpu_log))
         except PodlineError as error:
             listener({"event": "error", "stage": reporter.stage, "error": error.to_json()})
             raise

@@ -15,7 +15,7 @@ module                holds
 ``gate``              waits and repairs until the policy says go
 ``watch``             looks after a TPU while a training runs on it
 ``tensorflow_errors`` which failures of TensorFlow pass and which stay
-``story``             what happened and how long it took
+``tpu_log``             what happened and how long it took
 ``status``            all of it at a glance
 ``patrol``            what is left over between runs, and what is done about it
 ===================== ===============================================================================================

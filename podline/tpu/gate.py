@@ -20,7 +20,7 @@ from podline.tpu.node import Health, Node, State
 from podline.tpu.policy import GONE, Action, Decision, Fact, Situation
 from podline.tpu.recovery import Recovery
 from podline.tpu.reservation import Reservation
-from podline.tpu.story import Event, Story
+from podline.tpu.tpu_log import Event, TpuLog
 from podline.tpu_settings import TpuSettings
 
 if TYPE_CHECKING:
@@ -66,20 +66,20 @@ class View(Frozen):
 
 
 @contextlib.contextmanager
-def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, story: Story) -> Iterator[None]:
+def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> Iterator[None]:
     """The body runs with a TPU that is ready, healthy and this run's alone; afterwards the cool-down starts.
 
     Args:
         settings: which TPU, and what may be done to get it.
         api: the Cloud TPU API.
         clock: asked and slept on.
-        story: what happened in earlier attempts of the run counts against the budgets; what happens now is added.
+        tpu_log: what happened in earlier attempts of the run counts against the budgets; what happens now is added.
 
     Raises:
         TransientError: there is no TPU to be had now.
         PermanentError: nor will there be one until a person has changed something.
     """
-    gate = Gate(settings, api, clock, story)
+    gate = Gate(settings, api, clock, tpu_log)
     gate.enter()
     try:
         yield
@@ -92,10 +92,10 @@ def admitted(settings: TpuSettings, api: CloudTpu, clock: Clock, story: Story) -
 class Gate:
     """The gate of one node; see :func:`admitted`, which is how to use it."""
 
-    def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, story: Story) -> None:
-        self._settings, self._api, self._clock, self._story = settings, api, clock, story
+    def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> None:
+        self._settings, self._api, self._clock, self._tpu_log = settings, api, clock, tpu_log
         self._limits = settings.budget
-        self._recovery = Recovery(settings, api, clock, story)
+        self._recovery = Recovery(settings, api, clock, tpu_log)
         self._reservation = Reservation(settings.reservation, self._limits.cool_down, clock)
         self._failure: PodlineError | None = None
 
@@ -105,11 +105,11 @@ class Gate:
         try:
             view = self._until_go()
         except BaseException as error:
-            self._story.tell(self._clock.now(), Event.GIVE_UP, str(error) or type(error).__name__)
+            self._tpu_log.tell(self._clock.now(), Event.GIVE_UP, str(error) or type(error).__name__)
             self._reservation.give_back()
             raise
         now = self._clock.now()
-        self._story.tell(now, Event.GO, str(view), now - began)
+        self._tpu_log.tell(now, Event.GO, str(view), now - began)
 
     def leave(self, why: BaseException | None) -> None:
         """Gives the TPU back; to be called when the process that used it is gone.
@@ -123,11 +123,11 @@ class Gate:
             left = f"left the TPU: {str(why) or type(why).__name__}"
         if self._settings.machine is not None:
             try:
-                left += f"; its lock is {lock.clear(self._settings.machine, self._story.say)}"
+                left += f"; its lock is {lock.clear(self._settings.machine, self._tpu_log.say)}"
             except PodlineError as error:
                 left += f"; {error}"
         event = Event.HANG if isinstance(why, HangError) else Event.LEAVE
-        self._story.tell(self._clock.now(), event, left)
+        self._tpu_log.tell(self._clock.now(), event, left)
         self._reservation.give_back()
 
     def _until_go(self) -> View:
@@ -136,10 +136,10 @@ class Gate:
             view = self._recovery.insist(self._look)
             now = self._clock.now()
             facts = policy.facts_of(view.node.symptoms if view.node else (), now, self._limits)
-            if self._story.hung and self._limits.restart.attempts:
+            if self._tpu_log.hung and self._limits.restart.attempts:
                 facts |= {Fact.HUNG}
             situation = view.situation(facts, patient=now - since < patience)
-            decision = policy.decide(situation, self._story.tried(), self._limits)
+            decision = policy.decide(situation, self._tpu_log.tried(), self._limits)
             if decision.action is Action.GO:
                 return view
             if decision.action is Action.GIVE_UP:
@@ -178,7 +178,7 @@ class Gate:
         elif view.node is not None and view.node.state in GONE:
             event = Event.REPLACE
         what = f"{view}: {decision.why}"
-        self._story.say(f"{what}; now: {event}")
+        self._tpu_log.say(f"{what}; now: {event}")
         self._failure = None
         try:
             repair()
@@ -186,12 +186,12 @@ class Gate:
             self._failure = error
             what += f"; it did not work: {error}"
         worked = self._failure is None
-        self._story.tell(began, event, what, self._clock.now() - began, worked=worked)
+        self._tpu_log.tell(began, event, what, self._clock.now() - began, worked=worked)
         return worked
 
     def _tell_lock(self, what: str) -> None:
-        self._story.tell(self._clock.now(), Event.LOCK, what)
+        self._tpu_log.tell(self._clock.now(), Event.LOCK, what)
 
     def _wait(self, why: str) -> None:
-        self._story.waited(self._clock.now(), why, self._limits.poll)
+        self._tpu_log.waited(self._clock.now(), why, self._limits.poll)
         self._clock.sleep(self._limits.poll)

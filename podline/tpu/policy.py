@@ -17,7 +17,7 @@ from podline.errors import PodlineError, TpuGoneError, TpuInUseError, TpuSetupEr
 from podline.frozen import Frozen
 from podline.tpu.clock import in_words
 from podline.tpu.node import Health, State, Symptom, SymptomKind
-from podline.tpu.story import Tried
+from podline.tpu.tpu_log import Tried
 from podline.tpu_settings import Limits
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from podline.errors import QuotaError, TpuApiError, TpuCapacityError, TpuSetupError
 from podline.tpu.clock import Clock, in_words
 from podline.tpu.node import IN_QUEUE, QueueState, State
-from podline.tpu.story import Story
+from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import NodeSpec, TpuSettings
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ class Recovery:
         settings: which node, how to make it, with what delays.
         api: the Cloud TPU API.
         clock: asked and slept on.
-        story: is told what takes time.
+        tpu_log: is told what takes time.
     """
 
-    def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, story: Story) -> None:
-        self._settings, self._api, self._clock, self._story = settings, api, clock, story
+    def __init__(self, settings: TpuSettings, api: CloudTpu, clock: Clock, tpu_log: TpuLog) -> None:
+        self._settings, self._api, self._clock, self._tpu_log = settings, api, clock, tpu_log
 
     def restart(self) -> None:
         """Stops the node, unless it is stopped, and starts it."""
@@ -122,5 +122,5 @@ class Recovery:
 
     def _wait(self, why: str) -> None:
         poll = self._settings.limits.poll
-        self._story.waited(self._clock.now(), why, poll)
+        self._tpu_log.waited(self._clock.now(), why, poll)
         self._clock.sleep(poll)

@@ -12,7 +12,7 @@ from podline.tpu.gate import View
 from podline.tpu.lock import LockView
 from podline.tpu.node import Node
 from podline.tpu.reservation import ReservationView
-from podline.tpu.story import Tried
+from podline.tpu.tpu_log import Tried
 from podline.tpu_settings import TpuSettings
 
 if TYPE_CHECKING:

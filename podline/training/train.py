@@ -1,4 +1,4 @@
-"""The training stage: a recipe and a data set in, a trained model and the story of its training out."""
+"""The training stage: a recipe and a data set in, a trained model and the record of its training out."""
 
 from __future__ import annotations
 

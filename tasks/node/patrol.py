@@ -43,7 +43,7 @@ from podline.tpu.client import CloudTpu
 from podline.tpu.clock import in_words
 from podline.tpu.patrol import TABLE, Case, Deed, Finding, forbidden, node_case, request_case, run_case
 from podline.tpu.recovery import Recovery
-from podline.tpu.story import Story
+from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import TpuSettings
 
 # By name, since tasks do not import flows.
@@ -217,7 +217,7 @@ class _Round:
         return "stopped"
 
     def _delete(self) -> str:
-        Recovery(self._tpu, self._api, tpu_use.CLOCK, Story()).delete()
+        Recovery(self._tpu, self._api, tpu_use.CLOCK, TpuLog()).delete()
         return "deleted"
 
     def _lock(self) -> Iterator[Finding]:

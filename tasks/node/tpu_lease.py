@@ -29,7 +29,7 @@ from podline.tasks.node.tpu_holder import holders, known_as_holder
 from podline.tasks.runs.asking import explained
 from podline.tasks.runs.slot import Slot, holder, is_away
 from podline.tpu.clock import Clock, in_words
-from podline.tpu.story import TURN, Event, Story
+from podline.tpu.tpu_log import TURN, Event, TpuLog
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -48,13 +48,13 @@ _NO_SERVER = f"{TURN}: the Prefect server does not answer"
 
 
 @contextlib.contextmanager
-def lease(story: Story, ending: Ending, clock: Clock, patience: float) -> Iterator[None]:
+def lease(tpu_log: TpuLog, ending: Ending, clock: Clock, patience: float) -> Iterator[None]:
     """The body is the only user of the limit ``tpu``; to be called in a task run.
 
     Args:
-        story: is told what was waited for, and how long.
+        tpu_log: is told what was waited for, and how long.
         ending: is asked for when another run got the TPU while the server was away, and when this process is orphaned.
-        clock: the story's.
+        clock: the log's.
         patience: seconds to wait for the turn.
 
     Raises:
@@ -64,14 +64,14 @@ def lease(story: Story, ending: Ending, clock: Clock, patience: float) -> Iterat
     """
     with get_client(sync_client=True) as client:
         slot = _Slot(client, holder())
-        _warn_of_memory(client, story.say)
+        _warn_of_memory(client, tpu_log.say)
         try:
-            _wait_for(slot, story, clock, patience)
+            _wait_for(slot, tpu_log, clock, patience)
         except PodlineError as error:
-            story.tell(clock.now(), Event.GIVE_UP, str(error))
+            tpu_log.tell(clock.now(), Event.GIVE_UP, str(error))
             raise
         over = threading.Event()
-        keeper = threading.Thread(target=_keep, args=(slot, story.say, ending, over), name="tpu-lease", daemon=True)
+        keeper = threading.Thread(target=_keep, args=(slot, tpu_log.say, ending, over), name="tpu-lease", daemon=True)
         keeper.start()
         try:
             with known_as_holder():
@@ -79,7 +79,7 @@ def lease(story: Story, ending: Ending, clock: Clock, patience: float) -> Iterat
         finally:
             over.set()
             keeper.join()
-            slot.give_back(story.say)
+            slot.give_back(tpu_log.say)
 
 
 def make_limit() -> None:
@@ -132,7 +132,7 @@ class _Slot(Slot):
         return taken
 
 
-def _wait_for(slot: _Slot, story: Story, clock: Clock, patience: float) -> None:
+def _wait_for(slot: _Slot, tpu_log: TpuLog, clock: Clock, patience: float) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -147,7 +147,7 @@ def _wait_for(slot: _Slot, story: Story, clock: Clock, patience: float) -> None:
             raise _orphaned()
         if time.monotonic() >= deadline:
             raise TpuInUseError(f"{why}, for {in_words(patience)} now")
-        story.waited(clock.now(), why, _ASK_SECONDS)
+        tpu_log.waited(clock.now(), why, _ASK_SECONDS)
         time.sleep(_ASK_SECONDS)
 
 

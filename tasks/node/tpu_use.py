@@ -13,8 +13,8 @@ from podline.supervision.supervisor import Ending
 from podline.tasks.node.tpu_lease import lease
 from podline.tasks.runs.artifact_keys import key_of, recipe_of
 from podline.tpu.clock import Clock, SystemClock
-from podline.tpu.story import Story
-from podline.tpu.story_file import read_story
+from podline.tpu.tpu_log import TpuLog
+from podline.tpu.tpu_log_file import read_tpu_log
 from podline.tpu_settings import TpuSettings
 
 CLOCK: Clock = SystemClock()
@@ -23,15 +23,15 @@ CLOCK: Clock = SystemClock()
 def turn(tpu: TpuSettings) -> Turn:
     """The way to a flow run's turn at a TPU."""
 
-    def enter(story: Story, ending: Ending) -> contextlib.AbstractContextManager[object]:
-        return lease(story, ending, CLOCK, tpu.limits.turn)
+    def enter(tpu_log: TpuLog, ending: Ending) -> contextlib.AbstractContextManager[object]:
+        return lease(tpu_log, ending, CLOCK, tpu.limits.turn)
 
     return enter
 
 
-def publish_story(spec: Any) -> None:
+def publish_tpu_log(spec: Any) -> None:
     """Puts what happened to the TPU on the run, as a table."""
-    rows = Story(read_story(open_store(spec.root), spec.folder)).rows()
+    rows = TpuLog(read_tpu_log(open_store(spec.root), spec.folder)).rows()
     # A server that is away for a moment must not cost the stage its work, nor hide why it failed.
     with contextlib.suppress(Exception):
         if rows:

@@ -28,8 +28,8 @@ from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportResult, TrainR
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
-from podline.tpu.story import TURN, Event
-from podline.tpu.story import TpuLogEntry as Happening
+from podline.tpu.tpu_log import TURN, Event
+from podline.tpu.tpu_log import TpuLogEntry as Happening
 
 
 def only_entry(store: Store) -> Entry:
@@ -151,13 +151,13 @@ def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):
         def told(at: float, event: Event, what: str, took: float) -> dict[str, Any]:
             return Happening(at=notes.entry.began + at, event=event, what=what, took=took).model_dump(mode="json")
 
-        story = [
+        tpu_log = [
             told(-9, Event.WAIT, "an earlier attempt", 1000.0),
             told(1, Event.WAIT, f"{TURN}: another flow run has the TPU", 20.0),
             told(2, Event.WAIT, "it is on its way", 300.0),
             told(3, Event.RESTART, "it was not healthy", 90.0),
         ]
-        notes.store.publish_json(f"runs/{notes.entry.run}/tpu.json", story)
+        notes.store.publish_json(f"runs/{notes.entry.run}/tpu.json", tpu_log)
 
     waiting = night(tmp_path, wait).waiting
     assert (waiting.turn, waiting.tpu, waiting.repairs) == (20.0, 300.0, 90.0)

@@ -94,7 +94,7 @@ class Night:
         return [verb for _at, verb, _node in self.cloud.calls]
 
     def ended_well(self) -> bool:
-        """Whether the weights are those of a run that nothing disturbed, and the table tells the story on the run."""
+        """Whether the weights are those of an undisturbed run, and the table on the run tells what happened."""
         (weights,) = self.root.glob("runs/*/weights")
         state, table = newest_run()
         return state.is_completed() and json.loads(weights.read_text()) == list(range(STEPS)) and self._tells(table)

@@ -19,7 +19,7 @@ from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Announcemen
 from podline import errors
 from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State
-from podline.tpu.story import Event, Story, TpuLogEntry
+from podline.tpu.tpu_log import Event, TpuLog, TpuLogEntry
 from podline.tpu_settings import Limits, MachineSettings
 
 LIMITS = Limits()
@@ -49,7 +49,7 @@ def test_an_unhealthy_node_that_gets_well_is_only_waited_for(tmp_path: Path) -> 
         assert it.cloud.now == 600
         assert it.cloud.calls == []
     assert it.events() == ["wait", "go", "leave"]
-    assert it.story.entries[0].took == 600
+    assert it.tpu_log.entries[0].took == 600
 
 
 @pytest.mark.parametrize("health", ["UNHEALTHY_TENSORFLOW", "TIMEOUT", "UNHEALTHY_MAINTENANCE", "HEALTH_UNSPECIFIED"])
@@ -59,7 +59,7 @@ def test_one_that_does_not_is_restarted_after_its_twenty_minutes(tmp_path: Path,
     # 30 s for the stop, 10 s in between, 60 s for the start.
     assert it.cloud.calls == [(1200, "stop", NODE), (1240, "start", NODE)]
     assert it.events() == ["wait", "restart", "go", "leave"]
-    assert [entry.took for entry in it.story.entries] == [1200, 100, 1300, 0]
+    assert [entry.took for entry in it.tpu_log.entries] == [1200, 100, 1300, 0]
 
 
 def test_restarts_that_do_not_help_end_in_a_new_node(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_restarts_that_do_not_help_end_in_a_new_node(tmp_path: Path) -> None:
         (2050 + 60, "create", NODE),
     ]
     assert it.events() == ["wait", "restart", "wait", "restart", "wait", "recreate", "go", "leave"]
-    assert "the second restart fails" in it.story.entries[3].what
-    assert not it.story.entries[3].worked
+    assert "the second restart fails" in it.tpu_log.entries[3].what
+    assert not it.tpu_log.entries[3].worked
 
 
 def test_new_nodes_that_do_not_help_end_in_one_clear_line(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_preemptions_have_a_budget_of_their_own(tmp_path: Path) -> None:
 def test_budgets_are_the_runs_and_not_the_attempts(tmp_path: Path) -> None:
     with bench(tmp_path, Script(life=life("READY/TIMEOUT"))) as it:
         before = [TpuLogEntry(at=NOON - 9000, event=Event.RESTART, what="earlier")] * 2
-        it.story = Story(before, it.lines.append)
+        it.tpu_log = TpuLog(before, it.lines.append)
         pass_gate(it)
     assert it.events() == ["restart", "restart", "wait", "recreate", "go", "leave"]
 
@@ -152,7 +152,7 @@ def test_an_api_that_is_away_for_ten_minutes_is_waited_for(tmp_path: Path) -> No
     with bench(tmp_path, Script(outages=(Outage(0, 600),))) as it:
         pass_gate(it)
         assert it.cloud.now == 600
-    assert it.story.entries[0].what == "node night: The service is currently unavailable"
+    assert it.tpu_log.entries[0].what == "node night: The service is currently unavailable"
 
 
 def test_an_api_that_goes_away_in_the_middle_of_a_repair(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_what_a_wait_does_not_mend_is_said_at_once(
     assert type(caught.value) is error
     assert it.cloud.now == took
     assert it.events()[-1] == "give up"
-    assert it.story.entries[-1].what == str(caught.value)
+    assert it.tpu_log.entries[-1].what == str(caught.value)
 
 
 def test_a_quota_that_is_released_late_is_waited_for(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_no_capacity_uses_up_no_budget(tmp_path: Path) -> None:
             with pytest.raises(errors.TpuCapacityError):
                 pass_gate(it)
         pass_gate(it)
-    assert it.story.tried().recreations == 1
+    assert it.tpu_log.tried().recreations == 1
 
 
 def test_a_node_through_the_queue_waits_for_its_turn(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_node_through_the_queue_waits_for_its_turn(tmp_path: Path) -> None:
         pass_gate(it)
         assert it.cloud.now == pytest.approx(3600, abs=60)
     assert [verb for _, verb, _ in it.cloud.calls] == ["queue"]
-    assert it.story.entries[0].what == "the request for a node is WAITING_FOR_RESOURCES"
+    assert it.tpu_log.entries[0].what == "the request for a node is WAITING_FOR_RESOURCES"
 
 
 def test_a_place_in_the_queue_is_kept_from_one_attempt_to_the_next(tmp_path: Path) -> None:
@@ -426,7 +426,7 @@ def test_a_node_on_which_something_hung_is_restarted_first(tmp_path: Path) -> No
         it.clock.turn(3600)
         pass_gate(it)
     assert it.events() == ["go", "hang", "restart", "go", "leave", "go", "leave"]
-    assert "its last use hung" in it.story.entries[2].what
+    assert "its last use hung" in it.tpu_log.entries[2].what
 
 
 def test_a_hang_that_a_restart_could_not_mend_is_not_forgotten(tmp_path: Path) -> None:
@@ -444,4 +444,4 @@ def test_whatever_ends_a_use_gives_the_tpu_back(tmp_path: Path, error: BaseExcep
             raise error
         pass_gate(it)
     assert it.events() == ["go", "leave", "wait", "go", "leave"]
-    assert (str(error) or "KeyboardInterrupt") in it.story.entries[1].what
+    assert (str(error) or "KeyboardInterrupt") in it.tpu_log.entries[1].what

@@ -138,7 +138,7 @@ def passes(it: Bench) -> bool:
         return True
     assert "\n" not in failure
     assert it.events()[-1] == "give up"
-    assert it.story.entries[-1].what == failure
+    assert it.tpu_log.entries[-1].what == failure
     return False
 
 
@@ -149,7 +149,7 @@ def ends_within_its_budgets(script: Script, queued: bool) -> None:
             for _attempt in range(3):
                 if passes(it):
                     break
-        tried = it.story.tried()
+        tried = it.tpu_log.tried()
         assert tried.restarts <= LIMITS.restart.attempts
         assert tried.recreations <= LIMITS.recreate.attempts
         assert tried.replacements <= LIMITS.preemptions

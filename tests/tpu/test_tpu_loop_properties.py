@@ -31,7 +31,7 @@ from podline.errors import (
 from podline.stages.budgets import Budgets
 from podline.tpu.clock import TurnedClock
 from podline.tpu.gate import admitted
-from podline.tpu.story import Event, Story
+from podline.tpu.tpu_log import Event, TpuLog
 from podline.tpu.watch import Course, Watch
 
 STEPS = 60
@@ -75,12 +75,12 @@ class Training:
     starts: int = 0
     crowds: list[list[str]] = field(default_factory=list)
 
-    def run(self, it: Bench, story: Story) -> None:
+    def run(self, it: Bench, tpu_log: TpuLog) -> None:
         """One start, watched; it holds what it saves, and loses what it does not."""
         self.starts += 1
         self.at_work.append(self.name)
         try:
-            self._steps(it, Watch(it.settings, it.api, it.clock, story.say))
+            self._steps(it, Watch(it.settings, it.api, it.clock, tpu_log.say))
         finally:
             self.crowds.append([*self.at_work])
             self.at_work.remove(self.name)
@@ -131,18 +131,18 @@ def _failure(act: Act) -> PodlineError:
 def night(it: Bench, training: Training, sleep: Callable[[float], None]) -> PodlineError | None:
     """The loop that the flow's task is: attempt after attempt, as the budgets allow; the last failure, if any."""
     budgets = Budgets()
-    story = Story(it.story.entries)
-    story.tell(it.clock.now(), Event.BEGIN, "train")
+    tpu_log = TpuLog(it.tpu_log.entries)
+    tpu_log.tell(it.clock.now(), Event.BEGIN, "train")
     while True:
         # As from a file: nothing else is kept from one attempt to the next.
-        story = Story(story.entries)
+        tpu_log = TpuLog(tpu_log.entries)
         try:
-            with admitted(it.settings, it.api, it.clock, story):
+            with admitted(it.settings, it.api, it.clock, tpu_log):
                 node = it.cloud.get_node(NODE)
                 assert (node.state.name, node.health.name) == ("READY", "HEALTHY")
-                training.run(it, story)
+                training.run(it, tpu_log)
         except PodlineError as error:
-            tried = story.tried()
+            tried = tpu_log.tried()
             assert tried.restarts <= LIMITS.restart.attempts
             assert tried.recreations <= LIMITS.recreate.attempts
             assert tried.replacements <= LIMITS.preemptions

@@ -9,7 +9,7 @@ import pytest
 from podline.errors import TpuGoneError, TpuInUseError, TpuSetupError, TpuUnhealthyError
 from podline.tpu.node import Health, State, Symptom, SymptomKind
 from podline.tpu.policy import RULES, Action, Fact, Situation, decide, explain, facts_of, rule_for
-from podline.tpu.story import Tried
+from podline.tpu.tpu_log import Tried
 from podline.tpu_settings import ApiSettings, Limits, MachineSettings, NodeSpec, Step, TpuSettings
 
 LIMITS = Limits()

@@ -67,7 +67,7 @@ def test_unhealthy_in_the_middle_ends_with_the_same_weights_and_the_report_tells
 
     markdown, page = (folder / "report.md").read_text(), (folder / "report.html").read_text()
     for report in (markdown, page):
-        story = report[report.index("The TPU") :]
+        tpu_log = report[report.index("The TPU") :]
         for told in ("UNHEALTHY_TENSORFLOW", "restart", "the next attempt goes on", "2027-01-15 08:0"):
-            assert told in story, story
+            assert told in tpu_log, tpu_log
     assert it.clock.now() > EVENING + 1200, "it was waited for before it was restarted"

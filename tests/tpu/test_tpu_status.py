@@ -1,4 +1,4 @@
-"""What is shown to people: the status at a glance, the story as a table, stretches of time in words."""
+"""What is shown to people: the status at a glance, the TPU log as a table, stretches of time in words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from standin.timeline import Announcement, Outage, Script, life
 
 from podline.tpu.clock import TurnedClock, in_words
 from podline.tpu.status import status
-from podline.tpu.story import Event, Story, TpuLogEntry, Tried
+from podline.tpu.tpu_log import Event, TpuLog, TpuLogEntry, Tried
 from podline.tpu_settings import MachineSettings
 
 
@@ -63,12 +63,12 @@ def test_no_node_and_an_api_that_is_away(tmp_path: Path) -> None:
 
 def test_a_story_is_a_table_in_the_order_of_time_and_its_waits_run_together() -> None:
     lines: list[str] = []
-    story = Story(log=lines.append)
-    story.waited(NOON, "its runtime is not healthy", 30)
-    story.waited(NOON + 30, "its runtime is not healthy", 30)
-    story.waited(NOON + 60, "the API is away", 30)
-    story.tell(NOON + 90, Event.RESTART, "node night", 100)
-    assert story.rows() == [
+    tpu_log = TpuLog(log=lines.append)
+    tpu_log.waited(NOON, "its runtime is not healthy", 30)
+    tpu_log.waited(NOON + 30, "its runtime is not healthy", 30)
+    tpu_log.waited(NOON + 60, "the API is away", 30)
+    tpu_log.tell(NOON + 90, Event.RESTART, "node night", 100)
+    assert tpu_log.rows() == [
         {"when": "2027-01-15 08:00:00", "event": "wait", "what": "its runtime is not healthy", "took": "60 s"},
         {"when": "2027-01-15 08:01:00", "event": "wait", "what": "the API is away", "took": "30 s"},
         {"when": "2027-01-15 08:01:30", "event": "restart", "what": "node night", "took": "100 s"},
@@ -77,11 +77,11 @@ def test_a_story_is_a_table_in_the_order_of_time_and_its_waits_run_together() ->
 
 
 def test_a_story_goes_to_json_and_comes_back() -> None:
-    story = Story()
-    story.tell(NOON, Event.REPLACE, "taken away")
-    story.tell(NOON, Event.RECREATE, "ill", worked=False)
-    back = Story(TpuLogEntry.model_validate_json(entry.model_dump_json()) for entry in story.entries)
-    assert back.entries == story.entries
+    tpu_log = TpuLog()
+    tpu_log.tell(NOON, Event.REPLACE, "taken away")
+    tpu_log.tell(NOON, Event.RECREATE, "ill", worked=False)
+    back = TpuLog(TpuLogEntry.model_validate_json(entry.model_dump_json()) for entry in tpu_log.entries)
+    assert back.entries == tpu_log.entries
     assert back.tried() == Tried(recreations=1, replacements=1)
 
 

@@ -17,7 +17,7 @@ from podline.errors import TpuInUseError, TpuSetupError
 from podline.supervision.supervisor import Ending
 from podline.tasks.node import tpu_lease
 from podline.tpu.clock import TurnedClock
-from podline.tpu.story import Story
+from podline.tpu.tpu_log import TpuLog
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "quick")
 
@@ -30,8 +30,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def held(story: Story | None = None, ending: Ending | None = None, patience: float = 30.0) -> Iterator[None]:
-    with tpu_lease.lease(story or Story(), ending or Ending(), TurnedClock(), patience):
+def held(tpu_log: TpuLog | None = None, ending: Ending | None = None, patience: float = 30.0) -> Iterator[None]:
+    with tpu_lease.lease(tpu_log or TpuLog(), ending or Ending(), TurnedClock(), patience):
         yield
 
 
@@ -50,10 +50,10 @@ def wait_until(true: Callable[[], bool]) -> None:
 def test_without_its_limit_it_is_refused_with_the_command_that_makes_it() -> None:
     with get_client(sync_client=True) as client, contextlib.suppress(ObjectNotFound):
         client.delete_global_concurrency_limit_by_name(tpu_lease.LIMIT)
-    story = Story()
-    with pytest.raises(TpuSetupError, match="prefect global-concurrency-limit create tpu --limit 1"), held(story):
+    tpu_log = TpuLog()
+    with pytest.raises(TpuSetupError, match="prefect global-concurrency-limit create tpu --limit 1"), held(tpu_log):
         pass
-    assert [entry.event for entry in story.entries] == ["give up"]
+    assert [entry.event for entry in tpu_log.entries] == ["give up"]
     assert tpu_lease.whose_turn() == "the Prefect server has no concurrency limit 'tpu'"
     tpu_lease.make_limit()
     with held():
@@ -87,30 +87,34 @@ def test_a_limit_for_several_users_is_refused() -> None:
 
 def test_the_second_waits_says_so_and_comes_when_the_first_has_left() -> None:
     tpu_lease.make_limit()
-    story, order = Story(), []
+    tpu_log, order = TpuLog(), []
 
     def second() -> None:
-        with held(story):
+        with held(tpu_log):
             order.append("second")
 
     thread = threading.Thread(target=second)
     with held():
         thread.start()
-        wait_until(lambda: len(story.entries) > 0)
+        wait_until(lambda: len(tpu_log.entries) > 0)
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
-    assert [(entry.event, entry.what) for entry in story.entries] == [
+    assert [(entry.event, entry.what) for entry in tpu_log.entries] == [
         ("wait", "waits for its turn: another flow run has the TPU")
     ]
 
 
 def test_who_waits_for_too_long_gives_up() -> None:
     tpu_lease.make_limit()
-    story = Story()
-    with held(), pytest.raises(TpuInUseError, match="another flow run has the TPU, for 0 s"), held(story, patience=0.2):
+    tpu_log = TpuLog()
+    with (
+        held(),
+        pytest.raises(TpuInUseError, match="another flow run has the TPU, for 0 s"),
+        held(tpu_log, patience=0.2),
+    ):
         pass
-    assert [entry.event for entry in story.entries] == ["wait", "give up"]
+    assert [entry.event for entry in tpu_log.entries] == ["wait", "give up"]
 
 
 def lose_the_lease(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -15,7 +15,7 @@ from standin.timeline import Script
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import TurnedClock
 from podline.tpu.gate import admitted
-from podline.tpu.story import Story
+from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import ApiSettings, NodeSpec, TpuSettings
 
 NOON = 1_800_000_000.0
@@ -38,15 +38,15 @@ class Bench:
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.story = Story(log=self.lines.append)
+        self.tpu_log = TpuLog(log=self.lines.append)
 
     def admitted(self) -> contextlib.AbstractContextManager[None]:
         """The way through the gate."""
-        return admitted(self.settings, self.api, self.clock, self.story)
+        return admitted(self.settings, self.api, self.clock, self.tpu_log)
 
     def events(self) -> list[str]:
         """The kinds of what happened, in order."""
-        return [str(entry.event) for entry in self.story.entries]
+        return [str(entry.event) for entry in self.tpu_log.entries]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A story that outlives its process: a file in the run's folder, for the next attempt, the report, and people."""
+"""A TPU log that outlives its process: a file in the run's folder, for the next attempt, the report, and people."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from podline.errors import ArtifactError
 from podline.store.contract import Store
-from podline.tpu.story import Event, Story, TpuLogEntry
+from podline.tpu.tpu_log import Event, TpuLog, TpuLogEntry
 
 FILE = "tpu.json"
 
 
-def read_story(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
+def read_tpu_log(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
     """What a run's folder tells of its TPU; nothing for a run that needed none.
 
     Raises:
@@ -26,13 +26,13 @@ def read_story(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
         entries = document["entries"] if isinstance(document, dict) else document
         return tuple(TpuLogEntry.model_validate(entry) for entry in entries)
     except (ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"{store.where(name)} tells no story of a TPU ({error}); delete it") from error
+        raise ArtifactError(f"{store.where(name)} is no log of a TPU ({error}); delete it") from error
 
 
-class KeptStory(Story):
-    """A story that is written down whenever something happens, and read again before.
+class KeptTpuLog(TpuLog):
+    """A TPU log that is written down whenever something happens, and read again before.
 
-    So the flow and the run on the node, of which one is at work and the other waits, tell one story.
+    So the flow and the run on the node, of which one is at work and the other waits, tell one tpu_log.
 
     Args:
         store: the store.
@@ -41,7 +41,7 @@ class KeptStory(Story):
     """
 
     def __init__(self, store: Store, folder: str, log: Callable[[str], None]) -> None:
-        super().__init__(read_story(store, folder), log)
+        super().__init__(read_tpu_log(store, folder), log)
         self._store, self._folder, self._name = store, folder, f"{folder}/{FILE}"
 
     def tell(self, at: float, event: Event, what: str, took: float = 0.0, *, worked: bool = True) -> None:
@@ -57,7 +57,7 @@ class KeptStory(Story):
         self._write()
 
     def _read(self) -> None:
-        self._entries = list(read_story(self._store, self._folder))
+        self._entries = list(read_tpu_log(self._store, self._folder))
 
     def _write(self) -> None:
         document = {"entries": [entry.model_dump(mode="json") for entry in self.entries]}

@@ -1,6 +1,6 @@
 """What happened to a TPU in the course of a run, and how long it took: for the log, a table, and the budgets.
 
-A story is all that a run has to keep from one attempt to the next: how many repairs were tried follows from it.
+A TPU log is all that a run has to keep from one attempt to the next: how many repairs were tried follows from it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Event(StrEnum):
 REPAIRS = (Event.RESTART, Event.RECREATE, Event.REPLACE)
 
 MOST = 120
-"""A story is told in about so many entries."""
+"""A TPU log is told in about so many entries."""
 TURN = "waits for its turn"
 """So begins what is waited for where it is not the TPU itself but whoever else has it."""
 _AND_OTHERS = " (and other waits)"
@@ -62,7 +62,7 @@ class Tried(Frozen):
     replacements: int = 0
 
 
-class Story:
+class TpuLog:
     """Entries in the order of time; grows while a TPU is waited for, repaired and used.
 
     Args:
@@ -120,7 +120,7 @@ class Story:
         )
 
     def rows(self) -> list[dict[str, str]]:
-        """The story as a table: when, what kind of event, what, how long it took."""
+        """The log as a table: when, what kind of event, what, how long it took."""
         return [
             {
                 "when": datetime.fromtimestamp(entry.at, UTC).strftime("%Y-%m-%d %H:%M:%S"),
@@ -133,7 +133,7 @@ class Story:
 
 
 def shortened(entries: Sequence[TpuLogEntry]) -> list[TpuLogEntry]:
-    """The same story in fewer entries; what the next decision depends on is all in it.
+    """The same log in fewer entries; what the next decision depends on is all in it.
 
     Waits that follow one another become one. If that is not enough, what lies before the stage that is at work, and
     before the last use that hung, is told in one entry; a stage's own entries are bounded by its budgets.
