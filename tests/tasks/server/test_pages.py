@@ -86,8 +86,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, emulated: dict[str, str]) -
 
 @pytest.fixture
 def asked(server: str) -> Iterator[None]:
-    """This process's server is that one."""
-    with temporary_settings({PREFECT_API_URL: f"{server}/api", PREFECT_API_AUTH_STRING: SECRET}):
+    """This process's server is that one, whose UI no other test has given an address."""
+    ours = {PREFECT_API_URL: f"{server}/api", PREFECT_API_AUTH_STRING: SECRET}
+    with temporary_settings(ours, restore_defaults={PREFECT_UI_URL}):
         yield
 
 
@@ -373,7 +374,7 @@ def test_without_a_secret_nobody_is_asked_for_one(tmp_path: Path, monkeypatch: p
 
 def test_an_address_of_the_ui_that_is_set_is_that_of_the_links() -> None:
     """Behind a proxy; else the browser knows by which name it reached the server, through a tunnel as well."""
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:4200/api"}):
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:4200/api"}, restore_defaults={PREFECT_UI_URL}):
         assert address("/podline/x") == "/podline/x"
     with temporary_settings(
         {PREFECT_API_URL: "http://127.0.0.1:4200/api", PREFECT_UI_URL: "https://nights.example/p/"}
