@@ -22,7 +22,7 @@ _MARK = "_STANDIN_MACHINE"
 # Every process of the machine imports this first, and so plays with the small stages instead of the real ones.
 _SMALL_STAGES = """
 from dataclasses import replace
-from podline.stages.specs import STAGES
+from podline.stages.table import STAGES
 from small_flow_stages import FLOW_STAGES
 STAGES.update(FLOW_STAGES)
 STAGES["train"] = replace(STAGES["train"], run_at="small_flow_stages:train_in_steps")
