@@ -100,7 +100,8 @@ class Request(NamedTuple):
     @property
     def recipe(self) -> Recipe:
         """The recipe, as it is written, or as a run of the store was trained with it."""
-        return self.trained.recipe if self.trained else recipe_of(self.name)
+        trained = self.trained
+        return trained.recipe if trained else recipe_of(self.name)
 
     def dataset(self, stage: Stage[Any, Any], fingerprint: str | None) -> Dataset:
         """The data set that a stage works on."""
@@ -108,7 +109,10 @@ class Request(NamedTuple):
 
     def wanted(self, fingerprint: str | None) -> str | None:
         """The fingerprint that was asked for, else that of the run that was named, else none."""
-        return fingerprint or (self.trained.fingerprint if self.trained else None)
+        if fingerprint:
+            return fingerprint
+        trained = self.trained
+        return trained.fingerprint if trained else None
 
     def reporter(self, stage: Stage[Any, Any]) -> Reporter:
         """A reporter for a stage."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType, UnionType
@@ -72,7 +72,7 @@ def _sources() -> dict[str, Callable[[], Recipe]]:
     return found
 
 
-def _require_new(name: str, found: Mapping[str, object], source: str) -> None:
+def _require_new(name: str, found: Collection[str], source: str) -> None:
     if name in found:
         raise SettingsError(f"{source}: the recipe is named {name!r}, as another one; give it a name of its own")
 
@@ -101,8 +101,7 @@ def _of_file(file: Path) -> Recipe:
     except OSError as error:
         raise SettingsError(f"recipe file {file} cannot be read: {error.strerror}") from error
     recipe = _checked(getattr(_module_of(file, changed), "RECIPE", None), f"recipe file {file}")
-    if recipe.name in _SHIPPED:
-        _require_new(recipe.name, dict.fromkeys(_SHIPPED), f"recipe file {file}")
+    _require_new(recipe.name, _SHIPPED, f"recipe file {file}")
     return recipe
 
 

@@ -19,28 +19,16 @@ from podline.strategies import WORKERS, StrategyName
 
 # Part of a training run's identity: raise it when a change in code changes what training computes.
 TRAINING_VERSION = 3
-
-
 # Likewise of an evaluation: raise it when more is to be found beside the document.
 EVALUATION_VERSION = 2
-
-
 # In a run's folder: the TrainSpec that it was trained with.
 SPEC = "spec.json"
-
-
 # Likewise: the trained weights, whose checksum is the model's identity.
 WEIGHTS = "model/weights.npz"
-
-
 # The share of a source that a conversion may leave out; podline.data.sources.left_out says why.
 LEFT_OUT = 0.1
-
-
 # The split that runs are judged on.
 JUDGED = "test"
-
-
 # Of specs whose result depends on all of a data set. Runs on data sets of earlier versions keep their names.
 MANIFEST_DIGEST: Any = Field(
     default="",
