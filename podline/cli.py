@@ -5,7 +5,6 @@ Nothing here imports more than click, so that ``podline --help`` is instant.
 
 from __future__ import annotations
 
-import importlib
 import json
 import signal
 import sys
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from podline import entry_points
 from podline.commands import pages
 from podline.plain import plain
 
@@ -124,8 +124,7 @@ class CommandTable(pages.Group):
         """The command of a name."""
         for section in SECTIONS.values():
             if cmd_name in section:
-                module, _, attribute = section[cmd_name].at.partition(":")
-                return getattr(importlib.import_module(module), attribute)
+                return entry_points.load(section[cmd_name].at)
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

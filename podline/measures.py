@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any
 
-from podline.errors import SettingsError, one_line
+from podline import entry_points
+from podline.errors import SettingsError
 
 ENTRY_POINTS = "podline.measures"
 
@@ -65,12 +65,8 @@ def known() -> dict[str, Measure]:
         SettingsError: an installed one cannot be loaded, or has the name of another.
     """
     found = {measure.name: measure for measure in SHIPPED}
-    for point in entry_points(group=ENTRY_POINTS):
-        try:
-            measure = point.load()
-        except Exception as error:
-            told = f"{type(error).__name__}: {one_line(error)}"
-            raise SettingsError(f"entry point {point.value} of the measure {point.name}: {told}") from error
+    for point in entry_points.installed(ENTRY_POINTS):
+        measure = entry_points.load_installed(point)
         if not isinstance(measure, Measure) or measure.of_classes is None:
             raise SettingsError(f"entry point {point.value} is no podline.measures.Measure with of_classes")
         if measure.name in found:

@@ -7,13 +7,13 @@ it takes; so it is started first, and this process imports and looks at the raw 
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from podline import entry_points
 from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
 from podline.recipes import registry
@@ -96,8 +96,7 @@ def run_flow(
     try:
         with heard_by(listener):
             meanwhile()
-            module, _, name = entry_point.partition(":")
-            flow = getattr(importlib.import_module(module), name)
+            flow = entry_points.load(entry_point)
             server.wait(machine.server_timeout)
             if machine.tpu is not None:
                 _make_limit()

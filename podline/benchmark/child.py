@@ -7,7 +7,6 @@ answer. The child's standard input is its lifeline: its end means that the paren
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from podline import entry_points
 from podline.errors import PodlineError
 from podline.settings import child_environment
 from podline.supervision import processes
@@ -62,8 +62,7 @@ def main(entry_point: str, arguments: str) -> None:
     processes.when_parent_goes(sys.stdin.fileno(), lambda: os._exit(1))
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answer:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        module, _, function = entry_point.partition(":")
-        json.dump(getattr(importlib.import_module(module), function)(**json.loads(arguments)), answer)
+        json.dump(entry_points.load(entry_point)(**json.loads(arguments)), answer)
     # A data set that still fetches ahead calls Python from threads of its own, which an interpreter that ends in the
     # usual way may wait for without end.
     sys.stderr.flush()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import click
 
+from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
@@ -28,7 +28,7 @@ from podline.recipes.registry import FILE_SUFFIX
 from podline.store.opening import open_store
 
 # By name, since the library does not import what is above it.
-_FLOW = ("podline.tasks.embedded", "run_training")
+_FLOW = "podline.tasks.embedded:run_training"
 
 
 @click.command("run", cls=pages.Command)
@@ -73,9 +73,8 @@ def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **optio
         given["source"] = absolute(source)
     if keep_jpeg:
         given["keep_jpeg"] = True
-    module, name = _FLOW
     with display.shown() as listener:
-        answer = getattr(importlib.import_module(module), name)(given, machine, listener)
+        answer = entry_points.load(_FLOW)(given, machine, listener)
     if as_json:
         say_json(answer)
     else:

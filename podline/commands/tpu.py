@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from typing import Any
 
 import click
 
+from podline import entry_points
 from podline import settings as settings_module
 from podline.commands import pages
 from podline.commands.options import in_order, json_option, say, say_json, settings_option
@@ -20,9 +19,9 @@ from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import Limits, TpuSettings
 
 # By name, since the library does not import what is above it.
-_PATROL = ("podline.tasks.node.patrol", "patrolled_by_hand")
-_WHOSE_TURN = ("podline.tasks.node.tpu_lease", "whose_turn")
-_USE_SECRET = ("podline.tasks.server.standing", "use_secret")
+_PATROL = "podline.tasks.node.patrol:patrolled_by_hand"
+_WHOSE_TURN = "podline.tasks.node.tpu_lease:whose_turn"
+_GUARD = "podline.tasks.server.standing:use_secret"
 
 _options = in_order(
     click.option("--node", help="The node's name.  [default: the setting tpu.node]"),
@@ -76,8 +75,8 @@ def status(as_json: bool, **options: Any) -> None:
     with CloudTpu(chosen.api, clock) as api:
         shown = look(chosen, api, clock)
     if settings_module.asked_server():
-        _of(_USE_SECRET)(settings_module.load(options["settings_file"]))
-        shown = shown.model_copy(update={"lease": _of(_WHOSE_TURN)()})
+        entry_points.load(_GUARD)(settings_module.load(options["settings_file"]))
+        shown = shown.model_copy(update={"lease": entry_points.load(_WHOSE_TURN)()})
     if shown.problem:
         raise from_json({"type": shown.problem_type, "message": shown.problem})
     if as_json:
@@ -118,17 +117,12 @@ def patrol(settings_file: Any, as_json: bool) -> None:
     """
     if settings_file is not None:
         settings_module.use_file(settings_file)
-    _of(_USE_SECRET)(settings_module.load())
-    findings = _of(_PATROL)()
+    entry_points.load(_GUARD)(settings_module.load())
+    findings = entry_points.load(_PATROL)()
     if as_json:
         say_json([finding.model_dump(mode="json") for finding in findings])
     else:
         say([str(finding) for finding in findings] or ["nothing to see"])
-
-
-def _of(place: tuple[str, str]) -> Callable[..., Any]:
-    module, name = place
-    return getattr(importlib.import_module(module), name)
 
 
 def _chosen(settings_file: Any, node: str | None, endpoint: str | None) -> TpuSettings:

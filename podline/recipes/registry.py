@@ -8,17 +8,17 @@ that no setting names is given by its path. docs/extending.md has an example of 
 from __future__ import annotations
 
 import functools
-import importlib
 import importlib.util
 from collections.abc import Callable, Collection, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from podline.errors import SettingsError, one_line
+from podline import entry_points
+from podline.errors import SettingsError
 from podline.recipes.settings import Part, Recipe
 from podline.settings import load, nearest
 
@@ -46,6 +46,8 @@ def get(name: str) -> Recipe:
     Raises:
         SettingsError: there is none.
     """
+    if name in _SHIPPED:  # whatever else there is, and whether that can be read
+        return _shipped(name)
     if name.endswith(FILE_SUFFIX):
         return _of_file(Path(name))
     sources = _sources()
@@ -62,7 +64,7 @@ def for_poses(*, poses: bool) -> list[str]:
 def _sources() -> dict[str, Callable[[], Recipe]]:
     """Name → what loads the recipe: an installed one is imported when it is asked for."""
     found: dict[str, Callable[[], Recipe]] = {name: functools.partial(_shipped, name) for name in _SHIPPED}
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points.installed(ENTRY_POINTS):
         _require_new(point.name, found, f"the installed package's entry point {point.value}")
         found[point.name] = functools.partial(_installed, point)
     for file in load().recipes:
@@ -78,15 +80,11 @@ def _require_new(name: str, found: Collection[str], source: str) -> None:
 
 
 def _shipped(name: str) -> Recipe:
-    return importlib.import_module(f"podline.recipes.{name}").RECIPE
+    return entry_points.load(f"podline.recipes.{name}:RECIPE")
 
 
 def _installed(point: EntryPoint) -> Recipe:
-    try:
-        recipe = point.load()
-    except Exception as error:
-        raise SettingsError(f"entry point {point.value} of the recipe {point.name}: {_told(error)}") from error
-    return _checked(recipe, f"entry point {point.value}", point.name)
+    return _checked(entry_points.load_installed(point), f"entry point {point.value}", point.name)
 
 
 def _of_file(file: Path) -> Recipe:
@@ -115,7 +113,7 @@ def _module_of(file: Path, _changed: int) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise SettingsError(f"recipe file {file}: {_told(error)}") from error
+        raise SettingsError(f"recipe file {file}: {entry_points.reason(error)}") from error
     return module
 
 
@@ -126,14 +124,6 @@ def _checked(recipe: object, source: str, name: str | None = None) -> Recipe:
     if name is not None and recipe.name != name:
         raise SettingsError(f"{source}: the recipe is named {recipe.name!r} vs {name!r} that it is installed as")
     return recipe
-
-
-def _told(error: Exception) -> str:
-    """An error of somebody's file in one line; of a value that cannot be, which one."""
-    if isinstance(error, ValidationError):
-        problem = error.errors()[0]
-        return f"{'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}"
-    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:

@@ -8,11 +8,10 @@ whole, and what a damaged file costs (its own stage and those that depend on it)
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from podline import entry_points
 from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.stages.ceiling import CeilingSpec, DecodingCeiling
@@ -63,11 +62,11 @@ class Stage(Generic[S, R]):
     def run(self, spec: S, reporter: Reporter) -> R:
         """Does the work, in this process; nobody deletes what it is done on meanwhile."""
         with using(open_store(spec.root), spec.uses):
-            return _load(self.run_at)(spec, reporter)
+            return entry_points.load(self.run_at)(spec, reporter)
 
     def find(self, spec: S, reporter: Reporter) -> R | None:
         """An earlier result that is still whole, or None."""
-        return _load(self.find_at)(spec, reporter)
+        return entry_points.load(self.find_at)(spec, reporter)
 
 
 CONVERT = Stage(
@@ -105,8 +104,3 @@ def stage_of(spec: Spec) -> Stage[Any, Any]:
         if type(spec) is stage.spec:
             return stage
     raise SettingsError(f"{type(spec).__name__} is no stage's spec")
-
-
-def _load(entry_point: str) -> Callable[..., Any]:
-    module, _, function = entry_point.partition(":")
-    return getattr(importlib.import_module(module), function)

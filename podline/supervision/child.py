@@ -16,7 +16,6 @@ import errno
 import faulthandler
 import fcntl
 import gc
-import importlib
 import json
 import os
 import signal
@@ -28,6 +27,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from podline import entry_points
 from podline.cluster import lost
 from podline.errors import PodlineError, PreemptedError, StoreError
 from podline.frozen import Frozen
@@ -100,7 +100,11 @@ def _work(order: Order, listener: Listener) -> int:
 
 def _result(order: Order, reporter: Reporter) -> Result:
     stage: Stage[Any, Any] = Stage(
-        order.stage, _load(order.spec_type), _load(order.result_type), order.run_at, order.find_at
+        order.stage,
+        entry_points.load(order.spec_type),
+        entry_points.load(order.result_type),
+        order.run_at,
+        order.find_at,
     )
     spec = stage.spec.model_validate(order.spec)
     store = open_store(spec.root)
@@ -110,7 +114,7 @@ def _result(order: Order, reporter: Reporter) -> Result:
         found = stage.find(spec, reporter) if waited else None
         if found is not None:
             return found
-        _load(order.run_at)
+        entry_points.load(order.run_at)
         # Libraries stay as long as the process; to look through them for cycles takes a tenth of a second each time.
         gc.freeze()
         return stage.run(spec, reporter)
@@ -205,11 +209,6 @@ def _end_all(mark: str) -> None:
     """Ends every process that came from this one, then this one."""
     processes.kill_marked(STAGE_MARK, mark)
     processes.kill_group(os.getpgrp())
-
-
-def _load(entry_point: str) -> Any:
-    module, _, name = entry_point.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 if __name__ == "__main__":

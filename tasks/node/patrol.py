@@ -7,7 +7,6 @@ variable on the server: since when nobody was seen to use what.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -32,7 +31,7 @@ from prefect.settings import get_current_settings
 from prefect.states import Crashed
 from prefect.variables import Variable
 
-from podline import settings
+from podline import entry_points, settings
 from podline.errors import PodlineError, SettingsError, TpuSetupError
 from podline.tasks.node import tpu_lease, tpu_use
 from podline.tasks.node.node_run import end_run, living_runs
@@ -47,7 +46,7 @@ from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import TpuSettings
 
 # By name, since tasks do not import flows.
-_FLOW = ("podline.flows.tpu_patrol", "tpu_patrol")
+_FLOW = "podline.flows.tpu_patrol:tpu_patrol"
 # What the patrol remembers from one round to the next.
 _MEMORY = "tpu_patrol"
 _LEASE = "lease tpu"
@@ -92,7 +91,7 @@ def patrolled_by_hand() -> list[Finding]:
         raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/tpu.md")
     require_named()
     with explained():
-        return getattr(importlib.import_module(_FLOW[0]), _FLOW[1])()
+        return entry_points.load(_FLOW)()
 
 
 class _Round:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,35 +12,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.extending import code_of, install
 
 from podline import measures
 from podline.errors import SettingsError
 from podline.evaluation.installed_measures import compared, figures_of, value_of
 from podline.measures import Measure, measure_named, shown
 
-PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text().split("\n## A measure\n")[1]
 LABELS = np.array([0, 0, 0, 1, 1, 2])
 SAID = np.array([0, 0, 1, 1, 0, 1])
-
-
-def code_of(language: str) -> str:
-    """The page's piece of code in a language."""
-    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of installed packages with the page's one: its module, and what an installer writes of it."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "my_measures.py").write_text(code_of("python"))
-    about = folder / "my_measures-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-measures\nVersion: 1.0\n")
-    written = code_of("toml").replace('[project.entry-points."podline.measures"]', "[podline.measures]")
-    (about / "entry_points.txt").write_text(written.replace('"', ""))
-    return folder
+    code, toml = (code_of("## A measure", language) for language in ("python", "toml"))
+    return install(tmp_path_factory.mktemp("site"), {"my_measures": code}, toml)
 
 
 @pytest.fixture

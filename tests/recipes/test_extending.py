@@ -12,22 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.extending import code_of
 
+from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.tasks.finder_parameters import FinderParameters
 from podline.tasks.parameters import CifarParameters, CocoParameters
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 SHORT = ("--steps", "40", "--set", "model.width=0.25")
-
-
-def code_of(heading: str, language: str) -> str:
-    """The first piece of code in a language below a heading of the page."""
-    below = PAGE.read_text().split(f"\n{heading}\n")[1]
-    found = re.search(rf"```{language}\n(.*?)```", below, re.DOTALL)
-    assert found is not None
-    return found[1]
 
 
 @pytest.fixture
@@ -122,12 +115,14 @@ def test_a_file_that_is_not_there_or_named_by_a_relative_path_is_refused(
 def test_an_installed_package_adds_recipes(recipe_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(recipe_file.parent)
     points = [EntryPoint("wide-sample", "my_recipe:RECIPE", registry.ENTRY_POINTS)]
-    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == registry.ENTRY_POINTS else [])
+    monkeypatch.setattr(entry_points, "installed", lambda group: points if group == registry.ENTRY_POINTS else [])
     assert registry.names()[-1] == "wide-sample"
     assert registry.get("wide-sample").batch_size == 64
     points[0] = EntryPoint("other", "my_recipe:RECIPE", registry.ENTRY_POINTS)
     with pytest.raises(SettingsError, match="the recipe is named 'wide-sample' vs 'other' that it is installed as"):
         registry.get("other")
     points[0] = EntryPoint("wide-sample", "my_recipe:NOTHING", registry.ENTRY_POINTS)
-    with pytest.raises(SettingsError, match="entry point my_recipe:NOTHING of the recipe wide-sample: AttributeError"):
+    with pytest.raises(
+        SettingsError, match=r"entry point my_recipe:NOTHING \(wide-sample of podline.recipes\): AttributeError"
+    ):
         registry.get("wide-sample")

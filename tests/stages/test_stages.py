@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from podline import entry_points
 from podline.documents.metric import Metric
 from podline.errors import StoreError
 from podline.progress import Reporter
 from podline.recipes.settings import Duration, Recipe
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ConvertSpec, EvaluateResult, EvaluateSpec, TrainSpec
-from podline.stages.table import EVALUATE, STAGES, _load
+from podline.stages.table import EVALUATE, STAGES
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
@@ -113,7 +114,7 @@ def test_a_damaged_record_is_said_and_passed_over(store: Store) -> None:
 
 def test_every_stage_names_functions_that_exist() -> None:
     for stage in STAGES.values():
-        assert callable(_load(stage.find_at))
+        assert callable(entry_points.load(stage.find_at))
         assert importlib.util.find_spec(stage.run_at.partition(":")[0]) is not None
 
 

@@ -1,0 +1,47 @@
+"""Code by name, ``module:name``: what a lower layer starts in a higher one, and what installed packages add."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from podline.errors import SettingsError, one_line
+
+# A command's help needs neither pydantic nor what is installed, and is there at once.
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+def load(place: str) -> Any:
+    """What a name ``module:name`` of Podline's own stands for; imported where it is asked for."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def installed(group: str) -> list[EntryPoint]:
+    """The entry points of installed packages in a group, as ``podline.measures``; none is imported yet."""
+    import importlib.metadata  # noqa: PLC0415
+
+    return list(importlib.metadata.entry_points(group=group))
+
+
+def load_installed(point: EntryPoint) -> Any:
+    """What an installed package's entry point stands for.
+
+    Raises:
+        SettingsError: it cannot be imported, or is not there.
+    """
+    try:
+        return point.load()
+    except Exception as error:
+        raise SettingsError(f"entry point {point.value} ({point.name} of {point.group}): {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """An error of somebody else's code in one line; of a value that cannot be, which one."""
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    if isinstance(error, ValidationError):
+        problem = error.errors()[0]
+        return f"{'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}"
+    return f"{type(error).__name__}: {one_line(error)}"

@@ -1,0 +1,33 @@
+"""The code that docs/extending.md shows, and packages that are installed with it, for tests that run it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+
+
+def code_of(heading: str, language: str, number: int = 0) -> str:
+    """A piece of code in a language below a heading of the page (``## A recipe``), counted from 0."""
+    below = PAGE.read_text().split(f"\n{heading}\n")[1]
+    return re.findall(rf"```{language}\n(.*?)```", below, re.DOTALL)[number]
+
+
+def install(folder: Path, modules: Mapping[str, str], toml: str) -> Path:
+    """Puts a package into a folder of installed packages: its modules, and what an installer writes of it.
+
+    Args:
+        folder: made if it is not there; put it on ``PYTHONPATH``, or on ``sys.path``.
+        modules: name → source.
+        toml: the ``[project.entry-points."…"]`` tables of its pyproject.toml.
+    """
+    about = folder / f"{next(iter(modules))}-1.0.dist-info"
+    about.mkdir(parents=True)
+    for name, source in modules.items():
+        (folder / f"{name}.py").write_text(source)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {next(iter(modules))}\nVersion: 1.0\n")
+    written = re.sub(r'\[project\.entry-points\."([\w.]+)"\]', r"[\1]", toml)
+    (about / "entry_points.txt").write_text(written.replace('"', ""))
+    return folder
