@@ -1,8 +1,20 @@
-"""The base of every spec, result and setting: an immutable pydantic model that admits no unknown key."""
+"""The base of every spec, result and setting, an immutable pydantic model; and names for JSON that none has checked."""
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias, TypeGuard
+
 from pydantic import BaseModel, ConfigDict
+
+Json: TypeAlias = Any
+"""What a JSON document holds, before a model has checked it."""
+JsonObject: TypeAlias = dict[str, Any]
+"""The same of an object: name → value."""
+
+
+def is_object(document: Json) -> TypeGuard[JsonObject]:
+    """Whether a document is an object, and no list or plain value."""
+    return isinstance(document, dict)
 
 
 class Frozen(BaseModel):

@@ -14,7 +14,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from podline.errors import ArtifactError, OvertakenError, StoreError, TakenError
 from podline.frozen import Frozen
@@ -257,7 +257,7 @@ def _read(store: Store, name: str) -> tuple[Crowned, str]:
     """An entry, and its file's sha256."""
     remedy = _remedy(store, name.split("/")[1])
     data = store.read_bytes(name)
-    document: Any = document_digest.read(name, store.where(name), data, remedy)
+    document = document_digest.read(name, store.where(name), data, remedy)
     try:
         return Crowned.model_validate(document), digests.of_bytes(data)
     except ValueError as error:

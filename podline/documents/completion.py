@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from podline.errors import ArtifactError, StoreError
-from podline.frozen import Frozen
+from podline.frozen import Frozen, JsonObject
 from podline.store import digests
 from podline.store.contract import Listed, Store, explained
 
@@ -37,7 +36,7 @@ class Completion(Frozen):
 
     stage: str
     spec_digest: str
-    result: dict[str, Any]
+    result: JsonObject
     artifacts: tuple[Artifact, ...]
     beside: tuple[Artifact, ...] | None = None
 

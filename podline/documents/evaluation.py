@@ -11,7 +11,7 @@ from pydantic import Field
 from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.errors import ArtifactError
-from podline.frozen import Frozen
+from podline.frozen import Frozen, is_object
 from podline.store.contract import Store
 
 EVALUATION = "evaluation.json"
@@ -140,7 +140,7 @@ def read_evaluation(store: Store, folder: str) -> Evaluation | PoseEvaluation:
     """
     name = f"{folder}/{EVALUATION}"
     document = store.read_json(name)
-    kind = PoseEvaluation if isinstance(document, dict) and document.get("task") == "pose" else Evaluation
+    kind = PoseEvaluation if is_object(document) and document.get("task") == "pose" else Evaluation
     try:
         return kind.model_validate(document)
     except ValueError as error:

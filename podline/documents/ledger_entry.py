@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from podline.documents.metric import Metric
-from podline.frozen import Frozen
+from podline.frozen import Frozen, JsonObject
 
 LAYOUT: Final = 1
 State = Literal["finished", "failed", "cancelled"]
@@ -266,8 +266,8 @@ class Origin(Frozen):
     """
 
     recipe: str
-    settings: dict[str, Any]
-    overridden: dict[str, Any] = Field(default_factory=dict)
+    settings: JsonObject
+    overridden: JsonObject = Field(default_factory=dict)
     seeds: dict[str, int] = Field(default_factory=dict)
     code: Code
     data: Data | None = None

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from podline.documents.completion import completion_name, read_completion
 from podline.errors import ArtifactError
-from podline.frozen import Frozen
+from podline.frozen import Frozen, is_object
 from podline.store import digests
 from podline.store.contract import Store
 from podline.store.document_digest import with_digest
@@ -248,7 +248,7 @@ def manifest_digest(store: Store, folder: str) -> str:
 
 def _read(store: Store, name: str) -> tuple[Manifest, str]:
     document, digest = store.read_document(name)
-    found = document.get("layout_version") if isinstance(document, dict) else None
+    found = document.get("layout_version") if is_object(document) else None
     if found != LAYOUT_VERSION:
         raise ArtifactError(
             f"{store.where(name)}: layout version {found} vs {LAYOUT_VERSION} here; convert the data again"
@@ -272,7 +272,7 @@ def _require_recorded(store: Store, folder: str) -> None:
 
 def _recorded(store: Store, folder: str) -> set[str]:
     """The sha256 of the manifest's file, as the data set's completion records say it; one that is damaged says none."""
-    known = set()
+    known: set[str] = set()
     for stage in ("convert", "validate"):
         if store.exists(completion_name(folder, stage)):
             with contextlib.suppress(ArtifactError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import os
 import time
 from pathlib import Path
@@ -29,7 +30,7 @@ EVENTS = "events.jsonl"
 
 # A line of a classifier has the one, a line of a pose network the other.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
-_MEASURES: Any = Field(default={}, exclude_if=lambda measures: not measures)
+_MEASURES: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
 
 
 class StepsLine(Frozen):
@@ -245,7 +246,7 @@ def read_metrics(path: Path) -> list[MetricsLine]:
 
 def read_events(path: Path) -> list[EventLine]:
     """The lines of an ``events.jsonl``, like :func:`read_metrics`."""
-    lines = []
+    lines: list[EventLine] = []
     for number, text in _whole_lines(path):
         try:
             lines.append(EventLine.model_validate_json(text))

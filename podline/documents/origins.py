@@ -6,11 +6,10 @@ run that finds the training done is by what that training was of.
 
 from __future__ import annotations
 
-from typing import Any
-
 from podline.documents.completion import completion_name
 from podline.documents.ledger_entry import Origin
 from podline.errors import ArtifactError
+from podline.frozen import JsonObject
 from podline.store.contract import Store
 
 ORIGIN = "origin.json"
@@ -25,7 +24,7 @@ def keep_origin(store: Store, folder: str, origin: Origin) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    kept: dict[str, Any] = {name: getattr(origin, name) for name in Origin.model_fields}
+    kept: JsonObject = {name: getattr(origin, name) for name in Origin.model_fields}
     # What changed in the data since some other run is no part of where this model comes from.
     kept["data"] = origin.data and origin.data.model_copy(update={"change": None})
     document = Origin(**kept).model_dump(mode="json") | {_RECORD: _record_sha256(store, folder)}
@@ -53,7 +52,7 @@ def read_origin(store: Store, folder: str) -> Origin | None:
         raise ArtifactError(f"{store.where(name)} does not say what produced the run ({error}); delete it") from error
 
 
-def of_another_training(store: Store, folder: str, document: dict[str, Any]) -> bool:
+def of_another_training(store: Store, folder: str, document: JsonObject) -> bool:
     """Whether an origin tells of another training than the one whose completion record is there."""
     told = document.get(_RECORD, "")
     return bool(told) and told != _record_sha256(store, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from podline.documents.completion import read_artifact
 from podline.documents.metric import Metric
 from podline.documents.pose_figures import JointFigures, SizeFigures, ThresholdFigures
 from podline.documents.ranked_images import Ranked
-from podline.frozen import Frozen
+from podline.frozen import Frozen, JsonObject
 from podline.store.contract import Store
 
 MAPS = "maps.npz"
@@ -27,7 +27,7 @@ def people_name(which: str) -> str:
     return f"people-{which}.json"
 
 
-def read_people(store: Store, folder: str, which: str) -> list[dict[str, Any]]:
+def read_people(store: Store, folder: str, which: str) -> list[JsonObject]:
     """The people that an evaluation found, as COCO results.
 
     Args:

@@ -21,7 +21,7 @@ class Retry:
 class Budgets:
     """What one stage has used up of its budgets."""
 
-    used: Counter[str] = field(default_factory=Counter)
+    used: Counter[str] = field(default_factory=Counter[str])
 
     def after(self, error: object) -> Retry | None:
         """The next try after a failure, which is counted; None if there is none."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
-from podline.frozen import Frozen
+from podline.frozen import Frozen, JsonObject
 from podline.stages.specs import Result, Spec
 
 JSON = "predictions.json"
@@ -51,7 +49,7 @@ class PicturePrediction(Frozen):
     width: int
     height: int
     picture: str | None = None
-    people: tuple[dict[str, Any], ...] | None = None
+    people: tuple[JsonObject, ...] | None = None
     classes: tuple[ClassShare, ...] | None = None
 
     def line(self) -> str:

@@ -4,6 +4,8 @@ They run like any other stage, so an error keeps its class, progress is shown, a
 a flow imports TensorFlow.
 """
 
+# pandas tells no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -9,6 +9,9 @@ Everything goes through google-cloud-storage, which retries with jitter until th
 leads it to an emulator. Names of credentials are Google's own; nothing here ever sees more of them.
 """
 
+# Google's library tells no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportPrivateUsage=false
 from __future__ import annotations
 
 import base64
@@ -327,7 +330,8 @@ class BucketStore(Store):
     def _fetch_piece(self, reference: Blob, arrived: _Arrived, start: int, end: int) -> None:
         """In one read; if that is broken off, by the library's own loop, which goes on after what has come."""
         try:
-            reference.download_to_file(arrived, start=start, end=end, **_UNCHECKED, **{**self._options, "retry": None})
+            options: dict[str, Any] = {**_UNCHECKED, **self._options, "retry": None}
+            reference.download_to_file(arrived, start=start, end=end, **options)
         except Exception as error:
             if not worth_trying(error):
                 raise

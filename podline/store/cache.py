@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from podline.errors import StoreError
@@ -112,7 +112,7 @@ class Cache:
         return descriptor
 
     @contextlib.contextmanager
-    def _locked(self, name: str, kind: int) -> Iterator[None]:
+    def _locked(self, name: str, kind: int) -> Generator[None, None, None]:
         descriptor = self._lock(name, kind)
         try:
             yield

@@ -3,11 +3,13 @@
 The library has retried by then what is worth retrying, until its deadline.
 """
 
+# Google's library tells no types.
+# pyright: reportMissingTypeStubs=false, reportPrivateUsage=false
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import requests
 from google.api_core import exceptions as api
@@ -34,7 +36,7 @@ def worth_trying(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def cloud_explained(action: str, where: str, deadline: float) -> Iterator[None]:
+def cloud_explained(action: str, where: str, deadline: float) -> Generator[None, None, None]:
     """Turns what the library raises in its body into an error of one clear line.
 
     Args:

@@ -23,15 +23,16 @@ import socket
 import stat
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from podline.errors import ArtifactError, StoreError
+from podline.frozen import Json, is_object
 from podline.store import document_digest
 
 BUCKET_SCHEME = "gs://"
-_SCRATCH, _TEMPORARY = ".podline", "tmp"
+SCRATCH, _TEMPORARY = ".podline", "tmp"
 
 
 # Of the scratch folder: for its owner alone.
@@ -39,7 +40,7 @@ _PRIVATE = 0o700
 
 
 @contextlib.contextmanager
-def explained(action: str, path: Path | str) -> Iterator[None]:
+def explained(action: str, path: Path | str) -> Generator[None, None, None]:
     """Turns an :class:`OSError` in its body into a :class:`StoreError` of one clear line.
 
     Args:
@@ -217,7 +218,7 @@ class Store(ABC):
         """The names of :meth:`listing`."""
         return [found.name for found in self.listing(prefix)]
 
-    def read_json(self, name: str, remedy: str = document_digest.REMEDY) -> Any:
+    def read_json(self, name: str, remedy: str = document_digest.REMEDY) -> Json:
         """A JSON document, verified against the digest that it carries.
 
         Args:
@@ -230,7 +231,7 @@ class Store(ABC):
         """
         return self.read_document(name, remedy)[0]
 
-    def read_document(self, name: str, remedy: str = document_digest.REMEDY) -> tuple[Any, str]:
+    def read_document(self, name: str, remedy: str = document_digest.REMEDY) -> tuple[Json, str]:
         """Like :meth:`read_json`, with the digest, which is empty in documents of earlier versions."""
         return document_digest.read_with_digest(name, self.where(name), self.read_bytes(name), remedy)
 
@@ -247,9 +248,9 @@ class Store(ABC):
                 temporary.write_bytes(data)
             self.publish_file(temporary, name, replace=replace, flush=flush)
 
-    def publish_json(self, name: str, document: Any, *, replace: bool = False, flush: bool = True) -> None:
+    def publish_json(self, name: str, document: Json, *, replace: bool = False, flush: bool = True) -> None:
         """Publishes a JSON document, indented, keys in the order given; an object carries a digest of itself."""
-        told = document_digest.with_digest(name, document) if isinstance(document, dict) else document
+        told = document_digest.with_digest(name, document) if is_object(document) else document
         content = (json.dumps(told, indent=2, allow_nan=False) + "\n").encode()
         self.publish_bytes(name, content, replace=replace, flush=flush)
 
@@ -272,7 +273,7 @@ class Store(ABC):
         return folder
 
     @contextlib.contextmanager
-    def workspace(self, label: str) -> Iterator[Path]:
+    def workspace(self, label: str) -> Generator[Path, None, None]:
         """A temporary folder on this machine (in a folder, on the store's own file system), gone when its body ends.
 
         Its name says host and process, so that :meth:`sweep` can tell a dead process's folder from a living one's.
@@ -307,7 +308,7 @@ def _make(folder: Path) -> None:
     """Makes a folder and those that it lies in; of these, scratch folders are for their owner alone."""
     if not folder.is_dir():
         _make(folder.parent)
-        folder.mkdir(mode=_PRIVATE if folder.name == _SCRATCH else 0o777, exist_ok=True)
+        folder.mkdir(mode=_PRIVATE if folder.name == SCRATCH else 0o777, exist_ok=True)
 
 
 def _alive(process: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+
+from podline.frozen import Json
 
 
 def of_bytes(data: bytes | bytearray | memoryview) -> str:
@@ -23,6 +24,6 @@ def of_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def of_json(document: Any) -> str:
+def of_json(document: Json) -> str:
     """The sha256 of a JSON document in one canonical form: the order of keys makes no difference."""
     return of_bytes(json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())

@@ -7,26 +7,26 @@ noticed although it is whole. Documents of earlier versions have no digest, and 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from podline.errors import ArtifactError
+from podline.frozen import Json, JsonObject, is_object
 from podline.store import digests
 
 KEY = "document_sha256"
 REMEDY = "put it back, or delete it to have it made again"
 
 
-def with_digest(name: str, document: dict[str, Any]) -> dict[str, Any]:
+def with_digest(name: str, document: JsonObject) -> JsonObject:
     """A document as it is published under a name: with its digest."""
     return {**document, KEY: _digest(name, document)}
 
 
-def read(name: str, where: str, data: bytes, remedy: str = REMEDY) -> Any:
+def read(name: str, where: str, data: bytes, remedy: str = REMEDY) -> Json:
     """The content of a document; see :func:`read_with_digest`."""
     return read_with_digest(name, where, data, remedy)[0]
 
 
-def read_with_digest(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Any, str]:
+def read_with_digest(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Json, str]:
     """The content of a document and its digest, which is empty where it has none, as anything but an object.
 
     Args:
@@ -39,12 +39,13 @@ def read_with_digest(name: str, where: str, data: bytes, remedy: str = REMEDY) -
         ArtifactError: it is not JSON, or not what was published under this name.
     """
     try:
-        document = json.loads(data)
+        document: Json = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{where} is not valid JSON ({error}); {remedy}") from error
-    if not isinstance(document, dict) or KEY not in document:
+    if not is_object(document) or KEY not in document:
         return document, ""
-    content = {key: value for key, value in document.items() if key != KEY}
+    content: JsonObject = {**document}
+    del content[KEY]
     try:
         found = _digest(name, content)
     except ValueError as error:
@@ -62,5 +63,5 @@ def has_digest(data: bytes) -> bool:
     return f'"{KEY}"'.encode() in data
 
 
-def _digest(name: str, document: dict[str, Any]) -> str:
+def _digest(name: str, document: JsonObject) -> str:
     return digests.of_json({"name": name, "document": document})

@@ -9,12 +9,12 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
 from podline.errors import ArtifactError, TakenError
 from podline.store import digests
-from podline.store.contract import _SCRATCH, Listed, Store, explained
+from podline.store.contract import SCRATCH, Listed, Store, explained
 
 # What file systems without hard links say; on them, two who write a name at once are not told apart.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -31,7 +31,7 @@ class FolderStore(Store):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.uri = str(root)
-        self.scratch = root / _SCRATCH
+        self.scratch = root / SCRATCH
         self.beside = root
 
     def where(self, name: str) -> str:
@@ -89,7 +89,7 @@ class FolderStore(Store):
         """The files below a folder, without those of processes at work; folders of theirs come and go."""
         for folder, folders, files in os.walk(top, onerror=_unless_gone):
             here = Path(folder).relative_to(self.root)
-            folders[:] = [each for each in folders if here / each != Path(_SCRATCH)]
+            folders[:] = [each for each in folders if here / each != Path(SCRATCH)]
             yield from ((here / file).as_posix() for file in files)
 
     def now(self) -> float:
@@ -175,7 +175,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def temporary_store(store: Store, label: str) -> Iterator[FolderStore]:
+def temporary_store(store: Store, label: str) -> Generator[FolderStore, None, None]:
     """A store of its own in a temporary folder of another one, gone when its body ends."""
     with store.workspace(label) as folder:
         yield FolderStore(folder)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from podline.store import digests
@@ -21,7 +21,7 @@ _held: dict[Path, int] = {}
 
 
 @contextlib.contextmanager
-def using(store: Store, folders: Iterable[str]) -> Iterator[None]:
+def using(store: Store, folders: Iterable[str]) -> Generator[None, None, None]:
     """Keeps data sets and runs, by their names in the store, from being deleted while the body runs.
 
     Where one is being deleted just now, its end is waited for.
@@ -38,7 +38,7 @@ def using(store: Store, folders: Iterable[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(store: Store, folder: str) -> Iterator[bool]:
+def alone(store: Store, folder: str) -> Generator[bool, None, None]:
     """Tells whether nobody uses a data set or a run, and if so keeps it from being used while the body runs.
 
     Raises:
@@ -49,7 +49,7 @@ def alone(store: Store, folder: str) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def alone_at(lock: Path) -> Iterator[bool]:
+def alone_at(lock: Path) -> Generator[bool, None, None]:
     """Like :func:`alone`, by the file that is locked."""
     with explained("write", lock):
         try:
