@@ -16,7 +16,8 @@ PAGE = PROJECT / "docs" / "files.md"
 TOP = ("flows", "tasks", "beam_jobs", "podline")
 ABOUT = """# Every file, in one line
 
-The first line of each file's docstring, from what a person runs down to what all of it stands on. [The house](design.md#the-house) says what the folders are, and which may import which.
+The first line of each file's docstring, from what a person runs down to what all of it stands on. \
+[The house](design.md#the-house) says what the folders are, and which may import which.
 """
 
 
