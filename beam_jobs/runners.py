@@ -1,4 +1,4 @@
-"""Which Beam runner a conversion uses, how its noise is kept out, and how an error comes back out of it.
+"""Chooses the Beam runner, keeps its logging quiet, and turns its errors into Podline's.
 
 The default runner is Beam's own FnApiRunner in this process, named here and not left to Beam: ``DirectRunner`` chooses
 by itself, and may look for a binary that it would download. More than one worker means as many processes of it.

@@ -1,4 +1,4 @@
-"""The steps of a conversion that Beam workers run: write each shard, or find that it is there, then the manifest.
+"""The Beam steps: each shard is written, or found written; then the manifest is published.
 
 What travels to a worker is a :class:`~podline.data.shards.ShardTask`, what travels back is a
 :class:`~podline.data.shards.WrittenShard`: each a few hundred bytes. Beam would pickle and compress anything larger

@@ -1,4 +1,4 @@
-"""The processes that train together, as ``TF_CONFIG`` says: which there are, and which of them this one is.
+"""The processes that train together, from ``TF_CONFIG``.
 
 ``TF_CONFIG`` is TensorFlow's own variable, JSON: the ``host:port`` of every process, by job, and which one this is; see
 :data:`EXAMPLE`. The first worker is the chief, unless there is a job ``chief`` of one process. Nothing here needs

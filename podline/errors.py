@@ -1,4 +1,4 @@
-"""What can go wrong, sorted by the one question that matters: would trying again help?
+"""The errors, sorted by one question: would trying again help?
 
 *Permanent* errors fail at once; *transient* ones are retried with the delays of their cause, see
 :mod:`podline.stages.budgets`. A message is one line (or a few short ones): it names the file, the record, both values

@@ -1,4 +1,4 @@
-"""How the report writes a figure: one rounding for each kind of quantity, the same in every table and sentence.
+"""Formats figures for people: one rounding for each kind of quantity.
 
 A share and its interval are rounded to the same digit, so that ``82.3 % [79.9, 84.5]`` can be read at a glance and
 nothing suggests more than the interval allows. Thousands are set apart by commas; a negative number has a real minus.

@@ -1,4 +1,4 @@
-"""Input tools, learning-rate finder and predictions as calls for a notebook; each works in the notebook's own process.
+"""Calls for a notebook: input tools, learning-rate finder, predictions; each runs in the notebook's process.
 
     >>> from podline import notebook
     >>> notebook.benchmark_input("cifar10", "podline-root")

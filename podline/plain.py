@@ -1,4 +1,4 @@
-"""Text from elsewhere (file names, class names, addresses) made safe to show: on a terminal, in a log, in an error."""
+"""Makes text from files and networks safe to print: no control characters, limited length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a stage tells what it is doing: events, written as JSON lines by a child and turned into bars or logs above it.
+"""Progress events of a stage: JSON lines from a child process, shown above it as bars or logs.
 
 A stage function takes a :class:`Reporter` and never prints. The vocabulary is small on purpose:
 

@@ -1,4 +1,4 @@
-"""Settings of a machine, not of a result: where the store is, how long a stage may take, how many workers there are.
+"""Settings of a machine, which no result depends on: the store, time limits, workers.
 
 Each has a default; a TOML file (``--settings FILE``, or the file that ``PODLINE_SETTINGS`` names) overrides it, an
 environment variable ``PODLINE_<NAME>`` overrides the file, and an option on the command line overrides all.

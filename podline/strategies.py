@@ -1,4 +1,4 @@
-"""Where a model runs, as a name: what a person writes, and what it may be. Nothing here needs TensorFlow.
+"""Names of the strategies: where a model runs. Needs no TensorFlow.
 
 =============== ====================================================================================================
 name            where

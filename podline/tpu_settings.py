@@ -1,4 +1,4 @@
-"""What a caller says about TPUs. Nothing here reads the environment: :mod:`podline.settings` alone does."""
+"""Settings about TPUs, as a model; :mod:`podline.settings` reads them."""
 
 from __future__ import annotations
 

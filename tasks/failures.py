@@ -1,4 +1,4 @@
-"""A failure as a person reads it in Prefect's UI: its kind, the cause and the remedy in one line, in the form's words.
+"""Turns an error into the message of a failed Prefect run: its kind, the cause and the remedy in one line.
 
 The library's errors name options and commands of the command line; who reads a state's message has a form before him.
 So ``--root`` becomes the title of its field, and a command that runs a stage becomes a run of a deployment. What the

@@ -1,4 +1,4 @@
-"""What a person fills in to search for a learning rate: a model like those of :mod:`podline.tasks.parameters`."""
+"""The form of the learning-rate finder's flow; see :mod:`podline.tasks.parameters`."""
 
 from __future__ import annotations
 

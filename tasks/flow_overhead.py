@@ -1,4 +1,4 @@
-"""Measured: what running under Prefect costs, beside the same stages as commands; for ``podline benchmark flow``."""
+"""Measures what running under Prefect costs, beside the same stages as commands: ``podline benchmark flow``."""
 
 from __future__ import annotations
 

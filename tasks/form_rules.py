@@ -1,4 +1,4 @@
-"""What a form says beyond its fields: values that contradict each other, and keys of forms before there were groups.
+"""Rules of a form beyond its fields, as JSON schema: values that exclude each other, and keys of earlier forms.
 
 Prefect's server checks parameters against the form's JSON schema before it makes a run, and shows the sentence of the
 ``const`` that was not met: so what two fields must not say together is written as ``if`` and ``then``. JSON Schema

@@ -1,4 +1,4 @@
-"""What a flow is given, as its form reads it; and what its run is called."""
+"""Reads a flow's parameters as its form does, and names the run."""
 
 from __future__ import annotations
 

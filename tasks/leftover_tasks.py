@@ -1,4 +1,4 @@
-"""Task runs whose process was killed: they would be shown as Running for good.
+"""Closes task runs whose process was killed; Prefect would show them as Running for good.
 
 A task run's state is written by its own process alone. So whoever finds a flow run gone closes its task runs: the
 worker, by the flow's hook, when it sees the process end; and each flow run at its start, for those of its own that an

@@ -1,4 +1,4 @@
-"""The index of a store's nights, written anew when a training flow ends, well or not; and the way to it on the run."""
+"""Writes the index of a store's nights when a training flow ends, and links to it on the run."""
 
 from __future__ import annotations
 

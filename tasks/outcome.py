@@ -1,4 +1,4 @@
-"""What a flow run leaves for people and for programs: times, a summary, artifacts in Prefect's UI."""
+"""What a flow run leaves: times, a summary as JSON, artifacts in Prefect's UI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person fills in to run a flow: a model for each, because it becomes the form in Prefect's UI.
+"""The parameters of the training flows: pydantic models, which become the forms in Prefect's UI.
 
 The values that matter first are at the top, the others in two groups. There are no unions, which the form shows badly:
 a zero or "as the recipe says" leaves a value as it is. The text of each field is the help that stands beside it.

@@ -1,4 +1,4 @@
-"""What a flow asks of the stage that decides on a promotion, and how it tells of the answer."""
+"""The promotion in a flow: the spec of its stage, and how its answer is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as an artifact in Prefect's UI: its Markdown with the page's charts, and the way to what is not in it."""
+"""The report as an artifact in Prefect's UI: Markdown with the page's charts, and a link to the page."""
 
 from __future__ import annotations
 

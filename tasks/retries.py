@@ -1,4 +1,4 @@
-"""When a stage's task is tried again: its error's class says after which delays, and against which budget it counts.
+"""Retries of a stage's task: the error's class gives the delays and the budget.
 
 Prefect counts one number of retries for all causes, tells of each with a traceback's worth of text, and gives the state
 that waits no message. So a task run is driven here by Prefect's engine with three of its steps taken over: what is

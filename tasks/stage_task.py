@@ -1,4 +1,4 @@
-"""A stage as a Prefect task: found where it is done, run in a child where it is not, tried again where that may help.
+"""A stage as a Prefect task: an earlier result is re-used, else the work runs in a child process, with retries.
 
 Prefect's cache remembers *that* a stage was done, under a key that says with what; whether it still *is* done is asked
 of the store each time. So a task run shows as Cached exactly when its artifacts are there and whole, and a damaged one

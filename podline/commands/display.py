@@ -1,4 +1,4 @@
-"""How a terminal, or a log file, shows the progress of stages: one line for each, always on standard error.
+"""Shows the progress of stages on standard error: bars on a terminal, lines in a log file.
 
 On a terminal a stage is a bar that moves and becomes a line with its seconds; elsewhere it is a few plain lines, one
 for every tenth of the work, but not more often than every few seconds and not less often than every minute.

@@ -1,4 +1,4 @@
-"""``podline tpu``: the policy, a TPU at a glance, and by hand what the gate does by itself."""
+"""``podline tpu``: the policy, a TPU's state, and by hand what the gate does by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards that are on their way from a bucket to this machine, and can be read from before they are here.
+"""Reads records of shards that are still being downloaded from a bucket.
 
 Threads fetch whole shards into the cache, in the order in which they are numbered. Until one is here, the few of its
 records that a batch needs are read from the bucket by range: every record's place is known, and its own CRC-32C, which

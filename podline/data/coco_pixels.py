@@ -1,4 +1,4 @@
-"""From a JPEG file of COCO's to pixels, in one way: when it is converted, and when it is read out of a record."""
+"""Decodes a JPEG file and letter-boxes it, in one way for conversion and for reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What COCO's people are judged by: for each split, the annotations of the images that were written.
+"""COCO annotations of each converted split, which evaluations are judged by.
 
 A file ``truth-<split>.json`` beside the shards is in COCO's own format (https://cocodataset.org/#format-data), in the
 images' own pixels, and holds every number of the source as it was, crowds included, so that pycocotools gives the

@@ -1,4 +1,4 @@
-"""Which images are the same, pixel by pixel: found by checksum, confirmed by hash, fast where hardly any are."""
+"""Finds equal images: by checksum first, confirmed by sha256."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting the records of a TFRecord file by reading it, as any reader would: frame by frame, trusting nothing else."""
+"""Counts the records of a TFRecord file frame by frame, with all checksums."""
 
 from __future__ import annotations
 

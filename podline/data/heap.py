@@ -1,4 +1,4 @@
-"""Memory that a process asks for and frees over and over, and had better keep."""
+"""Keeps freed memory in the process, for code that allocates blocks of some 100 kB over and over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of zeros that take no room on a disk: a file system keeps a hole where a writer went past them.
+"""Finds runs of zeros in a file that are holes: blocks that were never written.
 
 The black around letter-boxed images is a quarter of all their pixels. Whoever reads a file finds zeros in its holes; on
 a file system that knows none they are zeros on its disk.

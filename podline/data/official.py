@@ -1,4 +1,4 @@
-"""What the publishers of CIFAR and MNIST say of their data sets, and how a converted one differs from that.
+"""Compares a data set with the published CIFAR or MNIST, in words.
 
 md5 sums: of the archives, see :mod:`podline.data.sources.download`; of the files in them, torchvision's
 ``datasets/cifar.py`` and ``datasets/mnist.py``.

@@ -1,4 +1,4 @@
-"""A shard's file, opened for reading by position: each field is a column that is indexed by the records' places."""
+"""An open shard: each field is a column, indexed by the records' positions."""
 
 from __future__ import annotations
 

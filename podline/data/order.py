@@ -1,4 +1,4 @@
-"""Order is a function: which examples make a batch, and what chance does to them, computed from integers alone.
+"""The order of examples, and what chance does to them, as functions of integers.
 
 Every random choice is a hash of (seed, purpose, epoch, id) by SplitMix64's finaliser (Steele, Lea, Flood: "Fast
 splittable pseudorandom number generators", OOPSLA 2014), so it depends on no library's generator and no state: the same

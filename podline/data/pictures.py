@@ -1,4 +1,4 @@
-"""Anybody's pictures: JPEG and PNG files of any size, grey or in colour, checked before they are decoded."""
+"""Pictures that a user hands to a model: JPEG and PNG, checked before they are decoded."""
 
 from __future__ import annotations
 

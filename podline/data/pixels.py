@@ -1,4 +1,4 @@
-"""Sums over pixels in whole numbers, so that mean and standard deviation are the same however the work was divided."""
+"""Exact sums over pixels, so that mean and deviation do not depend on how the work is divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which record goes into which shard: arithmetic on counts, a seed and two limits, before a pixel is read."""
+"""Plans shards: which record goes where, from counts, a seed and two limits."""
 
 from __future__ import annotations
 

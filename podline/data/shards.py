@@ -1,4 +1,4 @@
-"""Writing shards: what one is made of, and how its file is written.
+"""Writes a shard from a plan.
 
 Chunks of frames go to the file and into its checksum while the next ones are made, by as many threads as there are to
 be. They come in their order, and there are only so many of them at a time: the bytes are the same for any number of

@@ -1,4 +1,4 @@
-"""The files by which TensorFlow Datasets knows a folder: ``tfds.builder_from_directory(folder)`` opens it.
+"""Files for TensorFlow Datasets: ``tfds.builder_from_directory(folder)`` opens a data set by them.
 
 Their formats are those of TFDS 4.9 (``FeaturesDict.save_config`` and the ``DatasetInfo`` proto as JSON); they are
 written by hand, so that nothing here imports TFDS or TensorFlow. File names need no template: ours are TFDS's own.

@@ -1,4 +1,4 @@
-"""Which files of a data set in a folder were verified, and whether they have been changed since.
+"""Remembers which files were verified, and whether they were changed since.
 
 Hashing a data set each time before it is read would cost as much as reading it. So whoever has verified a file notes
 its *sign*: size, times of modification and of change, inode, device. The time of change (``st_ctime``, see stat(2)) is

@@ -1,4 +1,4 @@
-"""Which records a data set holds, by content: two numbers for each, from which two data sets are told apart.
+"""The census of a data set: two hashes for each record, by which data sets are compared.
 
 A census is a few megabytes where the data are gigabytes. It is taken once, when a run first wants to know what changed
 since the one before, and kept in the store, where it outlives the data set.

@@ -1,4 +1,4 @@
-"""What changed between two data sets, record by record, in words: which came, which went, which were labelled anew."""
+"""What changed between two data sets: records added, removed, relabelled."""
 
 from __future__ import annotations
 

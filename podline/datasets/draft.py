@@ -1,4 +1,4 @@
-"""A data set in the making: what is known before its shards are, and the manifest that they complete."""
+"""A data set before its shards are written; the manifest is made from it."""
 
 from __future__ import annotations
 

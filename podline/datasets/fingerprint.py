@@ -1,4 +1,4 @@
-"""A data set's fingerprint: the same inputs are the same folder, so a second run finds what the first one made."""
+"""The fingerprint of a data set, and how an earlier conversion is found by it."""
 
 from __future__ import annotations
 

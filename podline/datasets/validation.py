@@ -1,4 +1,4 @@
-"""Does a data set hold what its manifest says? Every byte is looked at once.
+"""The validation stage: reads every byte of a data set once and holds it against the manifest.
 
 A shard is checked frame by frame before its checksum is compared, so that damage has an address: which record of which
 file, at which byte.

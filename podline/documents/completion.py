@@ -1,4 +1,4 @@
-"""Completion records: the word that a stage is done, with size and checksum of every file that it left.
+"""Completion records: a stage is done, with size and sha256 of every file that it left.
 
 A record lies in ``<folder>/stages/<stage>.json`` and is published last. It is what a later call knows by that the work
 is done and whole, what ``podline store verify`` holds a folder against, and what a file is verified by when it is read.

@@ -1,4 +1,4 @@
-"""``evaluation.json``: all that an evaluation found out, as one document. It needs no TensorFlow to be read.
+"""``evaluation.json``: the figures of an evaluation. Needs no TensorFlow.
 
 The report shows it, the ledger quotes it, and its checksum is the evaluation's identity: the same weights judged on the
 same records give the same document.

@@ -1,4 +1,4 @@
-"""An entry of the ledger: code, settings, data and environment of a run that ended, what it took, what came of it."""
+"""An entry of the ledger: code, settings, data, environment, duration and result of one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest: what a data set's folder holds, to the byte. Published last: where it is, the rest is.
+"""The manifest of a data set: every file, field and statistic. Published last.
 
 It depends on the source's bytes and the converter's settings alone, so any number of workers writes the same one.
 """

@@ -1,4 +1,4 @@
-"""``metrics.jsonl`` and ``events.jsonl``: what a run measured and what happened to it. Neither needs TensorFlow.
+"""``metrics.jsonl`` and ``events.jsonl``: what a run measured, and what happened to it. Needs no TensorFlow.
 
 ``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in the order in which
 they came.

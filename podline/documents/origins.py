@@ -1,4 +1,4 @@
-"""``origin.json``, in a run's folder: what produced its model. The ledger's entry of the run says the same.
+"""``origin.json`` in a run's folder: code, settings and environment that produced its model.
 
 It is written when the training has come to its end: a report tells of it before the run's entry is there, and a later
 run that finds the training done is by what that training was of.

@@ -1,4 +1,4 @@
-"""What an evaluation of a pose network found out, as one document; see :mod:`podline.documents.evaluation`."""
+"""``evaluation.json`` of a pose network; see :mod:`podline.documents.evaluation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``promotion.json``, in a run's folder: whether its model became the champion, and what each rule said."""
+"""``promotion.json`` in a run's folder: the verdict, and what each rule said."""
 
 from __future__ import annotations
 

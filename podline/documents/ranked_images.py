@@ -1,4 +1,4 @@
-"""How well the people of single images were found, as evaluations of pose networks record it."""
+"""Ranking of single images by how well their people were found."""
 
 from __future__ import annotations
 

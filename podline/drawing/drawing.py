@@ -1,4 +1,4 @@
-"""How a chart is drawn: by matplotlib, handed out as SVG text that takes its colours and font from the page.
+"""Draws charts with matplotlib as SVG text that takes colours and font from its page.
 
 matplotlib writes fixed colours. Here each role (ink, rule, accent …) is drawn in a colour of its own that occurs
 nowhere else, and is replaced by the page's CSS variable of that name: one drawing serves the light page, the dark one

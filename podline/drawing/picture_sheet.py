@@ -1,4 +1,4 @@
-"""Pictures in rows below headings, as one figure of matplotlib."""
+"""Draws rows of pictures below headings as one matplotlib figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pose network answers for one image, as pictures: heatmaps and part affinity fields."""
+"""Draws heatmaps and part affinity fields of one image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People's skeletons drawn onto pictures, in colours that tell the person's left from the right."""
+"""Draws skeletons onto pictures; colours tell a person's left from the right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""COCO's keypoint results (https://cocodataset.org/#format-results): what was found, as JSON; read, checked, made."""
+"""Reads, checks and makes COCO keypoint results (https://cocodataset.org/#format-results)."""
 
 from __future__ import annotations
 

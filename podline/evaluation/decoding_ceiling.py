@@ -1,4 +1,4 @@
-"""The best that the decoder could do: the targets of a perfect network, drawn from truth, decoded again.
+"""The decoder's ceiling: decodes perfect maps, drawn from the annotations.
 
 What is missing from 1 is lost in the maps themselves, not by training. A table by size says how much of people's OKS is
 lost, and to what.

@@ -1,4 +1,4 @@
-"""A model over a split: batch by batch its answers, and beside them what the records say; padding is cut off."""
+"""Runs a model over a split: batches of answers beside the records' fields, without padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a classifier says of every example of a split, beside its evaluation: what two models are compared by."""
+"""A classifier's answer to every example of a split; two models are compared by it."""
 
 from __future__ import annotations
 

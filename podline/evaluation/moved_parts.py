@@ -1,4 +1,4 @@
-"""How each class or joint moved between two models that were judged on the same examples."""
+"""How each class or joint changed between two models judged on the same examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is one model better than another, or is it noise? On the same examples, and what is left where they are not the same.
+"""Whether a difference between two models is beyond noise, on the same examples or not.
 
 Two models judged on the same examples are wrong on many of the same ones: looking at what only one of them got right
 tells far smaller differences from chance than two intervals side by side do. Pure functions; no TensorFlow.

@@ -1,4 +1,4 @@
-"""How far pycocotools' figures can be trusted: 95 % intervals by the bootstrap over images.
+"""95 % intervals of pycocotools' figures, by the bootstrap over images.
 
 Efron and Tibshirani: "An Introduction to the Bootstrap", 1993, the percentile interval: as many images as there are,
 drawn with replacement a thousand times, and the figures of each draw. Images are drawn, not people: the people of an

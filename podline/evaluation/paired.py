@@ -1,4 +1,4 @@
-"""Two models judged on the same examples: is one better, or is it chance?
+"""Paired tests of two models on the same examples.
 
 What both got right, and what both got wrong, says nothing about which is better; the rest does. That is McNemar's test
 ("Note on the sampling error of the difference between correlated proportions or percentages", Psychometrika 1947), here

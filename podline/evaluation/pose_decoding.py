@@ -1,4 +1,4 @@
-"""From heatmaps and part affinity fields to people.
+"""Decodes heatmaps and part affinity fields into people.
 
 Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017: peaks are joints, the
 field along the line between two peaks says whether a limb joins them, and the surest limbs are taken first. Here all

@@ -1,4 +1,4 @@
-"""How well the people of each single image were found: which pictures are worth looking at."""
+"""Scores the people of each image, to rank images for pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sheet of pictures of people: what a pose recipe's network is fed, and whom a run finds in test images."""
+"""A picture sheet of poses: the network's input, and the people that a run finds."""
 
 from __future__ import annotations
 

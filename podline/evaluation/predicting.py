@@ -1,4 +1,4 @@
-"""A finished run's model on any pictures: skeletons drawn on them, or classes with their probabilities."""
+"""Predicts with a finished run's model on any pictures: skeletons, or classes with probabilities."""
 
 from __future__ import annotations
 

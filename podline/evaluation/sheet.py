@@ -1,4 +1,4 @@
-"""A sheet of pictures: what a recipe's model is fed, before and after augmentation, and what a run makes of it."""
+"""A picture sheet: a model's input before and after augmentation, and a run's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What chance does to training images: NumPy, a batch at a time, with draws for each example of its own.
+"""Augments batches of images in NumPy; each example has random draws of its own.
 
 An example's draws come from (seed, epoch, its id) alone, see :mod:`podline.data.order`: its picture is the same in
 whatever batch it is and however often that batch is made.

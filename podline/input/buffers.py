@@ -1,4 +1,4 @@
-"""Memory for batches that is used again as soon as nobody looks at it.
+"""A pool of batch buffers, re-used when no reader holds them.
 
 A batch of 1,024 CIFAR images is 3 MB. Fresh memory of that size comes from the kernel a page at a time, and those 750
 page faults cost about as much as filling the pages.

@@ -1,4 +1,4 @@
-"""What chance does to training images and the people on them: mirror, turn, scale, shift, recolour.
+"""Augments images together with their people: mirror, turn, scale, shift, recolour.
 
 All geometry of an example is one affine map, so that its image is resampled once, and joints, boxes and masks follow by
 the same map. All its colours are one matrix. Maps are in pixels, an integer being a pixel's centre. An example's draws

@@ -1,4 +1,4 @@
-"""Heatmaps, part affinity fields and loss weights, drawn on the device from padded keypoints.
+"""Draws heatmaps, part affinity fields and loss weights on the device, from padded keypoints.
 
 Cao et al.: "Realtime Multi-Person 2D Pose Estimation using Part Affinity Fields", CVPR 2017, with two differences. A
 limb's field has no hard edge: its length falls off as a Gaussian of the distance to the limb, across it and past its

@@ -1,4 +1,4 @@
-"""What a store holds: its data sets and its runs, by their completion records."""
+"""Lists a store's data sets and runs, by their completion records."""
 
 from __future__ import annotations
 

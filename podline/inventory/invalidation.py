@@ -1,4 +1,4 @@
-"""A stage that is done is made to count as not done, so that it runs again: ``podline run --start-from STAGE``."""
+"""Invalidates a stage: deletes its completion record. ``podline run --start-from STAGE``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store holds, as wholes: data sets and runs with what they weigh, who uses them, and what nobody needs.
+"""Lists data sets and runs with their size, their users, and what can be pruned.
 
 A store is looked through by one listing; only manifests, specs and completion records are read besides, of a bucket
 several at a time.

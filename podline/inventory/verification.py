@@ -1,4 +1,4 @@
-"""``podline store verify``: whether all that a store holds is what was written, whole, and accounted for.
+"""``podline store verify``: checks every file of a store, and names missing and unknown ones.
 
 Four questions are asked. Is each file that a completion record or a manifest names there, with its size and checksum?
 Is each document what was published under its name? Is there what others tell of: the links of the ledger's chain, the

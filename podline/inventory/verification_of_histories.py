@@ -1,4 +1,4 @@
-"""What the ledger, its chain and the champions' histories tell of, held against what is there."""
+"""Checks ledger, chain and champions' histories against what the store holds."""
 
 from __future__ import annotations
 

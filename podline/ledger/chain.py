@@ -1,4 +1,4 @@
-"""The chain beside the ledger: ``ledger-chain/00000001.json`` and so on, by which an entry that was deleted is missed.
+"""The chain beside the ledger, ``ledger-chain/00000001.json`` …: it shows that an entry was deleted.
 
 A link names entries with their checksums, nearly always the one that was written just before it, and the link before
 it. It appears under a number that nobody has, so of several writers at once, on whatever machines, each has links of

@@ -1,4 +1,4 @@
-"""What a result comes from: which code, and what it runs on. Asked of git, of the installation and of the machine."""
+"""What a result comes from: code (git, installed version) and machine."""
 
 from __future__ import annotations
 

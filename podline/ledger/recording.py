@@ -1,4 +1,4 @@
-"""How an entry of the ledger comes about: notes are taken while a run goes on, and written down when it ends.
+"""Records a run in the ledger: notes during the run, one entry when it ends.
 
 Whatever a run is started by, its body is that of :func:`recorded`: so one entry is left, however the body ends, and
 none where nothing was begun. A process that is killed outright leaves none; the next attempt tells by its number.

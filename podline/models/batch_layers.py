@@ -1,4 +1,4 @@
-"""Layers that see a whole batch, also where replicas share it: batch norm and dropout.
+"""Batch norm and dropout over a whole batch, also where replicas share it.
 
 Under one replica they are TensorFlow's own operations. Under several, statistics are those of the whole batch, and
 what chance does to an example depends on its place in the whole batch: so a step computes the same, but for the order

@@ -1,4 +1,4 @@
-"""The linear baseline: what the pixels alone, weighed and summed, say about the class."""
+"""The linear baseline: one dense layer on the pixels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How likely a model as good as its peers does so badly, by what trainings of one recipe differ among themselves.
+"""The chance that a model as good as its peers does this badly, from the spread between trainings.
 
 Shares are compared as angles, ``asin(sqrt(r))``, which spread about equally wherever they lie, while shares near 0 and
 1 do not (Anscombe: "The transformation of Poisson, binomial and negative-binomial data", Biometrika 1948). There are

@@ -1,4 +1,4 @@
-"""The forms in which a model is handed on, each asked about test images: does it answer what the trained model answers?
+"""Exports a promoted model (SavedModel, TFLite) and checks each form's answers on test images.
 
 ``model/model.keras`` is there since training. The SavedModel (``model/saved_model/``) and, if the rules ask for it, the
 TensorFlow Lite file (``model/model.tflite``) are made here, published, and read back from the store before they are

@@ -1,4 +1,4 @@
-"""How an earlier decision about a promotion is found."""
+"""Finds an earlier promotion decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage that decides whether a model becomes the champion of its recipe."""
+"""The promotion stage: decides whether a model becomes the champion of its recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules: is a model worse than the champion beyond noise, in what counts or in any of its parts? Pure arithmetic.
+"""The rules of promotion: whether a model is worse than the champion beyond noise. Pure arithmetic.
 
 Every figure is held against the champion's; those that chance has a part in are tested together, so that of models that
 are as good as the champion at most the stated share is refused, whatever the number of classes (Holm's method).

@@ -1,4 +1,4 @@
-"""What the rules look at, from what evaluations left: how good a model is, its peers, two models example by example."""
+"""Figures for the rules: a model's own, its peers', and two models example by example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of a recipe that change by epoch, as small objects that are checked where they are written."""
+"""Values of a recipe that change by epoch."""
 
 from __future__ import annotations
 

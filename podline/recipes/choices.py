@@ -1,4 +1,4 @@
-"""What the command line and the flow's form let a person change in a recipe."""
+"""Changes to a recipe, from options of the command line or a flow's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs, steps and examples into one another, also where the batch size changes with the epoch: plain arithmetic."""
+"""Converts epochs, steps and examples into one another, also where the batch size changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pose recipe is made of, besides what every recipe has: targets, augmentation, network, decoding."""
+"""Settings of a pose recipe: targets, augmentation, network, decoding."""
 
 from __future__ import annotations
 

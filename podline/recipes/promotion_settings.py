@@ -1,4 +1,4 @@
-"""What a model must not be worse in than the champion of its recipe, and by how much chance may seem to make it so."""
+"""Settings of promotion: margins and the rate of wrong refusals."""
 
 from __future__ import annotations
 

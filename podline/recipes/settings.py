@@ -1,4 +1,4 @@
-"""What a recipe is made of: small frozen models with bounds, so that a wrong value is refused where it is written."""
+"""Settings of a recipe: frozen models with bounds, checked where they are written."""
 
 from __future__ import annotations
 

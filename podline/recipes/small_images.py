@@ -1,4 +1,4 @@
-"""What the recipes for small images have in common: the optimizer and its schedule."""
+"""Optimizer and schedule that the recipes for small images share."""
 
 from __future__ import annotations
 

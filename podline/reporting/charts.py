@@ -1,4 +1,4 @@
-"""The report's charts, as SVG text; see :mod:`podline.drawing.drawing`."""
+"""The report's charts as SVG text; see :mod:`podline.drawing.drawing`."""
 
 from __future__ import annotations
 

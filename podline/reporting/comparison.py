@@ -1,4 +1,4 @@
-"""Several runs on one page: their curves in one chart, their figures and the settings in which they differ."""
+"""A page about several runs: curves in one chart, figures, and the settings that differ."""
 
 from __future__ import annotations
 

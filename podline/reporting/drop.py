@@ -1,4 +1,4 @@
-"""Why a run is worse than another: what it gets wrong that was right, which classes fell, where its curves part.
+"""Why a run is worse than another: examples lost, classes that fell, where the curves part.
 
 Both are judged on the same examples; a run on other examples has nothing to be held against, one by one.
 """

@@ -1,4 +1,4 @@
-"""All that the report tells, gathered from the store before a word of it is written. Needs no TensorFlow."""
+"""Gathers all that a report tells, from the store. Needs no TensorFlow."""
 
 from __future__ import annotations
 

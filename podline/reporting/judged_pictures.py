@@ -1,4 +1,4 @@
-"""Images that a pose network was judged on, with the people who were found and those who are there."""
+"""Images of a pose evaluation, with the people found and the people annotated."""
 
 from __future__ import annotations
 

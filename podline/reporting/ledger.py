@@ -1,4 +1,4 @@
-"""The ledger as one table: a row for every run that ended. Needs no TensorFlow.
+"""The ledger as a table with a row for every run. Needs no TensorFlow.
 
     from podline.reporting import ledger
     nights = ledger.load("podline-root", recipe="cifar10")

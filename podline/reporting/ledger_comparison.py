@@ -1,4 +1,4 @@
-"""Runs of the ledger side by side: what differs between them first, then what came of it, and whether that is noise.
+"""Compares runs of the ledger: what differs between them, then their results, with noise.
 
 The first run is what the others are held against. Where two were judged on the same examples, the difference of the
 metric that counts is tested on these examples; where not, that is said, and their intervals are all there is to go by.

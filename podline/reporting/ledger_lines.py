@@ -1,4 +1,4 @@
-"""An entry of the ledger as lines of text: what a person wants to know of one run."""
+"""An entry of the ledger as lines of text."""
 
 from __future__ import annotations
 

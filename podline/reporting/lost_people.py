@@ -1,4 +1,4 @@
-"""People and joints that one pose network finds and another does not: in which images, and drawn as both found them."""
+"""People that one pose network finds and another one misses, by image, with pictures of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A metric over the last nights: a chart with intervals, and a line so small that it stands beside the figure."""
+"""Charts of a measure over the last nights: with intervals, or as a sparkline."""
 
 from __future__ import annotations
 

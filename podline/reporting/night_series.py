@@ -1,4 +1,4 @@
-"""Nights that can be compared: of one schedule, with the same settings but for the seed and the data.
+"""Series of comparable nights: one schedule, equal settings but for seed and data.
 
 Whoever has a training run by hand with other settings has made no better night, and a night that finds an earlier
 night's model has made no worse one.

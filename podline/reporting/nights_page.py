@@ -1,4 +1,4 @@
-"""``index.html`` in a store's root: every run of the ledger, the newest first. Needs no pandas and no matplotlib.
+"""``index.html`` of a store: every run of the ledger, the newest first. Needs neither pandas nor matplotlib.
 
 Nights, the runs of a schedule, are one list with charts; runs by hand and retries are another.
 

@@ -1,4 +1,4 @@
-"""What produced a model, as a table of the report: the code and what it ran on, as the ledger's entry says."""
+"""The report's table of what produced a model: code and environment."""
 
 from __future__ import annotations
 

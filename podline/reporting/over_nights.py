@@ -1,4 +1,4 @@
-"""Lines over many nights, written as SVG by hand: an index of nights needs no matplotlib, nor the time to load it."""
+"""Line charts over many nights as hand-written SVG, without matplotlib's import time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and its Markdown twin: templates filled with the same tables and the same sentences."""
+"""The report's HTML page and its Markdown twin, from the same tables and sentences."""
 
 from __future__ import annotations
 

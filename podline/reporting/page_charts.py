@@ -1,4 +1,4 @@
-"""The charts of a report's page as pictures that stand by themselves, for places that show pictures but no page.
+"""The report's charts as PNG files, for places that show pictures and no HTML.
 
 A page's chart takes its colours and its font from the page (:mod:`podline.drawing.drawing`); here it gets those of
 the page on white paper. Nothing is drawn again, so this needs no matplotlib.

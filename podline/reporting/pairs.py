@@ -1,4 +1,4 @@
-"""Two judged runs on the same examples, one by one: what every comparison of runs goes by.
+"""Two judged runs, example by example; comparisons are made from it.
 
 Where two were not judged on the same examples, or what was said of each is no longer there, that is an error that says
 why; then two figures with intervals of their own are all there is to go by.

@@ -1,4 +1,4 @@
-"""Images of the data set as PNG files inside the page."""
+"""Images of the data set as PNG data URIs for the page."""
 
 from __future__ import annotations
 

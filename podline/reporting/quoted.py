@@ -1,4 +1,4 @@
-"""A figure on a page that says where it is from, so that a program can hold it against the document that it quotes.
+"""Figures on a page that name their document and field, so that a program can check them.
 
 On the page a quoted figure is a ``data`` element with the full value and its place in a document,
 ``<data value="0.8123" data-source="evaluation.trained.metrics.top1.value">81.2 %</data>``; in Markdown, and wherever

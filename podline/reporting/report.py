@@ -1,4 +1,4 @@
-"""The last stage: one page about a run, for whoever was not there."""
+"""The report stage: one page about a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run stands: against the champion of its recipe, and among the nights before it. From the store alone.
+"""Compares a run with its recipe's champion and with the nights before it.
 
 What is compared with are runs that had ended when this one's training had: a report that is written again years later
 says the same.

@@ -1,4 +1,4 @@
-"""The report's tables: pandas frames of finished texts, so that the page and its Markdown twin cannot differ."""
+"""The report's tables, as pandas frames of text for both page and Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands at the top of a report, of whichever kind the run is: one sentence, and the figures that matter most."""
+"""The top of a report: a sentence, and the figures that matter most."""
 
 from __future__ import annotations
 

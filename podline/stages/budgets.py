@@ -1,4 +1,4 @@
-"""How often, and after what delays, something that failed is tried again: each budget is counted by itself."""
+"""Budgets of retries: each cause has its delays and is counted by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decoder's ceiling: how much of people is lost by maps and decoder before any network is trained."""
+"""Spec and result of the decoder's ceiling: what maps and decoder lose before any training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a stage records that it is done, and how a finished one is found: by its completion record."""
+"""Writes completion records, and finds finished stages by them."""
 
 from __future__ import annotations
 

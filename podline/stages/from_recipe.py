@@ -1,4 +1,4 @@
-"""The specs of a training and of its evaluation, with the digest of the data set: one way for command and flow."""
+"""From a recipe to the specs of training and evaluation; one way for command and flow."""
 
 from __future__ import annotations
 

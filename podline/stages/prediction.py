@@ -1,4 +1,4 @@
-"""A run's model on any pictures, as a stage: people with their joints, or classes with their probabilities."""
+"""Spec and result of a prediction on any pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The preflight as a stage: what it is given and what it answers. The work is :mod:`podline.training.rehearsal`."""
+"""Spec and result of the preflight; :mod:`podline.training.rehearsal` does it."""
 
 from __future__ import annotations
 

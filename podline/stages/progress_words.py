@@ -1,4 +1,4 @@
-"""How far a stage has come, in words: the same on a terminal and in Prefect's UI."""
+"""Progress of a stage in words, for terminal and UI."""
 
 from __future__ import annotations
 

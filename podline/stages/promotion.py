@@ -1,4 +1,4 @@
-"""The stage that decides on a promotion, as data."""
+"""Spec and result of the promotion stage."""
 
 from __future__ import annotations
 

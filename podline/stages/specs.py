@@ -1,4 +1,4 @@
-"""What the stages of the chain are given, and what they answer: frozen models that go through JSON."""
+"""Specs and results of the chain's stages: frozen models that go through JSON."""
 
 from __future__ import annotations
 

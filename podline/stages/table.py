@@ -1,4 +1,4 @@
-"""The one table of stages: what each is given, what it answers, where its code is, how a finished one is found.
+"""The table of stages: spec, result, where the code is, how a finished one is found.
 
 A stage is a plain function from a frozen spec to a frozen result, ``run(spec, reporter) -> result``. The same function
 is called from Python, by the command line and by a Prefect task. When it ends well it leaves a *completion record*,

@@ -1,4 +1,4 @@
-"""The stages beside the chain, as data: they measure, draw and search, and change nothing that the chain made.
+"""Specs and results of the stages beside the chain: benchmark, picture sheet, learning-rate search.
 
 They run like any other stage, so an error keeps its class, progress is shown, and no process of the command line or of
 a flow imports TensorFlow.

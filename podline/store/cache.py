@@ -1,4 +1,4 @@
-"""A folder of copies of objects, shared by runs and processes, limited in size; the least recently used goes first.
+"""A shared cache of objects with a size limit; the least recently used goes first.
 
 Each copy is a file named by a hash of its key, which says which bytes it has (bucket, name, generation), with two empty
 lock files. Whoever uses a copy holds a shared ``flock`` on the one until the process ends, however it ends; whoever

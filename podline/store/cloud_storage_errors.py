@@ -1,4 +1,4 @@
-"""What google-cloud-storage raises, in Podline's words: would trying again help, and if not, what would?
+"""Turns errors of google-cloud-storage into Podline's, transient or permanent.
 
 The library has retried by then what is worth retrying, until its deadline.
 """

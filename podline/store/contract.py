@@ -1,4 +1,4 @@
-"""The store's contract: one root where everything that Podline makes lives, every part of it published whole.
+"""The contract of a store: names under one root, each object published whole.
 
 There are two kinds of place: a folder (:mod:`podline.store.folder`) and a bucket (:mod:`podline.store.buckets`). Both
 promise the same: a name either does not exist or has its full content; an existing name is never overwritten by

@@ -1,4 +1,4 @@
-"""Every JSON document in the store carries a digest of itself and of its name: damage and mix-ups have an address.
+"""A digest in every JSON document, of its content and its name: it shows damage and mix-ups.
 
 The digest is the last key of the document. It covers the name, so a document that was copied over another one is
 noticed although it is whole. Documents of earlier versions have no digest, and are read as they are.

@@ -1,4 +1,4 @@
-"""What living processes use is not deleted under them: shared file locks, which end with their process however it ends.
+"""Shared file locks that keep a data set or a run from being deleted while a process uses it.
 
 Whoever works on something holds a shared ``flock`` on a file that stands for it; whoever deletes it holds the same
 alone, and lets it be if that cannot be had at once. The files are empty and stay. Those of a store's data sets and runs

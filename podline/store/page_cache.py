@@ -1,4 +1,4 @@
-"""What the operating system keeps in memory of files, its page cache, and what it had better not keep.
+"""Drops a file's pages from the operating system's page cache.
 
 A data set that memory holds is best left there: who reads it next need not wait for the disk. One that is much larger
 drives out everything else, and itself, before anybody comes back to its beginning. Such a one is let go of stretch by

@@ -1,4 +1,4 @@
-"""Work that threads do ahead of who wants it, a little at a time; its results come in order."""
+"""An ordered prefetching map over a thread pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages that carry their own checksum, for those that no completion record names: its last line, a comment."""
+"""Pages that carry their own checksum in a comment on the last line."""
 
 from __future__ import annotations
 

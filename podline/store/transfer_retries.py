@@ -1,4 +1,4 @@
-"""Bytes that arrive otherwise than they are in the store, and are asked for again."""
+"""Retries downloads whose checksum does not match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What :mod:`podline.supervision.supervisor` starts: one stage in a process, and in a session, of its own.
+"""The child process of one stage; :mod:`podline.supervision.supervisor` starts it.
 
 ``python -m podline.supervision.child STAGE --progress-fd N`` reads one line of JSON from standard input (see
 :class:`Order`), does the stage's work, and writes events (:mod:`podline.progress`) to the file descriptor. Standard

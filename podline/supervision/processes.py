@@ -1,4 +1,4 @@
-"""Processes that Podline starts: finding all that came from one, ending them, noticing that a parent is gone.
+"""Finds and ends the descendants of a process, and notices that a parent is gone.
 
 Linux is the system this is written for. Elsewhere there is no ``/proc``, and a process that made a session of its own
 is not found; all else works.

@@ -1,4 +1,4 @@
-"""A stage under a machine's settings: in a child process and, where a model runs on a TPU, behind the gate and watched.
+"""Runs a stage under a machine's settings; on a TPU behind the gate, and watched.
 
 The command line and the flow's tasks both run stages here, so that no way leads around the gate.
 """

@@ -1,4 +1,4 @@
-"""Where the threads of a hung process are: read from what ``faulthandler`` writes of them."""
+"""Parses the stacks that ``faulthandler`` writes of a hung process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a stage in a child process, and answers for it: its progress, its time, its death, and all that it started.
+"""Runs a stage in a child process: its progress, time limits, death and descendants.
 
 What the child writes to its standard output and error goes to ``.podline/logs/<stage>-<digest>.log`` in the store, so
 that the noise of libraries never reaches a terminal. Only events count as signs of life: there is no heartbeat that a

@@ -1,4 +1,4 @@
-"""What a failed call to the Cloud TPU API means, in the classes of :mod:`podline.errors`.
+"""Turns errors of the Cloud TPU API into those of :mod:`podline.errors`.
 
 An expired credential must look neither like an absent TPU nor like an API that is down. gRPC reports a credential that
 could not be refreshed as UNAVAILABLE (grpc/grpc#19186), which is also what a lost connection is; only the text tells

@@ -1,4 +1,4 @@
-"""The Cloud TPU API, version 2: nodes, queued resources, operations. The one module that imports Google's client."""
+"""The client of the Cloud TPU API v2; the one module that imports Google's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock that everything about TPUs asks, so that twenty minutes of waiting take no time in a test."""
+"""The clock of everything about TPUs; a test's takes no time."""
 
 from __future__ import annotations
 

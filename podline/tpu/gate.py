@@ -1,4 +1,4 @@
-"""The way in to a TPU, and out of it again: nobody starts TensorFlow on one but inside :func:`admitted`.
+"""The gate: admits a process to a TPU that is healthy and free, and lets it out again.
 
 The gate looks, asks the policy, waits or repairs, and looks again, until the policy says go or give up. Every wait
 ends: a look that does not say go is followed by a pause, by a repair that is counted against its budget, or by the end;

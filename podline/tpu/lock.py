@@ -1,4 +1,4 @@
-"""Who has the TPU of this machine: libtpu's lock, the TPU's device files, and what is left of a dead process.
+"""Who holds this machine's TPU: libtpu's lock, device files, and leftovers of dead processes.
 
 libtpu takes a POSIX record lock (``lockf``) on ``/tmp/libtpu_lockfile`` and holds it until its process ends
 (``tensorflow/core/tpu/tpu_initializer_helper.cc``). The kernel drops the lock with the process, but the file stays, and

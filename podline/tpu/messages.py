@@ -1,4 +1,4 @@
-"""Between the messages of ``google.cloud.tpu.v2`` and our own frozen values.
+"""Converts messages of ``google.cloud.tpu.v2`` to frozen values and back.
 
 Enums are read as the numbers on the wire: a number that this release of the client does not know yet is then a value of
 its own, UNKNOWN or UNSPECIFIED, and no warning.

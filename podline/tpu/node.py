@@ -1,4 +1,4 @@
-"""TPU nodes as the Cloud TPU API describes them, in plain frozen values that need no client library.
+"""TPU nodes as frozen values, without the client library.
 
 The names of states, kinds of health and symptoms are those of ``google.cloud.tpu.v2``; one state is our own,
 :attr:`State.ABSENT`, for a node that the API does not know.

@@ -1,4 +1,4 @@
-"""What a TPU VM's metadata server announces: a preemption 30 seconds ahead, maintenance minutes or days ahead.
+"""Notices from a TPU VM's metadata server: preemption and maintenance.
 
 The keys are those of Compute Engine: ``instance/preempted`` (``TRUE`` or ``FALSE``), ``instance/maintenance-event``
 (``NONE``, or what is about to happen to the host) and ``instance/upcoming-maintenance`` (a JSON object; 503 or 404

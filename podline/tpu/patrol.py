@@ -1,4 +1,4 @@
-"""What the patrol makes of what it finds between runs: one table from cases to deeds, and how a case is told.
+"""The patrol's table: from findings to actions, and how they are told.
 
 The gate looks after a TPU for the run that is about to use it; the patrol looks when nobody does: nodes that cost money
 for nothing, requests that hold a name, leases and runs that nobody stands behind any more. It touches the node of the

@@ -1,4 +1,4 @@
-"""When a TPU may be used, and what to do when it may not: one table, read from the top, first match wins.
+"""The gate's policy: one table, first match wins.
 
 A rule says what to do at once and, where that is to wait, what to do when the patience is over. Repairs escalate
 within their budgets: restart, then recreate, then give up. Nothing here looks at a node, a clock or a file.

@@ -1,4 +1,4 @@
-"""Getting a TPU back: stop and start, or delete and make again.
+"""Recovers a TPU: stop and start, or delete and create.
 
 Each function does one whole repair and returns when the node's operations are done; whether the node is well then is
 for the gate to see. An API that does not answer is waited for; whatever else goes wrong is raised.

@@ -1,4 +1,4 @@
-"""One user of a TPU at a time on this machine, and a pause between two.
+"""A lock for one user of a TPU at a time on this machine, with a pause between two.
 
 libtpu's own lock is taken only when TensorFlow has started, which takes a while. The reservation is taken before
 anything is looked at and given back when all is done, so that two runs never get past the gate together. It is a

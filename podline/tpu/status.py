@@ -1,4 +1,4 @@
-"""A TPU at a glance: node, health, symptoms, lock, reservation, cool-down, lease, and what the gate would do."""
+"""The state of a TPU: node, health, symptoms, locks, lease, and what the gate would do."""
 
 from __future__ import annotations
 

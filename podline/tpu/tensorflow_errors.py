@@ -1,4 +1,4 @@
-"""Which failures of TensorFlow on a TPU pass by themselves and which stay, told by their messages.
+"""Sorts TensorFlow's errors into transient and permanent, by their messages.
 
 The messages are those known from the field and from the sources: the issue trackers of TensorFlow, XLA, JAX,
 PyTorch/XLA and of those who train with them (the tests name the threads), the error codes in XLA's documentation,

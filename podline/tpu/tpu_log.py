@@ -1,4 +1,4 @@
-"""What happened to a TPU in the course of a run, and how long it took: for the log, a table, and the budgets.
+"""The TPU log of a run: events with durations, for log, table and budgets.
 
 A TPU log is all that a run has to keep from one attempt to the next: how many repairs were tried follows from it.
 """

@@ -1,4 +1,4 @@
-"""A TPU log that outlives its process: a file in the run's folder, for the next attempt, the report, and people."""
+"""The TPU log as a file in the run's folder, for the next attempt and the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks after a TPU while a training runs on it: its health, what its machine announces, and the training's progress.
+"""Watches a TPU during a training: its health, its machine's notices, the progress.
 
 The training itself does not need the API: an API that does not answer, or expired credentials, end nothing. That a
 training gives no sign of life although its TPU says HEALTHY is the supervisor's to see; the gate restarts the node

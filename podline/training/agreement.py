@@ -1,4 +1,4 @@
-"""What processes that train together decide as one.
+"""Decisions that processes which train together take as one.
 
 What hangs on a clock, a signal or a file is not the same in every process; acted upon by one alone, it would leave the
 others waiting in a sum over all replicas that never comes. So each such question is put to all: a *meeting*, to which

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on from a step, as arrays by name, published whole.
+"""Checkpoints: all variables and the step as arrays by name, published whole.
 
 A checkpoint is two files in ``runs/<run>/checkpoints``: ``step-00000500.npz`` with the arrays, and, published after it,
 ``step-00000500.json`` (:class:`Checkpoint`) with its size and checksum. Where the second is, the first was whole.

@@ -1,4 +1,4 @@
-"""A batch looked at on the CPU: what is the first number in it, layer by layer, that is not finite."""
+"""Finds the first value of a batch, layer by layer, that is not finite. On the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which examples of a batch make it fail: group testing by halves. Nothing here needs TensorFlow."""
+"""Finds the examples that make a batch fail, by group testing. Needs no TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the devices before training: determinism, memory on demand, a strategy, a batch that suits them.
+"""Prepares the devices: determinism, memory growth, strategy, batch size.
 
 The strategy is made here, once for a name and process, and handed on; nothing else asks which one it is.
 """

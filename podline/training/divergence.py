@@ -1,4 +1,4 @@
-"""When a training has failed, by its numbers alone. Nothing here needs TensorFlow."""
+"""Decides from figures whether a training has diverged. Needs no TensorFlow."""
 
 from __future__ import annotations
 

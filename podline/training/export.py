@@ -1,4 +1,4 @@
-"""The trained model as files: what it is made of, its weights, and one file that plain Keras opens.
+"""Exports the trained model: its config, its weights, and a ``.keras`` file for plain Keras.
 
 ``model/architecture.json`` and ``model/weights.npz`` are what evaluation reads; the checksum of the latter is the
 model's identity, so its bytes depend on nothing but the weights. ``model/model.keras`` is for everybody else: uint8

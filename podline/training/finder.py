@@ -1,4 +1,4 @@
-"""The learning-rate finder: training steps at a rising rate, on a copy of the state, and what their losses say.
+"""The learning-rate finder: steps at a rising rate on a copy of the state.
 
 In ``finder/<recipe>-<digest>`` it leaves ``finder.json``, ``chart.png`` and, last, its completion record. Nothing else
 is written: a run whose checkpoint it begins from is the same afterwards, byte for byte.

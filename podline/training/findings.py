@@ -1,4 +1,4 @@
-"""What is not right with a training that goes on nevertheless: rules, and a record of what they found.
+"""Rules for what is not right with a training that goes on, and their record.
 
 Nothing here needs TensorFlow. docs/diagnosis.md tells of every finding.
 """

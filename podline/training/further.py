@@ -1,4 +1,4 @@
-"""Training a finished run further: a run of its own that begins where another one ended. Nothing here needs TensorFlow.
+"""Trains a finished run further, as a new run. Needs no TensorFlow.
 
 The new run counts its steps and epochs from 0, so its duration and its schedule are its own. What it takes over is the
 state (weights, optimizer, averages, generators of random numbers) and how far the data had been gone through: its first

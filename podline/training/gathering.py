@@ -1,4 +1,4 @@
-"""Waiting for the other workers, and saying which of them did not come. Nothing here needs TensorFlow."""
+"""Waits for the other workers, and names those that did not come. Needs no TensorFlow."""
 
 from __future__ import annotations
 

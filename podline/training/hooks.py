@@ -1,4 +1,4 @@
-"""What happens between the stretches of steps. Nothing here needs TensorFlow.
+"""Hooks between stretches of steps. Needs no TensorFlow.
 
 The order of the hooks is: stop (:mod:`podline.training.divergence`), clock, metrics, evaluation, checkpoint. A loss
 that is no number leaves no trace, and a checkpoint of a step is written when all else of that step is.

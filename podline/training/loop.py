@@ -1,4 +1,4 @@
-"""The outer loop of training, in Python: lets the device take steps, and comes back where a hook wants it to.
+"""The outer loop in Python: runs stretches of steps on the device, and calls hooks.
 
 The device takes steps in *parts* of about a second, so that progress and a request to end are never far away. Hooks see
 *stretches*: all the steps between two stops. Where the stops are depends on the step alone, so a run that was broken

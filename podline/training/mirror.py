@@ -1,4 +1,4 @@
-"""A run whose store is a bucket is trained in a folder on this machine; a thread brings what it writes to the store.
+"""Trains a bucket's run in a local folder; a thread uploads what it writes.
 
 So training never waits for the store, and an outage costs nothing but that the store is behind. What is brought is
 always something that a run can go on from: a checkpoint's arrays before its description, the log before both, the word

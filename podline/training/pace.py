@@ -1,4 +1,4 @@
-"""How long a part of the training takes, told to whoever watches over the process. Nothing here needs TensorFlow."""
+"""Tells the supervising process how long the next part takes. Needs no TensorFlow."""
 
 from __future__ import annotations
 

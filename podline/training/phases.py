@@ -1,4 +1,4 @@
-"""A run in phases: in each, batches have one size and the same layers train, so that it has one graph.
+"""Phases of a run: one batch size, one set of trainable layers, one graph each.
 
 Where phases begin depends on the step alone, so a run that goes on in the middle of one is in it at once.
 """

@@ -1,4 +1,4 @@
-"""A training run in numbers: what follows from a recipe and a data set. Nothing here needs TensorFlow."""
+"""A training run in numbers, from a recipe and a data set. Needs no TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pose network's stages do in training, in numbers that show what a loss hides.
+"""Measures of a pose network's stages during training.
 
 Nearly all of a target is zero, so a stage that answers zero everywhere has a small loss, and a stage that hands on the
 answer of the one before it has as small a one. Both have happened unseen; here they are findings.

@@ -1,4 +1,4 @@
-"""A look into a model: what every layer gives for a few images that are the same each time."""
+"""Statistics of every layer's output for a few fixed images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a learning rate off a curve: the loss of each step while the rate rises. Pure arithmetic, no TensorFlow.
+"""Reads a learning rate off a curve of losses. Pure arithmetic.
 
 Smith: "Cyclical Learning Rates for Training Neural Networks", WACV 2017, section 3.3, raises the rate from step to step
 and looks where the loss falls and where it stops falling. A loss is that of one small batch, so it is smoothed, with

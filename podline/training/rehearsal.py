@@ -1,4 +1,4 @@
-"""Before hours of training: everything that it will do, once, on the real first batch, and then undone.
+"""Rehearses a training: every part once, on the first batch, then undone.
 
 A step, a batch of an evaluation, a checkpoint written and read back, every hook. What cannot work is found in seconds,
 as a permanent error with its cause; what can is timed, which gives an estimate of the whole. It is a part of training's

@@ -1,4 +1,4 @@
-"""A training run's parts, put together: model and state, steps, hooks, evaluation."""
+"""Assembles a training run: model, state, steps, hooks, evaluation."""
 
 from __future__ import annotations
 

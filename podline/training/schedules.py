@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step: one formula, computed in Python or in TensorFlow's graph."""
+"""Learning-rate schedules as functions of the step, in Python and in TensorFlow."""
 
 from __future__ import annotations
 

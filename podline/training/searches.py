@@ -1,4 +1,4 @@
-"""From what a person asks for to the spec of a search for a learning rate: one way for command, flow and notebook."""
+"""From options to the spec of a learning-rate search; one way for command, flow and notebook."""
 
 from __future__ import annotations
 

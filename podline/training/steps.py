@@ -1,4 +1,4 @@
-"""The inner loops: many steps in one call, on the device, under a distribution strategy.
+"""The inner loop on the device: many steps in one call, under a strategy.
 
 ``keras.Model.fit`` does not work under every strategy; a ``tf.function`` with the loop inside does, and Keras's layers
 and optimizers work in it. The number of steps is a tensor, so one trace serves for any.

@@ -1,4 +1,4 @@
-"""TensorBoard's view of ``metrics.jsonl``: an event file, which is a TFRecord file of Event messages.
+"""Writes TensorBoard's event files from ``metrics.jsonl``.
 
 The event file holds nothing of its own: a run that goes on writes it again from the lines that are left, with their own
 times, so it has no gap and no repeat either.

@@ -1,4 +1,4 @@
-"""Why a loss is not finite, or has exploded: the failing step is come by again, and its batch is taken apart.
+"""Explains a diverged loss: repeats the failing step and takes its batch apart.
 
 The state before the failing step is gone: the device went on until the next stop. But order, augmentation and rate are
 functions of the step, so training again from the newest checkpoint comes by it, at the cost of what training took since

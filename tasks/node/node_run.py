@@ -1,4 +1,4 @@
-"""The placement *node*, seen from the flow: a stage's work as a run of a deployment that the node's worker takes up.
+"""Placement *node*, on the flow's side: a stage runs as a deployment that the node's worker takes up.
 
 Whoever calls this holds the lease and is through the gate, so the node is there, healthy and this flow's alone; a run
 that is still alive in the node's queue is what an earlier flow left behind when it was killed, and is ended first. What

@@ -1,4 +1,4 @@
-"""What a run on the node tells of itself while it works: a label on its flow run, for the flow that waits for it.
+"""Progress of a stage on the node: a label on its flow run, for the flow that waits for it.
 
 A label can be read with the run's state in one call, and needs nothing but the server that both know anyway. It says
 how far the stage is, and it changes every half minute even if the stage is no further: then the machine is alive.

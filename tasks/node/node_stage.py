@@ -1,4 +1,4 @@
-"""The placement *node*, seen from the node: the stage that a flow elsewhere waits for, done as if it ran here alone."""
+"""Placement *node*, on the node's side: runs one stage for a flow elsewhere."""
 
 from __future__ import annotations
 

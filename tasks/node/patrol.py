@@ -1,4 +1,4 @@
-"""The patrol between runs: what there is on Google Cloud and on the Prefect server, and what is to be done about it.
+"""The patrol's round: lists Google Cloud's resources and Prefect's runs, and repairs what the settings allow.
 
 What is done in which case is :mod:`podline.tpu.patrol`'s table; here is where the cases are looked for. A deed that
 takes a node away is done while the lease is held, so that no run begins to use it meanwhile. The only memory is a

@@ -1,4 +1,4 @@
-"""Who has the lease on the TPU, as a label on its flow run: the server itself tells nobody."""
+"""Which flow run holds the lease on the TPU: a label on it, since the server tells nobody."""
 
 from __future__ import annotations
 

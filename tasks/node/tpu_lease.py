@@ -1,4 +1,4 @@
-"""Whose turn it is to use the TPU, among all flow runs of a Prefect server: a slot of the limit ``tpu``, on a lease.
+"""The lease on the TPU among all flow runs of a Prefect server: a slot of the limit ``tpu``.
 
 The lease is renewed as long as this process lives, and so ends by itself when it does not. That is what Prefect's own
 ``concurrency`` does; but it stops renewing for good after three failures, fails a task whose work is done if the server

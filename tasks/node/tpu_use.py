@@ -1,4 +1,4 @@
-"""How a task uses the TPU: by which clock, in its turn, and with what happened as a table on the run."""
+"""Runs a task's work on the TPU: waits for the lease, then shows what happened as a table on the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of artifacts: Prefect's UI has a history for each, so recipes have keys of their own."""
+"""Keys of artifacts; Prefect's UI keeps a history for each, so every recipe has its own."""
 
 from __future__ import annotations
 

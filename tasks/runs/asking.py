@@ -1,4 +1,4 @@
-"""Asking the Prefect server that ``PREFECT_API_URL`` names: what goes wrong, in one line that names the variable."""
+"""Requests to the Prefect server that ``PREFECT_API_URL`` names, with errors of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials that a Prefect block keeps, for the flow that is running and the processes that it starts.
+"""Credentials from a Prefect block, for a running flow and the processes that it starts.
 
 They go from the block into a file that this user alone can read, in a folder that this user alone can enter, whose name
 Google's library is told by the environment. The file is gone when the flow ends, and, if it was killed, when the next

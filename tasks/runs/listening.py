@@ -1,4 +1,4 @@
-"""Who hears of a flow's stages beside its log: the terminal of an embedded run. Needs no Prefect to be imported."""
+"""Listeners to a flow's stages beside its log: the terminal of an embedded run. Needs no Prefect to be imported."""
 
 from __future__ import annotations
 

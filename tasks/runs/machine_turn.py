@@ -1,4 +1,4 @@
-"""One training at a time on a machine, whichever deployment it is of: a slot of a concurrency limit for each machine.
+"""One training at a time on a machine, over all deployments: a concurrency limit for each machine.
 
 The limit is named after the host, is made by the first training there, and can be raised in Prefect's UI for a machine
 that has room for several. A run that waits is shown as *Waiting*, and its log says for whom. The lease ends by itself

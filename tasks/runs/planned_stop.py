@@ -1,4 +1,4 @@
-"""A planned stop of a flow run: it saves its work, goes back into the queue, and no crash is counted.
+"""A planned stop of a flow run: it saves a checkpoint and returns to the queue, and no crash is counted.
 
 Whatever ends a run by SIGTERM means to go on later: ``podline down``, a service manager, a machine that is shut down.
 The run's own process puts it back where it can (:func:`interrupted`), and the worker does for those that could not

@@ -1,4 +1,4 @@
-"""A card of progress for each stage of a flow run, in the order of the stages, on the run's page in Prefect's UI.
+"""Cards of progress on a flow run's page: one for each stage, in the order of the stages.
 
 The UI lists the artifacts of a run by their ids, the highest first, and a server draws ids at random. So a run begins
 with as many cards as it has stages, all of one key, and they are dealt out by their ids. A retry finds them again.

@@ -1,4 +1,4 @@
-"""A stage's events on its Prefect run: in its log, and on a card of progress that moves."""
+"""Writes a stage's events to its Prefect run: to the log, and to its card of progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slot of one of Prefect's concurrency limits, on a lease that is renewed; a server may be away meanwhile."""
+"""A slot of a Prefect concurrency limit, on a lease that is renewed and outlasts a server's restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a flow run keeps about itself on the server: tags to find it by, and what it has done once."""
+"""State of a flow run on the server: tags to find it by, and labels for what is done once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Prefect server does by itself when a run is gone or fails, as code; ``podline deploy`` puts it there."""
+"""Automations on the Prefect server, as code: what happens when a run crashes, hangs or fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Prefect server has to know to run Podline's flows, put there; the same again changes nothing.
+"""Deploys to a Prefect server: pools, limits, automations, deployments. Idempotent.
 
 What a person set in Prefect's UI stays (:mod:`podline.tasks.server.deployment_merge`): what ``prefect.yaml`` said is
 remembered on the server, a Variable for each deployment, so that a person's change is told from a changed file.

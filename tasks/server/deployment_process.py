@@ -1,4 +1,4 @@
-"""Deploying in a process of its own: this one imports no Prefect."""
+"""Deploys in a child process, so that the caller imports no Prefect."""
 
 from __future__ import annotations
 

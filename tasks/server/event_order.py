@@ -1,4 +1,4 @@
-"""The order in which a Prefect server's automations hear of events; the server finds it by its setting.
+"""Causal order of events for a Prefect server's automations; the server loads it by its setting.
 
 A change of a run's state is an event that names the one before it, if that was less than five minutes ago, and
 automations hear of it after that one. Prefect waits a quarter of an hour for one that does not come. It never comes

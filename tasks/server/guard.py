@@ -1,4 +1,4 @@
-"""Who may speak to a Prefect server: checks the names and origins of requests before Prefect sees them.
+"""Checks host names, origins and the secret of requests before Prefect sees them.
 
 A secret keeps out whoever lacks it. This keeps out pages of other servers in the user's own browser: the browser says
 in ``Origin`` which page asks, and in ``Host`` under which name it reached the server. A page whose name an attacker

@@ -1,4 +1,4 @@
-"""A Prefect server for one embedded run: started early, started again if it dies, ended always."""
+"""The Prefect server of an embedded run: started early, restarted if it dies, always ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``prefect.yaml``: the file that says what is deployed. Needs no Prefect, so it is read before a server is started.
+"""Reads ``prefect.yaml``, the file of deployments, without importing Prefect.
 
 An installed package has it beside this module. In a checkout a link is there, to the one file at its top.
 """

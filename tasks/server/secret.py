@@ -1,4 +1,4 @@
-"""The secret of the server that ``podline up`` starts: made once, kept in a file that its owner alone can read."""
+"""The secret of the server that ``podline up`` starts, in a file that only its owner can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stores a server serves the pages of: those that runs have named, as its own database has it."""
+"""The stores whose pages a server serves: those that runs have named, from its own database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Prefect server of Podline's: Prefect's own application behind :mod:`podline.tasks.server.guard`.
+"""The server process: Prefect's application behind :mod:`podline.tasks.server.guard`.
 
 ``python -m podline.tasks.server.serving`` starts it. With ``--host`` and ``--port`` it serves until it is asked to end,
 and the pages of stores as well (:mod:`podline.tasks.server.pages`). With ``--listen-fd N``, a socket of the parent's,

@@ -1,4 +1,4 @@
-"""A Prefect server and a worker on this machine that stay when the command that started them has ended.
+"""``podline up`` and ``down``: a Prefect server and a worker that outlive the command.
 
 They are found again by a mark in their environment, which all that they start inherits: whatever is to be stopped is
 told from what others started. Nothing here imports Prefect: this process only starts others.

@@ -1,4 +1,4 @@
-"""Processes that are ended again if what they were started for comes to nothing, and stay otherwise."""
+"""Ends processes that were started if a later step of the start fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker of a pool of processes: Prefect's own, but for how it ends. ``python -m podline.tasks.server.working``.
+"""A worker of a process pool: Prefect's, with a graceful end. ``python -m podline.tasks.server.working``.
 
 Prefect's worker, asked to end by SIGTERM, kills the processes of its runs, whose work since the last checkpoint is lost
 and which look as if they crashed. This one takes up no further runs, has those that are under way save their work,

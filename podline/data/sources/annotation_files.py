@@ -1,4 +1,4 @@
-"""Files of annotations as streams: by themselves or in a zip file, bounded, and hashed while they are read."""
+"""Annotation files as bounded streams, plain or in a zip file, hashed while they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unpacking a tar.gz from a stranger: only the files that are wanted, nothing outside the folder, nothing absurd.
+"""Unpacks untrusted tar.gz files: only wanted members, nothing outside the folder, within bounds.
 
 A member that could do harm makes the whole archive refused, also one that would not have been unpacked: an archive that
 tries something is not the archive that it is said to be.

@@ -1,4 +1,4 @@
-"""What a raw file may cost: every bound on files from strangers, with its reason.
+"""Bounds on untrusted files, each with its reason.
 
 A bound is either far beyond what the official files have, or in proportion to the bytes that are there: a small file
 never costs much. docs/bounds.md shows them as a table, and a test holds the two together.

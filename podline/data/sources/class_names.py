@@ -1,4 +1,4 @@
-"""The official class names, in the order of their labels: used where a source does not bring its own."""
+"""The official class names, by label, for sources that do not bring their own."""
 
 from __future__ import annotations
 

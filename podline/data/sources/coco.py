@@ -1,4 +1,4 @@
-"""COCO person keypoints, 2014 or 2017, as people have them on disk: folders, the official zip files, or both.
+"""Opens COCO person keypoints, 2014 or 2017: folders, the official zip files, or both.
 
 Everything that decides what is converted happens here, before a pixel is decoded: each image's file is read once, its
 checksum taken and its markers followed to the end. See docs/coco.md for the rules.

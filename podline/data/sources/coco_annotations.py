@@ -1,4 +1,4 @@
-"""COCO's ``person_keypoints_*.json``: read once, checked, and brought down to what a record needs of each image.
+"""Parses ``person_keypoints_*.json``, checks it, and keeps what records need.
 
 What is wrong with one image's entries puts that image into quarantine: a person whose annotation cannot be read would
 otherwise be learned as background. The rules are listed in docs/coco.md.

@@ -1,4 +1,4 @@
-"""COCO's images where they lie: files of a folder, or members of an official zip file that is never unpacked.
+"""Finds COCO's images: files of a folder, or members of a zip file, which is never unpacked.
 
 Whoever plans finds each image's place once; workers read there by position, so that nobody but the planner looks
 through a zip file's directory. In a bucket an image is one request, for its object or for its part of the zip file.

@@ -1,4 +1,4 @@
-"""What the files of COCO's images are: their checksums, whether they are whole, and their sizes in pixels.
+"""Looks at COCO's image files: checksum, whether whole, size in pixels.
 
 Every file is read for it, whole. Where they are in a bucket, what was found is kept: a generation of an object never
 changes, so the next conversion of the same ones need not read them again to know that there is nothing to do.

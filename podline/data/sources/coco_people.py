@@ -1,4 +1,4 @@
-"""Who of the people that COCO annotates gets a place in an image's record, and who is ignored there."""
+"""Chooses the people that get a place in an image's record; the others are ignored there."""
 
 from __future__ import annotations
 

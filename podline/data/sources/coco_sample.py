@@ -1,4 +1,4 @@
-"""The sample of people: a drawn data set in COCO's own layout, with crowds and the cases that go wrong in real data."""
+"""Draws the sample of people in COCO's layout, with crowds and the cases that go wrong in real data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching the official archives: resumed where a connection broke, checked by size and md5, published by a rename.
+"""Downloads the official archives: resumable, checked by size and md5, published by a rename.
 
 Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html and torchvision's ``datasets/mnist.py``. md5 guards
 against damage, not against an attacker; the parsers treat what arrives as untrusted anyway.

@@ -1,4 +1,4 @@
-"""Images that are there more than once: those that training and test split share are kept out of training.
+"""Finds images that occur more than once; those in both splits are left out of training.
 
 Those within a split are converted; where their labels differ, that is counted and said.
 """

@@ -1,4 +1,4 @@
-"""Files of images on this machine, each by itself or in a zip file: asked for, read, and looked at.
+"""Reads image files, plain or in a zip file, and looks at them.
 
 Run as a module this is a helper: it looks at the files that it is asked about, until its standard input ends. It
 imports nothing of Podline's but what it takes to read a JPEG's markers, and is at work in a tenth of a second.

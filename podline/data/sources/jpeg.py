@@ -1,4 +1,4 @@
-"""What a JPEG file says of itself, and whether it is whole: read from its markers, before anything is decoded.
+"""Parses a JPEG file's markers before decoding: size, scans, whether it is whole.
 
 ITU-T T.81, annex B: markers are 0xFF and a byte; most begin a segment whose length follows. Entropy-coded data come
 after SOS; a 0xFF in them is followed by 0x00 or is a restart marker.

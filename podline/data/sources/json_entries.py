@@ -1,4 +1,4 @@
-"""A JSON object whose lists are read entry by entry, so that no more of it is in memory than one entry.
+"""Reads lists of a large JSON object entry by entry, in constant memory.
 
 What is read is what :func:`json.loads` reads, in the same encodings, but for whole numbers of more than 4,300 digits:
 Python does not read them, and here they are infinite, like reals of more than 308.

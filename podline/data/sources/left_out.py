@@ -1,4 +1,4 @@
-"""A limit on what a conversion leaves out: beyond it, what is left is another data set than the one that was given.
+"""Limits the share of a source that a conversion may leave out.
 
 COCO as it is published loses nothing by it: what quarantine and ignored people are made of there (images without
 people, crowds, people without a joint) is converted. Links that have died and a download that broke off cost a few

@@ -1,4 +1,4 @@
-"""Processes that look at images' files beside this one, which has enough to do with what is annotated in them.
+"""Processes that look at image files while the annotations are parsed.
 
 Threads would only wait for each other: what is to be done with a file is fifteen short calls that let go of the
 interpreter's lock, and each has to get it back from the thread that reads annotations.

@@ -1,4 +1,4 @@
-"""Finding out what a folder or an archive holds, and opening it as the data set that was asked for."""
+"""Detects the layout of a folder or an archive, and opens it as a data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pickle of a NumPy array is made of, as data: names that stand for themselves, and rules in place of calls.
+"""Rebuilds NumPy arrays from pickle opcodes without calling anything.
 
 NumPy writes an array as a call of one of its functions and a state. :data:`RULES` has an entry for each name that may
 occur in that; what it does is to check the arguments and to note down what they say.

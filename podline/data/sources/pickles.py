@@ -1,4 +1,4 @@
-"""Pickles read as data: arrays, bytes, strings, numbers and plain containers, and nothing that could run.
+"""Reads pickles as data: arrays, bytes, strings, numbers and plain containers only.
 
 A pickle is a program for a stack machine. Python's own ``Unpickler`` can be told which names it may import, but it
 still calls them, allocates what a byte count claims, and hashes whatever nested thing is made a dictionary's key. This

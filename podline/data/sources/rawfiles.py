@@ -1,4 +1,4 @@
-"""Raw files with their checksums: those of a folder as they are, and plain ones made out of compressed or pickled ones.
+"""Raw files with their checksums, unpacked into a cache where they are compressed or pickled.
 
 What is made goes to a cache folder, under the checksum of what it was made from, and is published whole by a rename: a
 process that is killed leaves nothing that looks finished, and of two processes that make the same one, one wins.

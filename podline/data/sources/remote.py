@@ -1,4 +1,4 @@
-"""Raw files in a bucket, looked at like those of a folder, and read where they are.
+"""Raw files in a bucket, with the interface of files in a folder.
 
 What can be read by position is never copied: rows of a batch file (:mod:`podline.data.sources.ranges`), images and
 annotations in zip files, files by themselves. A compressed file can only be read from its beginning: it is copied into

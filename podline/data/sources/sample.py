@@ -1,4 +1,4 @@
-"""The sample: a drawn data set in CIFAR-10's own layout, so that everything runs with no network.
+"""Draws the sample: a data set in CIFAR-10's layout that needs no network.
 
 The files are CIFAR-10's python layout to the letter, as Python 2 pickled it; they are written opcode by opcode, because
 what Python and NumPy would write changes with their versions, and the same seed should give the same bytes.

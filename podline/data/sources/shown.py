@@ -1,4 +1,4 @@
-"""Text and values out of files that are not trusted, fit for one line of an error message or of the quarantine."""
+"""Formats untrusted text and values for one line of an error or of the quarantine."""
 
 from __future__ import annotations
 

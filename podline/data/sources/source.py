@@ -1,4 +1,4 @@
-"""What every source looks like to the conversion: splits whose records can be read by position, in any order.
+"""The contract of a source: splits whose records are read by position.
 
 A source is opened once, by whoever plans; that reads every label and no pixel more than it must. What it hands out is
 small and picklable (paths, offsets, one byte a label): workers open the same files themselves, by position, so pixels
