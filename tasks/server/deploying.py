@@ -143,7 +143,7 @@ def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, A
 
 
 def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[Change]:
-    """Who was told of failures goes on being told, until it is taken away by name."""
+    """Puts the automations there; a notification stays until it is removed by name."""
     names = dict.fromkeys((*automations.told_already(client), *settings.load().nights.blocks))
     blocks = automations.told(client, [name for name in names if name not in forget])
     for name, automation in automations.wanted(blocks).items():
