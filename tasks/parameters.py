@@ -17,7 +17,7 @@ from podline import strategies
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
-from podline.recipes.settings import DatasetName, Recipe
+from podline.recipes.settings import Recipe
 from podline.stages.specs import LEFT_OUT
 from podline.tasks.form_rules import SchemaRule, at, extend, grouped, one_of, refused
 
@@ -176,7 +176,7 @@ class TrainingParameters(BaseModel, frozen=True):
     """What every flow from raw archive to report is given; a flow's own form says which recipes there are."""
 
     model_config = ConfigDict(extra="forbid")
-    sample: ClassVar[DatasetName]
+    sample: ClassVar[str]
     """What is drawn where no source is named."""
     poses: ClassVar[bool] = False
     """Whether its recipes find people."""
@@ -274,7 +274,7 @@ class TrainingParameters(BaseModel, frozen=True):
         )
 
     @property
-    def drawn(self) -> DatasetName | None:
+    def drawn(self) -> str | None:
         """The sample that is drawn in place of a source; None if there is a source."""
         return None if self.source else self.sample
 

@@ -8,14 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
+from podline.recipes import datasets
 from podline.recipes.changes import ByEpoch
+from podline.recipes.datasets import DatasetName
 from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
-
-DatasetName = Literal["cifar10", "cifar100", "mnist", "sample", "coco", "coco_sample"]
-POSES: frozenset[DatasetName] = frozenset({"coco", "coco_sample"})
-"""The data sets whose records hold people's keypoints in place of a class to learn."""
 
 
 class Duration(Frozen):
@@ -298,9 +296,10 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Recipe:
-        if (self.pose is not None) != (self.dataset in POSES):
+        dataset = datasets.known(self.dataset)
+        if dataset is not None and (self.pose is not None) != (dataset.kind == "pose"):
             given = "none" if self.pose is None else "given"
-            raise ValueError(f"dataset={self.dataset} vs pose={given}: {', '.join(sorted(POSES))} alone hold poses")
+            raise ValueError(f"dataset={self.dataset} vs pose={given}: its kind is {dataset.kind}")
         if self.pose is None:
             return self
         for name, path in _FOR_CLASSES.items():
