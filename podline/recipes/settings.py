@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from podline.frozen import Frozen
 from podline.recipes import datasets
 from podline.recipes.changes import ByEpoch
-from podline.recipes.datasets import DatasetName
+from podline.recipes.datasets import DatasetName, Kind
 from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
@@ -297,7 +297,7 @@ class Recipe(Frozen):
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Recipe:
         dataset = datasets.known(self.dataset)
-        if dataset is not None and (self.pose is not None) != (dataset.kind == "pose"):
+        if dataset is not None and self.kind != dataset.kind:
             given = "none" if self.pose is None else "given"
             raise ValueError(f"dataset={self.dataset} vs pose={given}: its kind is {dataset.kind}")
         if self.pose is None:
@@ -313,6 +313,11 @@ class Recipe(Frozen):
                 f"error is 1 - accuracy, and dataset={self.dataset} has poses in place of classes; use loss"
             )
         return self
+
+    @property
+    def kind(self) -> Kind:
+        """What it learns; that of its data set."""
+        return "pose" if self.pose else "classification"
 
     @property
     def image_augmentation(self) -> AugmentationSettings | PoseAugmentationSettings:
