@@ -9,14 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from podline.frozen import Frozen, Json
+from podline.recipes import datasets
 from podline.recipes.changes import ByEpoch
+from podline.recipes.datasets import DatasetName, Kind
 from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
-
-DatasetName = Literal["cifar10", "cifar100", "mnist", "sample", "coco", "coco_sample"]
-POSES: frozenset[DatasetName] = frozenset({"coco", "coco_sample"})
-"""The data sets whose records hold people's keypoints in place of a class to learn."""
 
 
 class Duration(Frozen):
@@ -303,9 +301,10 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Recipe:
-        if (self.pose is not None) != (self.dataset in POSES):
+        dataset = datasets.known(self.dataset)
+        if dataset is not None and self.kind != dataset.kind:
             given = "none" if self.pose is None else "given"
-            raise ValueError(f"dataset={self.dataset} vs pose={given}: {', '.join(sorted(POSES))} alone hold poses")
+            raise ValueError(f"dataset={self.dataset} vs pose={given}: its kind is {dataset.kind}")
         if self.pose is None:
             return self
         for name, path in _FOR_CLASSES.items():
@@ -319,6 +318,11 @@ class Recipe(Frozen):
                 f"error is 1 - accuracy, and dataset={self.dataset} has poses in place of classes; use loss"
             )
         return self
+
+    @property
+    def kind(self) -> Kind:
+        """What it learns; that of its data set."""
+        return "pose" if self.pose else "classification"
 
     @property
     def image_augmentation(self) -> AugmentationSettings | PoseAugmentationSettings:
