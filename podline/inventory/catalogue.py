@@ -101,8 +101,7 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
     Raises:
         StoreError: see :func:`choose_dataset`.
     """
-    side = recipe.pose.side if recipe.pose else None
-    return choose_dataset(store, recipe.dataset, fingerprint, reporter, side)
+    return choose_dataset(store, recipe.dataset, fingerprint, reporter, recipe.image_side)
 
 
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:

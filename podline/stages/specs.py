@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -259,7 +259,7 @@ class EvaluateResult(Result):
     run: str
     examples: int
     metrics: dict[str, Metric]
-    measure: Literal["top1", "ap"] = "top1"
+    measure: str = "top1"
     untrained: float
     evaluation_sha256: str
 
