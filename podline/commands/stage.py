@@ -192,7 +192,7 @@ def _training_told(stage: Stage[Any, Any], spec: Any) -> TrainSpec | None:
 def _read_spec(stage: Stage[S, Any], file: Any) -> S:
     try:
         return stage.spec.model_validate_json(file.read())
-    except ValueError as error:
+    except (ValueError, SettingsError) as error:
         problem = "; ".join(str(error).splitlines()[1:3]).strip() or str(error)
         raise SettingsError(f"{file.name} is no spec of {stage.name}: {problem}") from None
 
