@@ -49,7 +49,7 @@ def change_between(store: Store, before: Data, after: Data) -> Change:
 
 
 def differences(before: Census, after: Census, class_names: Sequence[str]) -> dict[str, SplitChange]:
-    """The same of two censuses."""
+    """Split → what changed in it between two censuses; splits without a change are left out."""
     nothing = SplitCensus(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
     found = {}
     for split in dict.fromkeys([*before, *after]):

@@ -39,7 +39,7 @@ class PoseMaps(NamedTuple):
 
 
 def maps_to_bytes(maps: PoseMaps) -> bytes:
-    """As an ``npz`` file, float16: a picture needs no more."""
+    """The maps as the bytes of an ``npz`` file, float16, which is enough for a picture."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: values.astype(np.float16) for name, values in maps._asdict().items()})
     return buffer.getvalue()

@@ -123,7 +123,7 @@ class Drop(Frozen):
         return fell or any(part.after < part.before and not part.noise for part in self.parts)
 
     def headline(self) -> str:
-        """It in a sentence."""
+        """The drop in a sentence."""
         name = "AP" if self.measure == "ap" else "accuracy"
         way = "lower" if self.difference.value < 0 else "higher"
         points = f"{100 * abs(self.difference.value):.1f} points {way} {name} than"

@@ -82,7 +82,7 @@ class StopOnDivergence(Hook):
         self._norms.extend(norms.tolist())
 
     def rehearse(self, stretch: Stretch) -> None:
-        """The same, but for what takes many stretches to see."""
+        """Like a stretch of the training, without the rules that look at several stretches."""
         failure = _not_finite(stretch)
         if failure:
             raise DivergenceError(self._message(failure))

@@ -171,7 +171,7 @@ class Mirror:
 
 
 def _turn(name: str) -> tuple[int, str]:
-    """Who comes when: what others refer to comes before them."""
+    """The order of uploads, as a sort key: a file is uploaded before those that refer to it."""
     if "/stages/" in name:
         return 2, name
     return int("/checkpoints/" in name and name.endswith(".json")), name

@@ -106,7 +106,7 @@ def put(client: SyncPrefectClient, name: str, automation: AutomationCore | None)
 
 
 def _gone() -> AutomationCore:
-    """See Prefect's "detect zombie flows"."""
+    """A run without heartbeats becomes Crashed: Prefect's "detect zombie flows"."""
     beat = "prefect.flow-run.heartbeat"
     trigger = {
         "type": "event",

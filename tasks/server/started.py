@@ -22,13 +22,13 @@ class Started:
         self._processes.append(process)
 
     def __enter__(self) -> Started:
-        """As yet there is none."""
+        """Nothing is started yet."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends them, or lets them be."""
+        """Ends the processes if the body failed."""
         for process in reversed(self._processes):
             if kind is None:
                 # It outlives this object, which is as it should be: Python is not to warn of it.

@@ -113,7 +113,7 @@ class RangedFile:
         return b"".join(piece for _start, piece in self._pieces(range(-(-self.bytes // BLOCK_BYTES))))
 
     def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
-        """It as a file to read."""
+        """The file as a binary stream that reads by range."""
         del mode  # pathlib's, whose place this takes
         return buffered(self.read, self.bytes)
 
