@@ -223,7 +223,7 @@ def convert(
 ) -> ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
 
-    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, or a data set of people, coco or coco_sample. The same
+    RECIPE is a recipe's name, or a data set's: cifar10, coco, coco_sample, or an installed package's. The same
     source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
     written again. COCO's images lie in folders or in the official zip files, which are not unpacked; see docs/coco.md.
 

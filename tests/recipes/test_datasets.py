@@ -9,11 +9,16 @@ import pytest
 
 from podline import entry_points
 from podline.data.sources.coco_settings import CocoSettings
-from podline.errors import SettingsError, SourceError
+from podline.documents.manifest import MANIFEST, Manifest
+from podline.errors import SettingsError, SourceError, StoreError
+from podline.inventory.catalogue import dataset_for
+from podline.progress import silent
 from podline.recipes import datasets, registry
 from podline.recipes.datasets import ConverterSettings, DataSet
 from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
 
 
 class Tiles(ConverterSettings):
@@ -29,6 +34,19 @@ def broken(*_given: object) -> None:
 
 TILES = DataSet("tiles", open="test_datasets:broken", settings="test_datasets:Tiles", version=2)
 NOT_ONE = 3
+NOTHING = Manifest(
+    dataset="tiles",
+    fingerprint="",
+    record_length=1,
+    fields=(),
+    class_names=(),
+    splits=(),
+    source=(),
+    converter={},
+    read=0,
+    written=0,
+    quarantined=(),
+)
 
 
 @pytest.fixture
@@ -111,3 +129,22 @@ def test_a_recipe_of_an_unknown_data_set_can_be_read_and_not_chosen(tmp_path: Pa
     file.write_text("from podline.recipes.settings import Recipe\nRECIPE = Recipe(name='mine', dataset='mnits')\n")
     with pytest.raises(SettingsError, match="recipe mine: there is no data set 'mnits'; did you mean 'mnist'"):
         registry.get(str(file))
+
+
+def test_a_recipe_sets_them_and_is_trained_on_what_was_converted_with_them(
+    points: list[EntryPoint], tmp_path: Path
+) -> None:
+    recipe = registry.override(Recipe(name="mine", dataset="tiles"), {"conversion": {"tile": 4}})
+    assert converter_settings("tiles", recipe, {}) == Tiles(tile=4)
+    assert converter_settings("tiles", recipe, {"tile": 2}) == Tiles(tile=2)
+    with pytest.raises(SettingsError, match="tiel: the data set tiles has no such setting"):
+        registry.override(recipe, {"conversion": {"tiel": 4}})
+    store = open_store(str(tmp_path))
+    for tile in (4, 8):
+        manifest = NOTHING.model_copy(update={"fingerprint": str(tile), "converter": {"tile": tile}})
+        store.publish_bytes(f"datasets/tiles/{tile}/{MANIFEST}", manifest.to_bytes())
+    assert dataset_for(store, recipe, None, silent()).fingerprint == "4"
+    points.clear()
+    assert dataset_for(store, recipe, None, silent()).fingerprint == "4"
+    with pytest.raises(StoreError, match="has no data set tiles, tile 5; make one"):
+        dataset_for(store, recipe.model_copy(update={"conversion": {"tile": 5}}), None, silent())

@@ -13,6 +13,7 @@ from podline.data.sources.decoded import decoded_source
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
+from podline.store.opening import open_store
 
 TOYS = DataSet("toys", open="")
 SPLITS = {"train": ("a.npz", "b.npz"), "test": ("c.npz",)}
@@ -111,3 +112,13 @@ def test_all_files_have_images_of_one_shape(raw: Path) -> None:
     np.savez(raw / "c.npz", images=IMAGES["c.npz"][:, :3], labels=LABELS)
     with pytest.raises(SourceError, match=r"c.npz: images are 3 × 3 × 2 vs 4 × 3 × 2 in .*a.npz"):
         opened(raw)
+
+
+def test_files_in_a_bucket_are_the_same_source(raw: Path, gcs_root: str) -> None:
+    store = open_store(f"{gcs_root}raw")
+    for file in raw.iterdir():
+        store.publish_file(file, file.name)
+    here, there = opened(raw), decoded_source(TOYS, store.uri, SPLITS, ("red", "green", "blue"), read, raw.parent / "w")
+    assert (there.files, there.sizes) == (here.files, here.sizes)
+    rows = np.arange(10)
+    np.testing.assert_array_equal(there.splits[0].read(rows)["image"], here.splits[0].read(rows)["image"])
