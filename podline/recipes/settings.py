@@ -238,6 +238,7 @@ class Recipe(Frozen):
     Attributes:
         name: what the command line calls it.
         dataset: the data set it is for.
+        conversion: the data set's own settings of its conversion, by name; what is not named has its default.
         pose: all that is about poses, for data sets of people; ``model``, ``augmentation`` and ``label_smoothing`` are
             for classes and stay as they are then.
         batch_size: examples in a step, over all replicas.
@@ -265,6 +266,7 @@ class Recipe(Frozen):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
     dataset: DatasetName
+    conversion: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     pose: PoseSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1)

@@ -115,7 +115,7 @@ class ConvertSpec(Spec):
     @model_serializer(mode="wrap")
     def _settings_beside(self, dump: SerializerFunctionWrapHandler) -> JsonObject:
         document = dump(self)
-        return {**document.pop("settings", {}), **document}
+        return document | document.pop("settings", {})
 
 
 class ConvertResult(Result):
