@@ -19,6 +19,7 @@ from podline.kinds.table import kind_of
 from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.datasets import Kind
+from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
 from podline.stages.specs import LEFT_OUT
 from podline.tasks.form_rules import SchemaRule, at, extend, grouped, one_of, refused
@@ -327,11 +328,11 @@ class CifarParameters(TrainingParameters, frozen=True):
         description="What to train, and on which data set. The sample is drawn, so it needs no source.",
         json_schema_extra=recipes("classification"),
     )
-    model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
+    model: str = Field(
         default=_AS_WRITTEN,
         title="Model",
         description="The kind of network.",
-        json_schema_extra=place(1),
+        json_schema_extra=lambda schema: schema.update(place(1, enum=[_AS_WRITTEN, *MODELS.names()])),
     )
 
     @model_validator(mode="after")

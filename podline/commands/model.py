@@ -1,4 +1,4 @@
-"""``podline model``: what a recipe's model is made of and what it costs; nothing is trained, nothing is built."""
+"""``podline model``: what a recipe's model is made of and what it costs; nothing is trained."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
+from podline.documents.model_description import ModelDescription
 from podline.figures import count, short_count, size
 from podline.kinds.table import kind_of
-from podline.models.counts import ModelDescription
 from podline.recipes import datasets
 from podline.recipes.choices import Choices
 
@@ -48,8 +48,9 @@ def _page(description: ModelDescription) -> list[str]:
     lines = [f"{'layer':{width}}  {'kind':20} {'output':14} {'parameters':>12} {'multiply-adds':>15}"]
     lines += [
         f"{layer.name:{width}}  {layer.kind:20} {' × '.join(map(str, layer.output_shape)):14} "
-        f"{count(layer.parameters):>12} {count(layer.multiply_adds):>15}"
+        f"{count(layer.parameters):>12} {multiply_adds:>15}"
         for layer in description.layers
+        for multiply_adds in ["unknown" if layer.multiply_adds is None else count(layer.multiply_adds)]
     ]
     shape = " × ".join(map(str, description.image_shape))
     lines += [
@@ -58,7 +59,7 @@ def _page(description: ModelDescription) -> list[str]:
         + (f" and {description.classes} classes" if description.classes else ""),
         f"parameters            {count(description.parameters)} ({size(description.bytes)})",
         f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
-        f"multiply-adds         {short_count(description.multiply_adds)} an image",
+        f"multiply-adds         {short_count(description.multiply_adds)} an image {description.uncounted}".rstrip(),
     ]
     if description.micronet:
         score = description.micronet

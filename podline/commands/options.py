@@ -14,6 +14,7 @@ from podline import strategies
 from podline.errors import SettingsError
 from podline.plain import plain
 from podline.recipes import registry
+from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
 
@@ -85,7 +86,7 @@ recipe_options = in_order(
     click.option("--learning-rate", type=float, help="The peak of the schedule."),
     click.option("--schedule", help="constant, exponential, cosine, one_cycle or plateau; see docs/schedules.md."),
     click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
-    click.option("--model", help="linear, resnet or mobilenetv2."),
+    click.option("--model", help=f"{', '.join(MODELS.names())}; see docs/extending.md for one of your own."),
     click.option("--further", metavar="RUN", help="Train this finished run further; see docs/training.md."),
     click.option(
         "--set",

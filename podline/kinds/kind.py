@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
+    from podline.documents.model_description import ModelDescription
     from podline.drawing.picture_sheet import Sheet
     from podline.evaluation.case import Case, Judgement
     from podline.evaluation.classification import ClassificationTally
     from podline.evaluation.predicting import PictureReader
-    from podline.models.counts import ModelDescription
     from podline.progress import Reporter
     from podline.promotion.comparing import Comparison
     from podline.promotion.rules import ModelFigures

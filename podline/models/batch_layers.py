@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from podline.errors import SettingsError
+
 
 @keras.saving.register_keras_serializable(package="podline")
 class FusedBatchNormalization(keras.layers.BatchNormalization):
@@ -20,47 +22,68 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
     Keras 3 composes batch norm of a dozen small operations; fused, a training step of a small ResNet took 13-22 % less
     time on two CPU cores. Weights, configuration and results are Keras's, except that the moving variance averages the
-    unbiased variance of the batch, and that the axis must be the channels of a batch of images.
+    unbiased variance of the batch. It is for channels: the last axis, or axis 1 of images. On any other axis, and with
+    a mask, it is Keras's, for one replica only.
     """
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Normalise a batch (n, height, width, channels), or (n, channels, height, width) where the axis is 1."""
-        del mask  # images have none
+        """Normalise a batch (n, …, channels), or (n, channels, height, width) where the axis is 1."""
+        rank = len(inputs.shape)
+        axis = self.axis % rank
+        if rank == 4 and axis in (1, 3) and mask is None:
+            return self._normalised(inputs, training, axis)
+        if axis == rank - 1 and mask is None:
+            as_images = tf.reshape(inputs, [-1, 1, 1, inputs.shape[-1]])
+            return tf.reshape(self._normalised(as_images, training, 3), tf.shape(inputs))
+        if _replicas() > 1:
+            raise SettingsError(
+                f"batch norm {self.name}: axis={self.axis} of {rank} axes{' with a mask' if mask is not None else ''} "
+                f"vs {_replicas()} replicas: only channels without a mask are normalised over a whole batch"
+            )
+        return super().call(inputs, training=training, mask=mask)
+
+    def _normalised(self, inputs: Any, training: bool | None, axis: int) -> Any:
         trains = bool(training and self.trainable)
         if trains and _replicas() > 1:
-            return self._shared(inputs)
+            return self._shared(inputs, axis)
         moving_mean: Any = self.moving_mean
         moving_variance: Any = self.moving_variance
         outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
             inputs,
-            tf.convert_to_tensor(self.gamma),
-            tf.convert_to_tensor(self.beta),
+            *self._scale_and_offset(),
             mean=None if trains else tf.convert_to_tensor(moving_mean),
             variance=None if trains else tf.convert_to_tensor(moving_variance),
             epsilon=self.epsilon,
-            data_format="NCHW" if self.axis == 1 else "NHWC",
+            data_format="NCHW" if axis == 1 else "NHWC",
             is_training=trains,
         )
         if trains:
             self._follow(mean, variance)
         return outputs
 
-    def _shared(self, inputs: Any) -> Any:
+    def _shared(self, inputs: Any, channels: int) -> Any:
         """Normalise a replica's part of a batch by the mean and variance of the whole batch.
 
         The gradient flows through both means over replicas, whose own gradient is the mean over replicas.
         """
         context = tf.distribute.get_replica_context()
-        channels = self.axis % 4
         axes = [axis for axis in range(4) if axis != channels]
         shape = [-1 if axis == channels else 1 for axis in range(4)]
         mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.reduce_mean(inputs, axes))
         centred = inputs - tf.reshape(mean, shape)
         variance = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.reduce_mean(tf.square(centred), axes))
-        scale = tf.math.rsqrt(variance + self.epsilon) * tf.convert_to_tensor(self.gamma)
+        gamma, beta = self._scale_and_offset()
+        scale = tf.math.rsqrt(variance + self.epsilon) * gamma
         count = inputs.shape.num_elements() // inputs.shape[channels] * context.num_replicas_in_sync
         self._follow(mean, variance * (count / max(count - 1, 1)))
-        return centred * tf.reshape(scale, shape) + tf.reshape(tf.convert_to_tensor(self.beta), shape)
+        return centred * tf.reshape(scale, shape) + tf.reshape(beta, shape)
+
+    def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of each channel; 1 and 0 where the layer learns none."""
+        mean: Any = self.moving_mean
+        gamma = tf.ones(mean.shape) if self.gamma is None else tf.convert_to_tensor(self.gamma)
+        beta = tf.zeros(mean.shape) if self.beta is None else tf.convert_to_tensor(self.beta)
+        return gamma, beta
 
     def _follow(self, mean: Any, variance: Any) -> None:
         """Move the moving statistics towards a batch's mean and unbiased variance."""

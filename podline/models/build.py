@@ -1,40 +1,33 @@
-"""A network as a Keras model: uint8 images in, logits out, the normalisation inside."""
+"""A Keras model as Podline trains it: uint8 images in, the normalisation inside, weights that the seed gives."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+# Keras has no public way to count names anew.
+from keras.src.backend.common import global_state
+
 from podline.documents.manifest import Manifest
+from podline.entry_points import reason
 from podline.errors import SettingsError
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
-from podline.models.network import (
-    Add,
-    BatchNorm,
-    Concatenate,
-    Convolution,
-    Crop,
-    Dense,
-    DepthwiseConvolution,
-    Dropout,
-    Flatten,
-    GlobalAveragePool,
-    GlobalMaxPool,
-    Layer,
-    MaxPool,
-    Normalise,
-    Projection,
-    Relu,
-    Scale,
-    Upsample,
-)
-from podline.models.networks import network_for
+from podline.recipes.parts import MODELS
 from podline.recipes.settings import ModelSettings, Recipe
+
+STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
+    FusedBatchNormalization: keras.layers.BatchNormalization,
+    BatchDropout: keras.layers.Dropout,
+}
+"""Podline's own layers, and the ones of Keras that they take the place of."""
+_OWN = {stock: own for own, stock in STOCK.items()}
+_SEED_STATE = "seed_generator_state"
 
 
 def build_model(
@@ -53,33 +46,31 @@ def build_model(
         classes: number of logits.
         mean: per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, likewise; a channel that never varies (0) is centred and not scaled.
-        seed: of weights and dropout; a layer's draws depend on it and on the layer's name, and on nothing else in the
-            process.
+        seed: of weights and dropout; see :func:`trainable_model`.
 
     Returns:
         A model from uint8 (n, height, width, channels) to float32 logits (n, classes). Its ``losses`` hold the L2
         terms.
 
     Raises:
-        SettingsError: ``channels_first`` without a GPU; a mean or deviation per channel that does not fit the images; a
-            prefix in ``l2_layers`` that fits no layer.
+        SettingsError: there is no such model, it cannot be built, or gives no logits; ``channels_first`` without a GPU;
+            an image or a number of classes that cannot be; and what :func:`trainable_model` raises.
     """
-    network = network_for(settings, image_shape, classes)
-    require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
-    if not len(mean) == len(std) == image_shape[-1]:
+    if len(image_shape) != 3 or min(image_shape) < 1 or classes < 2:
         raise SettingsError(
-            f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
-            "give one of each per channel"
+            f"image shape {image_shape}, {classes} classes: a model needs (height, width, channels), all from 1, "
+            "and 2 or more classes"
         )
-    maker = LayerMaker(settings, mean, std, network.layers_named(settings.l2_layers), seed)
-    image = keras.Input(image_shape, dtype="uint8", name="image")
-    outputs: dict[str, Any] = {}
-    logits: Any = image
-    for layer, inputs in network.wired():
-        read = [outputs[name] for name in inputs] or [image]
-        logits = maker.apply(layer, read)
-        outputs[layer.name] = logits
-    return keras.Model(image, logits, name=settings.kind)
+    _require_data_format(settings)
+    with _fresh_names():
+        network = MODELS.make(settings, image_shape, classes, settings)
+    shapes = [_shapes(network, side) for side in ("inputs", "outputs")]
+    if shapes != [[(None, *image_shape)], [(None, classes)]]:
+        raise SettingsError(
+            f"model {settings.kind}: from {shapes[0]} to {shapes[1]} vs from {(None, *image_shape)} to "
+            f"{(None, classes)}: its function must give a functional keras.Model from normalised images to logits"
+        )
+    return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers)
 
 
 def class_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
@@ -93,6 +84,53 @@ def class_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
     return build_model(recipe.model, shape, classes, split.mean, split.std, recipe.seed)
 
 
+def trainable_model(
+    network: keras.Model,
+    name: str,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int,
+    l2: float = 0.0,
+    l2_layers: tuple[str, ...] = (),
+) -> keras.Model:
+    """A functional model as it is trained; its own weights are not used.
+
+    In front of it come uint8 images and their normalisation. Batch norm and dropout become those of
+    :mod:`podline.models.batch_layers`.
+
+    Args:
+        network: from normalised images (n, height, width, channels) to anything.
+        name: what the model is called.
+        mean: per channel, of pixels in 0…255, from the training split.
+        std: standard deviation per channel, likewise; a channel that never varies (0) is centred and not scaled.
+        seed: of weights and dropout; what a variable is drawn from depends on it and on the variable's layer's name,
+            and on nothing else in the process.
+        l2: added to the losses for each kernel …
+        l2_layers: … of the layers whose names start with one of these.
+
+    Raises:
+        SettingsError: a mean or deviation per channel that does not fit the images; a prefix in ``l2_layers`` that fits
+            no layer with a kernel; weights whose initializer does not take a seed; a layer that several replicas
+            would compute otherwise than one.
+    """
+    _, *image_shape = network.inputs[0].shape
+    if not len(mean) == len(std) == image_shape[-1]:
+        raise SettingsError(
+            f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
+            "give one of each per channel"
+        )
+    # Variables that are made in such a scope draw their values when it is left.
+    with _fresh_names(), keras.StatelessScope():
+        image = keras.Input(image_shape, dtype="uint8", name="image")
+        outputs = _computed(network, _normalised(image, mean, std))
+        model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
+        model.trainable = True  # which layers train is the recipe's
+        _regularise(model, l2, l2_layers)
+        _require_shared_state(model)
+        _seed(model, seed)
+    return model
+
+
 def exportable(model: keras.Model) -> keras.Model:
     """The same model with stock Keras layers only, so that plain Keras opens its ``.keras`` file and its JSON.
 
@@ -102,15 +140,7 @@ def exportable(model: keras.Model) -> keras.Model:
     Returns:
         A copy with copies of the weights; it computes the same up to float32 rounding.
     """
-
-    def stock(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if isinstance(layer, FusedBatchNormalization):
-            return keras.layers.BatchNormalization.from_config(layer.get_config())
-        if isinstance(layer, BatchDropout):
-            return keras.layers.Dropout.from_config(layer.get_config())
-        return layer.__class__.from_config(layer.get_config())
-
-    copy = keras.models.clone_model(model, clone_function=stock)
+    copy = _cloned(model, _exchanging(STOCK))
     copy.set_weights(model.get_weights())
     return copy
 
@@ -127,116 +157,164 @@ def require_device(data_format: str, devices: Sequence[str]) -> None:
         )
 
 
-class LayerMaker:
-    """Turns layers of the plan into Keras layers of one data format."""
-
-    def __init__(
-        self,
-        settings: ModelSettings,
-        mean: Sequence[float],
-        std: Sequence[float],
-        l2_names: frozenset[str],
-        seed: int,
-    ) -> None:
-        self.seed = seed
-        self.format = settings.data_format
-        self.first = settings.data_format == "channels_first"
-        self.l2, self.l2_names = settings.l2, l2_names
-        self.scale: Any = [1 / deviation if deviation else 1.0 for deviation in std]
-        self.offset: Any = [-centre * scale for centre, scale in zip(mean, self.scale, strict=True)]
-
-    def apply(self, layer: Layer, read: list[Any]) -> Any:
-        """The output of a layer for the outputs of the layers that it reads."""
-        if isinstance(layer, Normalise):
-            normalised = keras.layers.Rescaling(self.scale, self.offset, name=layer.name)(read[0])
-            return keras.layers.Permute((3, 1, 2), name="channels_first")(normalised) if self.first else normalised
-        if isinstance(layer, Flatten) and self.first:
-            # Values are flattened in the order of height, width, channel whatever the format: weights stay portable.
-            read = [keras.layers.Permute((2, 3, 1), name="channels_last")(read[0])]
-        keras_layer = self._keras_layer(layer)
-        return keras_layer(read if len(read) > 1 else read[0])
-
-    def _keras_layer(self, layer: Layer) -> keras.layers.Layer:
-        name, data_format = layer.name, self.format
-        # Left to itself, Keras draws a layer's seed from a generator that all threads of the process share.
-        seed = _seed_of_layer(self.seed, name)
-        match layer:
-            case Convolution():
-                he_normal: Any = keras.initializers.HeNormal(seed)
-                return keras.layers.Conv2D(
-                    layer.filters,
-                    layer.kernel,
-                    layer.stride,
-                    padding="same",
-                    data_format=data_format,
-                    use_bias=layer.bias,
-                    kernel_initializer=he_normal,
-                    kernel_regularizer=self._regulariser(layer),
-                    name=name,
-                )
-            case DepthwiseConvolution():
-                # He's rule by hand: Keras would take all channels for inputs of each filter.
-                initializer: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / layer.kernel, seed=seed)
-                return keras.layers.DepthwiseConv2D(
-                    layer.kernel,
-                    layer.stride,
-                    padding="same",
-                    data_format=data_format,
-                    use_bias=False,
-                    depthwise_initializer=initializer,
-                    depthwise_regularizer=self._regulariser(layer),
-                    name=name,
-                )
-            case Projection():
-                near_zero: Any = keras.initializers.RandomNormal(stddev=0.01, seed=seed)
-                return keras.layers.Conv2D(
-                    layer.filters,
-                    1,
-                    data_format=data_format,
-                    kernel_initializer=near_zero,
-                    kernel_regularizer=self._regulariser(layer),
-                    dtype="float32",
-                    name=name,
-                )
-            case BatchNorm():
-                return FusedBatchNormalization(axis=1 if self.first else -1, momentum=0.9, name=name)
-            case Relu():
-                return keras.layers.ReLU(layer.limit, name=name)
-            case Add():
-                return keras.layers.Add(name=name)
-            case Concatenate():
-                return keras.layers.Concatenate(axis=1 if self.first else -1, name=name)
-            case Crop():
-                return keras.layers.Cropping2D(((0, layer.bottom), (0, layer.right)), data_format, name=name)
-            case Upsample():
-                return keras.layers.UpSampling2D(layer.factor, data_format, interpolation="bilinear", name=name)
-            case MaxPool():
-                return keras.layers.MaxPooling2D(layer.size, padding="same", data_format=data_format, name=name)
-            case GlobalAveragePool():
-                return keras.layers.GlobalAveragePooling2D(data_format=data_format, name=name)
-            case GlobalMaxPool():
-                return keras.layers.GlobalMaxPooling2D(data_format=data_format, name=name)
-            case Scale():
-                return keras.layers.Rescaling(layer.factor, name=name)
-            case Flatten():
-                return keras.layers.Flatten(data_format="channels_last", name=name)
-            case Dropout():
-                return BatchDropout(layer.rate, seed=seed, name=name)
-            case Dense():
-                glorot: Any = keras.initializers.GlorotUniform(seed)
-                return keras.layers.Dense(
-                    layer.units,
-                    kernel_initializer=glorot,
-                    kernel_regularizer=self._regulariser(layer),
-                    dtype="float32",
-                    name=name,
-                )
-            case _:
-                raise TypeError(f"no Keras layer for {layer}")
-
-    def _regulariser(self, layer: Layer) -> keras.regularizers.Regularizer | None:
-        return keras.regularizers.L2(self.l2) if layer.name in self.l2_names else None
+def _require_data_format(settings: ModelSettings) -> None:
+    if settings.data_format == "channels_first" and settings.kind not in MODELS.shipped:
+        raise SettingsError(f"data_format=channels_first vs model {settings.kind}: only Podline's own models know it")
+    require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
 
 
-def _seed_of_layer(seed: int, name: str) -> int:
+def _shapes(network: Any, side: str) -> list[Any]:
+    """The shapes of a functional model's inputs or outputs; what it is, of anything else."""
+    tensors = getattr(network, side, None) if isinstance(network, keras.Model) else None
+    return [f"a {type(network).__name__}"] if tensors is None else [tuple(tensor.shape) for tensor in tensors]
+
+
+@contextlib.contextmanager
+def _fresh_names() -> Iterator[None]:
+    """Has layers without a name be numbered from the first on, whatever was built in the process before."""
+    names = global_state.get_global_attribute("object_name_uids")
+    global_state.set_global_attribute("object_name_uids", None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute("object_name_uids", names)
+
+
+def _normalised(image: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
+    scale: Any = [1 / deviation if deviation else 1.0 for deviation in std]
+    offset: Any = [-centre * factor for centre, factor in zip(mean, scale, strict=True)]
+    return keras.layers.Rescaling(scale, offset, name="normalise")(image)
+
+
+def _computed(network: keras.Model, image: Any) -> Any:
+    """What a functional model's layers, copied and Podline's own in place of stock ones, make of an image."""
+    made: dict[int, Any] = {}
+    exchange = _exchanging(_OWN)
+
+    def copied(layer: Any) -> Any:
+        # A layer that is called twice is one layer.
+        if id(layer) not in made:
+            nested = isinstance(layer, keras.Model)
+            made[id(layer)] = _cloned(layer, exchange) if nested else exchange(layer)
+        return made[id(layer)]
+
+    graph: Any = getattr(network, "_functional", network)  # a Sequential holds one
+    return graph._run_through_graph(image, copied)
+
+
+def _cloned(model: keras.Model, exchange: Callable[[Any], Any]) -> keras.Model:
+    return keras.models.clone_model(model, clone_function=exchange, recursive=True)
+
+
+def _exchanging(classes: dict[Any, Any]) -> Callable[[Any], Any]:
+    """Copies a layer, without its weights, as one of another class if there is one for it."""
+
+    def exchange(layer: Any) -> Any:
+        _require_loadable(type(layer), layer.name)
+        try:
+            return classes.get(type(layer), type(layer)).from_config(layer.get_config())
+        except Exception as error:
+            raise SettingsError(
+                f"layer {layer.name} ({type(layer).__name__}) cannot be made from its get_config(): {reason(error)}"
+            ) from error
+
+    return exchange
+
+
+def _require_loadable(kind: Any, name: str) -> None:
+    """Refuses a layer that the evaluation of the trained model would not find.
+
+    Raises:
+        SettingsError: its class is not registered.
+    """
+    if kind.__module__.split(".")[0] == "keras":
+        return
+    if keras.saving.get_registered_object(keras.saving.get_registered_name(kind)) is not kind:
+        raise SettingsError(
+            f"layer {name}: the class {kind.__name__} is not known to Keras by name; write "
+            "@keras.saving.register_keras_serializable() before it"
+        )
+
+
+def _float32(output: Any) -> Any:
+    return output if output.dtype == "float32" else keras.layers.Activation("linear", dtype="float32")(output)
+
+
+def _kernels(layer: keras.layers.Layer) -> list[Any]:
+    return [variable for variable in layer.trainable_variables if "kernel" in variable.name]
+
+
+def _regularise(model: keras.Model, l2: float, prefixes: tuple[str, ...]) -> None:
+    names = [layer.name for layer in model.layers if _kernels(layer)]
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in names):
+            raise SettingsError(f"l2_layers: no layer's name starts with {prefix!r}; there are {', '.join(names)}")
+    for layer in model.layers:
+        if layer.name.startswith(prefixes):
+            for kernel in _kernels(layer):
+                kernel.regularizer = keras.regularizers.L2(l2)
+
+
+def _require_shared_state(model: keras.Model) -> None:
+    """Refuses what each of several replicas would do by itself: average over its part of a batch, draw for it.
+
+    Raises:
+        SettingsError: so.
+    """
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas == 1:
+        return
+    for layer in model.layers:
+        if isinstance(layer, keras.Model):
+            _require_shared_state(layer)
+        elif layer.non_trainable_variables and type(layer) not in STOCK:
+            raise SettingsError(
+                f"layer {layer.name} ({type(layer).__name__}) keeps {layer.non_trainable_variables[0].path}, which "
+                f"each of {replicas} replicas would change by its own part of a batch: make BatchNormalization and "
+                "Dropout layers of the model itself, or train on one device"
+            )
+
+
+def _seed(model: keras.Model, seed: int) -> None:
+    """Gives each variable, which has no values yet, what it draws them from."""
+    for layer in model.layers:
+        states = [variable for variable in layer.variables if variable.name == _SEED_STATE]
+        for number, state in enumerate(states):
+            name = f"{layer.name}/{number}" if number else layer.name
+            state._initializer = _begin(_seed_of(seed, name))
+    for variable in model.variables:
+        if variable.name != _SEED_STATE:
+            name = variable.path.removesuffix("/kernel")
+            variable._initializer = _drawing(variable, _seed_of(seed, name))
+
+
+def _begin(seed: int) -> Callable[..., Any]:
+    return lambda _shape, dtype=None, **_: keras.ops.convert_to_tensor([seed, 0], dtype=dtype)
+
+
+def _drawing(variable: Any, seed: int) -> Callable[..., Any]:
+    """A variable's initializer with a seed.
+
+    Raises:
+        SettingsError: it takes none, and draws other numbers each time.
+    """
+    initializer = variable._initializer
+    if not hasattr(initializer, "seed"):
+        first, second = (np.asarray(initializer(variable.shape, dtype=variable.dtype)) for _ in range(2))
+        if not np.array_equal(first, second):
+            raise SettingsError(
+                f"the first values of {variable.path} are others each time; take an initializer of keras.initializers, "
+                "which is given the recipe's seed"
+            )
+        return initializer
+
+    def draw(*arguments: Any, **options: Any) -> Any:
+        # Several variables may share an initializer.
+        initializer.seed = seed
+        return initializer(*arguments, **options)
+
+    return draw
+
+
+def _seed_of(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little") % 2**31

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import keras
 
-from podline.models.network import Dense, Dropout, Flatten, Layer, Normalise
+from podline.models.blocks import classifier
 from podline.recipes.settings import ModelSettings
 
 
-def linear_layers(settings: ModelSettings, classes: int) -> Iterator[Layer]:
-    """The layers of a softmax regression on the normalised pixels; width and depth have no meaning here."""
-    yield Normalise("normalise")
-    yield Flatten("flatten")
-    if settings.dropout:
-        yield Dropout("dropout", rate=settings.dropout)
-    yield Dense("classifier", units=classes)
+def linear(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
+    """A softmax regression on the normalised pixels; width, depth and data format have no meaning here."""
+    image = keras.Input(image_shape)
+    pixels = keras.layers.Flatten(name="flatten")(image)
+    return keras.Model(image, classifier(pixels, classes, settings.dropout))

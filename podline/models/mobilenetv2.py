@@ -8,21 +8,11 @@ network until the last map has at least 4 × 4 places.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from typing import Any
 
-from podline.models.network import (
-    Add,
-    BatchNorm,
-    Convolution,
-    Dense,
-    DepthwiseConvolution,
-    Dropout,
-    GlobalAveragePool,
-    Layer,
-    Normalise,
-    Relu,
-    make_divisible,
-)
+import keras
+
+from podline.models.blocks import Blocks, classifier, make_divisible
 from podline.recipes.settings import ModelSettings
 
 # Table 2 of the paper: expansion factor, channels, number of blocks, stride of the first of them.
@@ -39,32 +29,40 @@ STEM_CHANNELS = 32
 HEAD_CHANNELS = 1280
 HALVINGS = 5
 SMALLEST_MAP = 4
+RELU_LIMIT = 6.0
 
 
-def mobilenetv2_layers(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> Iterator[Layer]:
-    """The layers: a stem, 17 bottlenecks, a head that grows with a width above 1 only (section 6.1), a classifier."""
-    strides = iter(_strides(min(image_shape[:2])))
-    channels = make_divisible(STEM_CHANNELS * settings.width)
-    yield Normalise("normalise")
-    yield from _convolution("stem", channels, kernel=3, stride=next(strides))
-    source, number = "stem_relu", 0
+def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
+    """A stem, 17 bottlenecks, a head that grows with a width above 1 only (section 6.1), a classifier."""
+    make = Blocks(settings.data_format, RELU_LIMIT)
+    image = keras.Input(image_shape)
+    maps = backbone(make, make.begin(image), settings.width, min(image_shape[:2]))
+    maps = make.convolved(maps, "head", make_divisible(HEAD_CHANNELS * max(1.0, settings.width)), kernel=1)
+    features = keras.layers.GlobalAveragePooling2D(data_format=make.data_format, name="pool")(maps)
+    return keras.Model(image, classifier(features, classes, settings.dropout))
+
+
+def backbone(make: Blocks, maps: Any, width: float, side: int) -> Any:
+    """The last bottleneck's maps.
+
+    Args:
+        make: the layers.
+        maps: the image.
+        width: multiplies the number of channels of every layer.
+        side: the image's shorter one.
+    """
+    strides = iter(_strides(side))
+    channels = make_divisible(STEM_CHANNELS * width)
+    maps = make.convolved(maps, "stem", channels, stride=next(strides))
+    number = 0
     for expansion, base, blocks, first_stride in BOTTLENECKS:
-        filters = make_divisible(base * settings.width)
+        filters = make_divisible(base * width)
         for block in range(blocks):
             number += 1
-            name = f"block{number:02d}"
             stride = next(strides) if block == 0 and first_stride == 2 else 1
-            adds = stride == 1 and channels == filters
-            yield from _bottleneck(name, expansion, channels, filters, stride)
-            if adds:
-                yield Add(f"{name}_add", (source, f"{name}_project_norm"))
-            source = f"{name}_add" if adds else f"{name}_project_norm"
+            maps = _bottleneck(make, maps, f"block{number:02d}", channels * expansion, filters, stride)
             channels = filters
-    yield from _convolution("head", make_divisible(HEAD_CHANNELS * max(1.0, settings.width)), kernel=1, stride=1)
-    yield GlobalAveragePool("pool")
-    if settings.dropout:
-        yield Dropout("dropout", rate=settings.dropout)
-    yield Dense("classifier", units=classes)
+    return maps
 
 
 def _strides(side: int) -> list[int]:
@@ -75,18 +73,11 @@ def _strides(side: int) -> list[int]:
     return [1] * (HALVINGS - halvings) + [2] * halvings
 
 
-def _bottleneck(name: str, expansion: int, channels: int, filters: int, stride: int) -> Iterator[Layer]:
+def _bottleneck(make: Blocks, maps: Any, name: str, expanded: int, filters: int, stride: int) -> Any:
     """Expand, filter each channel, project; no activation after the projection: it would lose what a ReLU cuts off."""
-    if expansion > 1:
-        yield from _convolution(f"{name}_expand", channels * expansion, kernel=1, stride=1)
-    yield DepthwiseConvolution(f"{name}_depthwise_conv", kernel=3, stride=stride)
-    yield BatchNorm(f"{name}_depthwise_norm")
-    yield Relu(f"{name}_depthwise_relu", limit=6.0)
-    yield Convolution(f"{name}_project_conv", filters=filters, kernel=1)
-    yield BatchNorm(f"{name}_project_norm")
-
-
-def _convolution(name: str, channels: int, *, kernel: int, stride: int) -> Iterator[Layer]:
-    yield Convolution(f"{name}_conv", filters=channels, kernel=kernel, stride=stride)
-    yield BatchNorm(f"{name}_norm")
-    yield Relu(f"{name}_relu", limit=6.0)
+    channels, before = maps.shape[make.axis], maps
+    if expanded > channels:
+        maps = make.convolved(maps, f"{name}_expand", expanded, kernel=1)
+    maps = make.normed(make.depthwise(maps, f"{name}_depthwise_conv", stride=stride), f"{name}_depthwise")
+    maps = make.norm(make.convolution(maps, f"{name}_project_conv", filters, kernel=1), f"{name}_project_norm")
+    return keras.layers.Add(name=f"{name}_add")([before, maps]) if stride == 1 and channels == filters else maps

@@ -1,4 +1,4 @@
-"""The pose network as plain data: from an image to part affinity fields and heatmaps, stage by stage.
+"""The pose network: from an image to part affinity fields and heatmaps, stage by stage.
 
 Backbone and neck: MobileNetV2's last map of each resolution from the maps' own down to a 32nd of the image, each
 projected to the same number of channels, enlarged and added up, after Lin et al.: "Feature Pyramid Networks for Object
@@ -10,31 +10,19 @@ first the fields are found and refined, then the heatmaps with the fields' help.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 
 from podline.data.keypoints import JOINTS, LIMBS
+from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
-from podline.models.mobilenetv2 import mobilenetv2_layers
-from podline.models.network import (
-    Add,
-    BatchNorm,
-    Concatenate,
-    Convolution,
-    Crop,
-    Dropout,
-    Layer,
-    Network,
-    Projection,
-    Relu,
-    Shape,
-    Upsample,
-)
+from podline.models.blocks import Blocks
+from podline.models.build import trainable_model
+from podline.models.mobilenetv2 import RELU_LIMIT, backbone
 from podline.recipes.pose_settings import PoseModelSettings
-from podline.recipes.settings import ModelSettings
-
-FEATURES = "features_relu"
-"""The layer that all stages read."""
+from podline.recipes.settings import Recipe
 
 PAF_CHANNELS, HEATMAP_CHANNELS = 2 * len(LIMBS), len(JOINTS)
 
@@ -48,99 +36,108 @@ def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
     return tuple(f"stage{number}_{kind}" for number, kind in enumerate(kinds, start=1))
 
 
-def pose_network(settings: PoseModelSettings, side: int, stride: int) -> Network:
-    """The layers of the pose network; the answers are the outputs of the layers in :func:`stage_names`.
+def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
+    """A pose recipe's model for a data set, with fresh weights; pixels are normalised by the training split.
+
+    Raises:
+        SettingsError: see :func:`build_pose_model`.
+    """
+    poses, split = recipe.poses, manifest.split("train")
+    return build_pose_model(poses.model, poses.side, poses.targets.stride, split.mean, split.std, recipe.seed)
+
+
+def build_pose_model(
+    settings: PoseModelSettings, side: int, stride: int, mean: Sequence[float], std: Sequence[float], seed: int = 0
+) -> keras.Model:
+    """The model, with fresh weights.
 
     Args:
         settings: how wide, how many stages.
         side: of the network's input, in pixels; a multiple of the stride.
         stride: pixels of the input to a cell of the answers.
+        mean: per channel, of pixels in 0…255, from the training split.
+        std: standard deviation per channel, likewise.
+        seed: of weights and dropout, as in :func:`podline.models.build.trainable_model`.
+
+    Returns:
+        A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride, 40
+        for PAFs or 18 for heatmaps), by the names of :func:`stage_names`, in their order. Its ``losses`` hold the L2
+        terms.
 
     Raises:
         SettingsError: a side that is no multiple of the stride, a stride that the backbone does not have, a prefix in
             ``l2_layers`` that fits no layer.
     """
+    network = pose_network(settings, side, stride)
+    return trainable_model(network, "pose", mean, std, seed, settings.l2, settings.l2_layers)
+
+
+def pose_network(settings: PoseModelSettings, side: int, stride: int) -> keras.Model:
+    """The network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
+
+    Raises:
+        SettingsError: a side that is no multiple of the stride, a stride that the backbone does not have.
+    """
     if side % stride:
         raise SettingsError(f"side={side} vs stride={stride}: the network's input must be whole cells")
-    image_shape = (side, side, 3)
-    backbone = tuple(_backbone(settings, image_shape))
-    taps = _taps(Network(image_shape, backbone), side // stride)
-    if not taps or taps[0][1][0] != side // stride:
+    image = keras.Input((side, side, 3))
+    last_maps = backbone(Blocks(limit=RELU_LIMIT), image, settings.width, side)
+    taps = _taps(keras.Model(image, last_maps), side // stride)
+    if not taps or taps[0].shape[1] != side // stride:
         raise SettingsError(f"stride={stride} vs an input of {side} pixels: MobileNetV2 has no map of that size")
-    layers = (*backbone, *_neck(settings, taps), *_stages(settings))
-    network = Network(image_shape, layers)
-    network.layers_named(settings.l2_layers)
-    return network
+    return keras.Model(image, _stages(settings, _neck(settings, taps)))
 
 
-def _backbone(settings: PoseModelSettings, image_shape: tuple[int, int, int]) -> Iterator[Layer]:
-    """MobileNetV2 up to its last bottleneck."""
-    layers = mobilenetv2_layers(ModelSettings(kind="mobilenetv2", width=settings.width), image_shape, classes=2)
-    return itertools.takewhile(lambda layer: not layer.name.startswith("head"), layers)
-
-
-def _taps(backbone: Network, cells: int) -> list[tuple[str, Shape]]:
-    """The last layer of each resolution from that of the answers on, with its shape; the finest first."""
-    last: dict[int, tuple[str, Shape]] = {}
-    for layer, shape in backbone.shaped():
-        made = layer.output_shape(shape)
-        last[made[0]] = (layer.name, made)
+def _taps(network: keras.Model, cells: int) -> list[Any]:
+    """The last map of each resolution from that of the answers on; the finest first."""
+    last: dict[int, Any] = {layer.output.shape[1]: layer.output for layer in network.layers}
     return [last[height] for height in sorted(last, reverse=True) if height <= cells]
 
 
-def _neck(settings: PoseModelSettings, taps: list[tuple[str, Shape]]) -> Iterator[Layer]:
-    """The sum of all resolutions at the finest, after a batch norm each."""
-    cells = taps[0][1][0]
+def _neck(settings: PoseModelSettings, taps: list[Any]) -> Any:
+    """The sum of all resolutions at the finest, after a batch norm each: the features that all stages read."""
+    make, cells = Blocks(), taps[0].shape[1]
     sums = []
-    for number, (source, shape) in enumerate(taps):
+    for number, tap in enumerate(taps):
         name = f"neck{number + 1}"
-        yield Convolution(f"{name}_conv", (source,), filters=settings.features, kernel=1)
-        yield BatchNorm(f"{name}_norm")
-        sums.append(f"{name}_norm")
+        maps = make.norm(make.convolution(tap, f"{name}_conv", settings.features, kernel=1), f"{name}_norm")
         if number:
-            yield Upsample(f"{name}_upsample", factor=2**number)
-            sums[-1] = f"{name}_upsample"
+            enlarge = keras.layers.UpSampling2D(2**number, interpolation="bilinear", name=f"{name}_upsample")
+            maps = enlarge(maps)
             # An odd map was rounded up when it was halved.
-            surplus = shape[0] * 2**number - cells
+            surplus = maps.shape[1] - cells
             if surplus:
-                yield Crop(f"{name}_crop", bottom=surplus, right=surplus)
-                sums[-1] = f"{name}_crop"
-    if len(sums) > 1:
-        yield Add("features_add", tuple(sums))
-    yield Relu(FEATURES)
+                maps = keras.layers.Cropping2D(((0, surplus), (0, surplus)), name=f"{name}_crop")(maps)
+        sums.append(maps)
+    added = keras.layers.Add(name="features_add")(sums) if len(sums) > 1 else sums[0]
+    return keras.layers.ReLU(name="features_relu")(added)
 
 
-def _stages(settings: PoseModelSettings) -> Iterator[Layer]:
+def _stages(settings: PoseModelSettings, features: Any) -> dict[str, Any]:
     """Each PAF stage reads the features and the PAFs before it; each heatmap stage the heatmaps before it as well."""
-    pafs = heatmaps = ""
+    answers: dict[str, Any] = {}
+    last: dict[str, Any] = {}
     for name in stage_names(settings):
-        is_paf = name.endswith("paf")
-        read = [FEATURES, pafs] if is_paf else [FEATURES, pafs, heatmaps]
-        yield from _stage(settings, name, [source for source in read if source], is_paf=is_paf)
-        pafs, heatmaps = (name, heatmaps) if is_paf else (pafs, name)
+        kind = name.rpartition("_")[2]
+        before = [last[each] for each in dict.fromkeys(("paf", kind)) if each in last]
+        answers[name] = last[kind] = _stage(settings, name, [features, *before])
+    return answers
 
 
-def _stage(settings: PoseModelSettings, name: str, read: list[str], *, is_paf: bool) -> Iterator[Layer]:
-    source = read[0]
-    if len(read) > 1:
-        channels = settings.features + PAF_CHANNELS + HEATMAP_CHANNELS * (len(read) - 2)
-        source = f"{name}_concatenate"
-        yield Concatenate(source, tuple(read), channels=channels)
-    yield from _convolution(settings, f"{name}_entry", source, kernel=1)
-    source = f"{name}_entry_relu"
+def _stage(settings: PoseModelSettings, name: str, read: list[Any]) -> Any:
+    maps = keras.layers.Concatenate(name=f"{name}_concatenate")(read) if len(read) > 1 else read[0]
+    maps = _convolution(settings, maps, f"{name}_entry", kernel=1)
     for block in range(1, settings.stage_depth + 1):
         inner = f"{name}_block{block}"
-        yield from _convolution(settings, inner, source, kernel=3)
-        yield Add(f"{inner}_add", (source, f"{inner}_relu"))
-        source = f"{inner}_add"
+        maps = keras.layers.Add(name=f"{inner}_add")([maps, _convolution(settings, maps, inner, kernel=3)])
     if settings.dropout:
-        yield Dropout(f"{name}_dropout", rate=settings.dropout)
-    yield Projection(name, filters=PAF_CHANNELS if is_paf else HEATMAP_CHANNELS)
+        maps = keras.layers.Dropout(settings.dropout, name=f"{name}_dropout")(maps)
+    near_zero: Any = keras.initializers.RandomNormal(stddev=0.01)
+    filters = PAF_CHANNELS if name.endswith("paf") else HEATMAP_CHANNELS
+    return keras.layers.Conv2D(filters, 1, kernel_initializer=near_zero, name=name)(maps)
 
 
-def _convolution(settings: PoseModelSettings, name: str, source: str, *, kernel: int) -> Iterator[Layer]:
-    bias = not settings.batch_norm
-    yield Convolution(f"{name}_conv", (source,), filters=settings.stage_width, kernel=kernel, bias=bias)
-    if settings.batch_norm:
-        yield BatchNorm(f"{name}_norm")
-    yield Relu(f"{name}_relu")
+def _convolution(settings: PoseModelSettings, maps: Any, name: str, *, kernel: int) -> Any:
+    make, bias = Blocks(), not settings.batch_norm
+    maps = make.convolution(maps, f"{name}_conv", settings.stage_width, kernel=kernel, bias=bias)
+    return keras.layers.ReLU(name=f"{name}_relu")(maps) if bias else make.normed(maps, name)

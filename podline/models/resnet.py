@@ -11,22 +11,9 @@ was behind at every epoch; with the mean in place of the largest value, and unsc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import keras
 
-from podline.models.network import (
-    Add,
-    BatchNorm,
-    Convolution,
-    Dense,
-    Dropout,
-    GlobalMaxPool,
-    Layer,
-    MaxPool,
-    Normalise,
-    Relu,
-    Scale,
-    make_divisible,
-)
+from podline.models.blocks import Blocks, classifier, make_divisible
 from podline.recipes.settings import ModelSettings
 
 STEM_CHANNELS = 16
@@ -35,30 +22,20 @@ STAGE_CHANNELS = (32, 64, 128)
 LOGIT_SCALE = 0.125
 
 
-def resnet_layers(settings: ModelSettings, classes: int) -> Iterator[Layer]:
-    """The layers: a stem at full resolution, stages that halve it, a classifier on each channel's largest value."""
-    yield Normalise("normalise")
-    yield from _convolution("stem", make_divisible(STEM_CHANNELS * settings.width))
+def resnet(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
+    """A stem at full resolution, stages that halve it, a classifier on each channel's largest value."""
+    make = Blocks(settings.data_format)
+    image = keras.Input(image_shape)
+    maps = make.convolved(make.begin(image), "stem", make_divisible(STEM_CHANNELS * settings.width))
     for stage, base in enumerate(STAGE_CHANNELS, start=1):
         channels = make_divisible(base * settings.width)
-        yield Convolution(f"stage{stage}_conv", filters=channels, kernel=3)
-        yield MaxPool(f"stage{stage}_pool", size=2)
-        yield BatchNorm(f"stage{stage}_norm")
-        yield Relu(f"stage{stage}_relu")
-        shortcut = f"stage{stage}_relu"
+        maps = make.convolution(maps, f"stage{stage}_conv", channels)
+        # At an odd border it takes the largest of what is there.
+        pool = keras.layers.MaxPooling2D(2, padding="same", data_format=make.data_format, name=f"stage{stage}_pool")
+        maps = make.normed(pool(maps), f"stage{stage}")
         for block in range(1, settings.depth + 1):
             name = f"stage{stage}_block{block:02d}"
-            yield from _convolution(name, channels)
-            yield Add(f"{name}_add", (shortcut, f"{name}_relu"))
-            shortcut = f"{name}_add"
-    yield GlobalMaxPool("pool")
-    if settings.dropout:
-        yield Dropout("dropout", rate=settings.dropout)
-    yield Dense("classifier", units=classes)
-    yield Scale("logits", factor=LOGIT_SCALE)
-
-
-def _convolution(name: str, channels: int) -> Iterator[Layer]:
-    yield Convolution(f"{name}_conv", filters=channels, kernel=3)
-    yield BatchNorm(f"{name}_norm")
-    yield Relu(f"{name}_relu")
+            maps = keras.layers.Add(name=f"{name}_add")([maps, make.convolved(maps, name, channels)])
+    features = keras.layers.GlobalMaxPooling2D(data_format=make.data_format, name="pool")(maps)
+    logits = classifier(features, classes, settings.dropout)
+    return keras.Model(image, keras.layers.Rescaling(LOGIT_SCALE, name="logits")(logits))

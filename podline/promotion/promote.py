@@ -18,6 +18,7 @@ from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.promotion import PROMOTION, Check, Promotion
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import run_of, training_of
+from podline.kinds.descriptions import description_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
 from podline.progress import Reporter
@@ -241,6 +242,5 @@ def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tu
 
 
 def _cost(case: _Case, training: TrainSpec) -> Cost:
-    (height, width, channels), classes = case.manifest.image_shape, len(case.manifest.class_names)
-    model = kind_of(training.recipe).description(training.recipe, (height, width, channels), classes)
+    model = description_of(case.store, training.folder, training.recipe, case.manifest)
     return Cost(model.bytes, model.multiply_adds)

@@ -21,6 +21,7 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import datasets
 from podline.recipes.datasets import Kind
+from podline.recipes.parts import MODELS, OPTIMIZERS
 from podline.recipes.settings import Part, Recipe
 from podline.settings import load, nearest
 
@@ -28,6 +29,8 @@ ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
 _SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose")
+# What has values by names that a data set, a model or an optimizer gives them: model.options.heads.
+_OPEN = ("conversion", "model.options", "optimizer.options")
 
 
 def names() -> tuple[str, ...]:
@@ -51,11 +54,11 @@ def get(name: str) -> Recipe:
     if name in _SHIPPED:  # whatever else there is, and whether that can be read
         return _shipped(name)
     if name.endswith(FILE_SUFFIX):
-        return _of_known_data(_of_file(Path(name)))
+        return _of_known_parts(_of_file(Path(name)))
     sources = _sources()
     if name not in sources:
         raise SettingsError(f"there is no recipe {name!r}; {nearest(name, sources)}")
-    return _of_known_data(sources[name]())
+    return _of_known_parts(sources[name]())
 
 
 def of_kind(kind: Kind) -> list[str]:
@@ -142,9 +145,9 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     document = recipe.model_dump()
     paths = _paths(Recipe)
     for path, value in changes.items():
-        if path not in paths:
-            raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
         *branches, leaf = path.split(".")
+        if path not in paths and ".".join(branches) not in _OPEN:
+            raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
         place = document
         for branch in branches:
             place[branch] = place.get(branch) or {}
@@ -161,15 +164,27 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         value = f"{where} = {problem['input']!r}" if where else ", ".join(changes)
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
+    # What a run was trained with stays readable when its package is gone.
+    if (changed.model, changed.optimizer) != (recipe.model, recipe.optimizer):
+        try:
+            _require_parts(changed)
+        except SettingsError as error:
+            raise SettingsError(f"recipe {recipe.name}: {error}") from None
     return changed
 
 
-def _of_known_data(recipe: Recipe) -> Recipe:
+def _of_known_parts(recipe: Recipe) -> Recipe:
     try:
         datasets.find(recipe.dataset).settings_of(recipe.conversion)
+        _require_parts(recipe)
     except SettingsError as error:
         raise SettingsError(f"recipe {recipe.name}: {error}") from None
     return recipe
+
+
+def _require_parts(recipe: Recipe) -> None:
+    MODELS.require(recipe.model)
+    OPTIMIZERS.require(recipe.optimizer)
 
 
 def _is_duration(place: Mapping[str, Any]) -> bool:

@@ -62,22 +62,25 @@ class ModelSettings(Frozen):
     """The network.
 
     Attributes:
-        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``.
+        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, or one of an
+            installed package; see :data:`podline.recipes.parts.MODELS`.
         width: multiplies the number of channels of every layer.
         depth: residual blocks per stage of the resnet; the others have no use for it.
         dropout: share of the features before the classifier that is set to zero in training.
         l2: added to the loss for each kernel of the layers whose names start with one of ``l2_layers``.
         l2_layers: prefixes of layer names; none by default.
         data_format: ``channels_last``; ``channels_first`` works on GPUs only and is refused by name elsewhere.
+        options: settings that an installed package's model alone has.
     """
 
-    kind: Literal["linear", "resnet", "mobilenetv2"] = "resnet"
+    kind: str = "resnet"
     width: float = Field(default=1.0, gt=0, le=8)
     depth: int = Field(default=1, ge=1, le=20)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     l2: float = Field(default=0.0, ge=0)
     l2_layers: tuple[str, ...] = ()
     data_format: Literal["channels_last", "channels_first"] = "channels_last"
+    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _l2_has_layers(self) -> ModelSettings:
@@ -87,13 +90,18 @@ class ModelSettings(Frozen):
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms."""
+    """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms.
 
-    kind: Literal["sgd", "adam", "adamw", "rmsprop", "adafactor"] = "sgd"
+    ``kind`` is one of :data:`podline.recipes.parts.OPTIMIZERS`, and ``options`` are settings that an installed
+    package's optimizer alone has.
+    """
+
+    kind: str = "sgd"
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = True
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: float | None = Field(default=None, gt=0)
+    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class PlateauSettings(Frozen):

@@ -24,11 +24,12 @@ from podline.documents.metrics_log import (
     read_events,
     read_metrics,
 )
+from podline.documents.model_description import ModelDescription
 from podline.documents.origins import read_origin
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import conversion_of, remarks, training_of
+from podline.kinds.descriptions import description_of
 from podline.kinds.table import kind_of, read_evaluation
-from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult
@@ -101,13 +102,12 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyE
     recipe = training_of(store, spec.run).recipe
     lines = read_metrics(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
-    height, width, channels = manifest.image_shape
     return {
         "spec": spec,
         "manifest": manifest,
         "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         "recipe": recipe,
-        "model": kind_of(recipe).description(recipe, (height, width, channels), len(manifest.class_names)),
+        "model": description_of(store, spec.folder, recipe, manifest),
         "training": TrainResult.model_validate(trained.result),
         "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
         "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),

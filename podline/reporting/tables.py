@@ -13,8 +13,8 @@ from podline import figures
 from podline.documents.evaluation import ClassFigures, Evaluation, Figures
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
+from podline.documents.model_description import ModelDescription
 from podline.measures import shown
-from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
 from podline.reporting import quoted
 from podline.reporting.templates import TEMPLATES, Markdown, markdown
@@ -63,6 +63,10 @@ class Table:
     def __len__(self) -> int:
         """Rows."""
         return len(self.frame)
+
+
+def _or_unknown(count: int | None) -> str:
+    return "unknown" if count is None else figures.count(count)
 
 
 def _figures(rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
@@ -275,7 +279,7 @@ def model(description: ModelDescription) -> Table:
         ("of which trainable", figures.count(description.trainable_parameters)),
         ("bytes of all parameters", figures.count(description.bytes)),
         ("bytes of the trainable ones", figures.count(description.trainable_bytes)),
-        ("multiply-adds an example", figures.count(description.multiply_adds)),
+        ("multiply-adds an example", f"{figures.count(description.multiply_adds)} {description.uncounted}".strip()),
     ]
     if description.micronet:
         score = description.micronet
@@ -293,7 +297,7 @@ def layers(description: ModelDescription) -> Table:
             "output": " × ".join(map(str, layer.output_shape)),
             "parameters": figures.count(layer.parameters),
             "bytes": figures.count(layer.bytes),
-            "multiply-adds": figures.count(layer.multiply_adds),
+            "multiply-adds": _or_unknown(layer.multiply_adds),
         }
         for layer in description.layers
     ]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError
 from podline.models.build import exportable
+from podline.recipes.parts import MODELS
 from podline.stages.specs import WEIGHTS
 from podline.store.contract import Store, explained
 from podline.training.checkpoints import read_arrays, write_arrays
@@ -72,6 +73,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
         StoreError: a file cannot be read.
         ArtifactError: the weights have another checksum, or a file is not what it was.
     """
+    MODELS.import_installed()  # which makes their layers known to Keras
     name = f"{run_folder}/{ARCHITECTURE}"
     text = read_artifact(store, run_folder, "train", name).decode(errors="replace")
     try:

@@ -1,7 +1,9 @@
 """The optimizers, from Keras; Adafactor is our own, because Keras's overrules the learning rate.
 
 All of them are given gradients that are summed over the replicas already: Keras would bound the norm of each replica's
-own gradient and sum what is left, which is another step than one device takes.
+own gradient and sum what is left, which is another step than one device takes. Those of installed packages are made
+like the shipped ones, by functions of the settings and a rate; decay, the bound and the summing are added here, so they
+are the same for all.
 """
 
 from __future__ import annotations
@@ -12,15 +14,21 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from podline.errors import SettingsError
+from podline.recipes.parts import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
 
 # Searched for in a variable's name: whatever is not a kernel (biases, scales and offsets of norms) does not decay.
 NOT_A_KERNEL = r"^(?!.*kernel)"
+# What of an optimizer is left to Keras, so that decay, bound and summing are those of this module.
+_KERAS_OWN = ("apply", "_backend_apply_gradients", "_apply_weight_decay", "_clip_gradients")
+# What of this is set by the recipe alone.
+_OTHER_BOUNDS = ("clipnorm", "clipvalue", "use_ema", "gradient_accumulation_steps")
+
+Rate = float | Callable[[], Any]
 
 
-def build_optimizer(
-    settings: OptimizerSettings, learning_rate: float | Callable[[], Any] = 0.0
-) -> keras.optimizers.Optimizer:
+def build_optimizer(settings: OptimizerSettings, learning_rate: Rate = 0.0) -> keras.optimizers.Optimizer:
     """The optimizer of a recipe, not yet built: call ``build(model.trainable_variables)`` in the strategy's scope.
 
     ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
@@ -33,45 +41,66 @@ def build_optimizer(
         settings: the recipe's.
         learning_rate: a number, which becomes the variable ``learning_rate`` that a training loop assigns in each step;
             or a function without arguments that gives the rate as a tensor and is called in each step.
+
+    Raises:
+        SettingsError: there is no such optimizer, its function fails, or gives none that can be used so.
     """
-    shared: dict[str, Any] = {
-        "learning_rate": learning_rate,
-        "weight_decay": settings.weight_decay or None,
-        "global_clipnorm": settings.clip_norm,
-    }
-    match settings.kind:
-        case "sgd":
-            optimizer = SGD(momentum=settings.momentum, nesterov=settings.nesterov, **shared)
-        case "adam" | "adamw":
-            optimizer = Adam(beta_1=settings.momentum, **shared)
-        case "rmsprop":
-            optimizer = RMSprop(momentum=settings.momentum, **shared)
-        case "adafactor":
-            optimizer = Adafactor(**shared)
+    optimizer = OPTIMIZERS.make(settings, settings, learning_rate)
+    _require_usable(settings.kind, optimizer)
+    optimizer.weight_decay = settings.weight_decay or None
+    optimizer.global_clipnorm = settings.clip_norm
     optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
+    optimizer._all_reduce_sum_gradients = _summed_already
     return optimizer
 
 
-class _OfSummedGradients(keras.optimizers.Optimizer):
-    """An optimizer that leaves the summing over replicas to its caller."""
-
-    def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        return grads_and_vars
+def _summed_already(gradients_and_variables: Any) -> Any:
+    return gradients_and_variables
 
 
-class SGD(_OfSummedGradients, keras.optimizers.SGD):
-    """Keras's, for gradients that are summed already; its variables are named after the class."""
+def _require_usable(kind: str, optimizer: Any) -> None:
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise SettingsError(
+            f"optimizer {kind}: its function gives a {type(optimizer).__name__} vs a keras.optimizers.Optimizer"
+        )
+    for name in _KERAS_OWN:
+        if getattr(type(optimizer), name) is not getattr(keras.optimizers.Optimizer, name):
+            raise SettingsError(
+                f"optimizer {kind}: {type(optimizer).__name__} has a {name} of its own; write update_step, and leave "
+                "weight decay, the bound of the gradient and the sum over replicas to Podline"
+            )
+    for name in _OTHER_BOUNDS:
+        if getattr(optimizer, name):
+            raise SettingsError(
+                f"optimizer {kind}: {name}={getattr(optimizer, name)}: leave it out; a recipe has optimizer.clip_norm "
+                "and ema_decay"
+            )
 
 
-class Adam(_OfSummedGradients, keras.optimizers.Adam):
-    """Keras's, for gradients that are summed already; its variables are named after the class."""
+def sgd(settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+    """Stochastic gradient descent with momentum."""
+    rate: Any = learning_rate
+    return keras.optimizers.SGD(rate, settings.momentum, settings.nesterov)
 
 
-class RMSprop(_OfSummedGradients, keras.optimizers.RMSprop):
-    """Keras's, for gradients that are summed already; its variables are named after the class."""
+def adam(settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+    """Adam; AdamW where the settings have a decay."""
+    rate: Any = learning_rate
+    return keras.optimizers.Adam(rate, beta_1=settings.momentum)
 
 
-class Adafactor(_OfSummedGradients):
+def rmsprop(settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+    """RMSprop with momentum."""
+    rate: Any = learning_rate
+    return keras.optimizers.RMSprop(rate, momentum=settings.momentum)
+
+
+def adafactor(_settings: OptimizerSettings, learning_rate: Rate) -> keras.optimizers.Optimizer:
+    """Podline's own."""
+    return Adafactor(learning_rate)
+
+
+class Adafactor(keras.optimizers.Optimizer):
     """Adafactor with the learning rate that it is given.
 
     Shazeer, Stern: "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithms 4 and 5: the

@@ -12,8 +12,10 @@ import numpy as np
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
+from podline.documents.model_description import DESCRIPTION
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
 from podline.kinds.table import kind_of
+from podline.models.counts import described
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.settings import cluster, load
@@ -46,7 +48,8 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
     It writes, in ``runs/<run>``: ``spec.json``; ``metrics.jsonl`` and ``events.jsonl``
     (:mod:`podline.documents.metrics_log`); ``checkpoints/`` (:mod:`podline.training.checkpoints`); ``tensorboard/``;
-    and ``model/`` (:mod:`podline.training.export`). SIGTERM makes it save a checkpoint and end.
+    and ``model/`` (:mod:`podline.training.export`, :mod:`podline.documents.model_description`). SIGTERM makes it save a
+    checkpoint and end.
 
     Args:
         spec: the recipe and the data set.
@@ -219,6 +222,8 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
     images = test.gather(np.arange(few(test, run.manifest)), (IMAGE,))[IMAGE]
     run.state.model.trainable = True
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)
+    description = described(run.state.model).model_dump_json(indent=2) + "\n"
+    run.store.publish_bytes(f"{spec.folder}/{DESCRIPTION}", description.encode(), replace=True)
     run.agreement.require_same("the weights", weights_sha256)
     took = clock.read()
     examples = plan.order.epochs.examples_before(plan.total_steps)
@@ -246,7 +251,7 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
         "finished", plan.total_steps, f"{spec.run}: {plural(plan.total_steps, 'step')} in {took.wall:.0f} s"
     )
     run.checkpoints.prune(1)
-    names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS)]
+    names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS, DESCRIPTION)]
     left = tuple(f"{spec.folder}/{part}" for part in _BESIDE)
     beside = [found for found in run.store.listing(spec.folder) if found.name.startswith(left)]
     complete(run.store, spec.folder, spec, result, names, beside)

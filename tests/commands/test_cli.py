@@ -360,7 +360,7 @@ def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyP
         assert podline("runs", "list").code == getattr(error, "exit_code", 130)
 
 
-def test_the_model_command_needs_no_tensorflow_and_counts(podline) -> None:
+def test_the_model_command_counts(podline) -> None:
     described = json.loads(podline("model", "describe", "cifar100", "--json").out)
     assert described["parameters"] == int(np.sum([layer["parameters"] for layer in described["layers"]]))
     assert described["micronet"]["score"] > 0

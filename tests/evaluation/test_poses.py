@@ -20,7 +20,7 @@ from podline.evaluation.forward import News
 from podline.evaluation.oks import evaluate_results
 from podline.evaluation.poses import FIELDS, find_people, judge_answers, pose_answers
 from podline.input.pipeline import EvaluationInput
-from podline.models.pose_build import build_pose_model
+from podline.models.pose import build_pose_model
 from podline.progress import Reporter, silent
 from podline.recipes.pose_settings import DecodingSettings
 from podline.stages.specs import EvaluateSpec

@@ -50,6 +50,7 @@ def test_the_built_model_is_the_described_one(
     assert sum(variable.value.shape.num_elements() for variable in model.trainable_variables) == (
         rows.trainable_parameters
     )
+    assert [row.name for row in rows.layers] == [layer.name for layer in model.layers[1:]]
     for row in rows.layers:
         layer = model.get_layer(row.name)
         assert layer.count_params() == row.parameters, row

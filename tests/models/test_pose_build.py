@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from podline.data.keypoints import INDEX
 from podline.input.pose_targets import pose_targets
-from podline.models.pose import pose_network, stage_names
-from podline.models.pose_build import build_pose_model
+from podline.models.pose import build_pose_model, stage_names
 from podline.recipes.pose_settings import PoseModelSettings, PoseTargetSettings
 from podline.training.pose_losses import stage_losses
 
@@ -30,19 +29,10 @@ def examples(count=2):
     return images, pose_targets(keypoints, np.zeros((count, 8, 8), np.uint8), SIDE, PoseTargetSettings())
 
 
-@pytest.mark.parametrize(
-    ("settings", "side"),
-    [
-        (SMALL, 72),
-        (PoseModelSettings(width=0.35, heatmap_stages=2, stage_depth=1, stage_width=24, batch_norm=False), 368),
-    ],
-)
-def test_the_built_model_is_the_planned_one(settings, side):
-    model = build(settings, side)
-    for layer, shape in pose_network(settings, side, STRIDE).shaped():
-        built = model.get_layer(layer.name)
-        assert tuple(built.output.shape[1:]) == layer.output_shape(shape), layer
-        assert built.count_params() == layer.trainable_parameters(shape) + layer.fixed_parameters(shape), layer
+@pytest.mark.parametrize("settings", [SMALL, PoseModelSettings(width=0.35, heatmap_stages=2, batch_norm=False)])
+def test_it_answers_by_the_stages_names_in_their_order(settings):
+    model = build(settings, 72)
+    assert (model.input.dtype, model.input.shape) == ("uint8", (None, 72, 72, 3))
     assert list(model.output) == list(stage_names(settings))
     assert {output.dtype for output in model.output.values()} == {"float32"}
 

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import keras
 import pytest
 
 from podline.errors import SettingsError
-from podline.models.network import BatchNorm, Dropout
-from podline.models.pose import pose_network, stage_names
+from podline.models.pose import build_pose_model, pose_network, stage_names
 from podline.recipes.pose_settings import PoseModelSettings
 
 SMALL = PoseModelSettings(width=0.35, features=16, stage_width=16, stage_depth=1)
 
 
 def shapes(settings, side=368, stride=8):
-    network = pose_network(settings, side, stride)
-    return {layer.name: layer.output_shape(shape) for layer, shape in network.shaped()}
+    return {layer.name: tuple(layer.output.shape[1:]) for layer in pose_network(settings, side, stride).layers}
+
+
+def sources(settings):
+    """The layers that each layer reads."""
+    network = pose_network(settings, 368, 8)
+    names = {id(layer.output): layer.name for layer in network.layers}
+    return {layer.name: tuple(names[id(each)] for each in keras.tree.flatten(layer.input)) for layer in network.layers}
 
 
 @pytest.mark.parametrize(("pafs", "heatmaps"), [(1, 1), (2, 1), (4, 3), (8, 1)])
@@ -29,19 +35,14 @@ def test_answers_are_maps_of_the_stride():
 
 
 def test_the_neck_reads_the_last_map_of_each_resolution():
-    network = pose_network(PoseModelSettings(), 368, 8)
-    made = shapes(PoseModelSettings())
-    sources = [inputs[0] for layer, inputs in network.wired() if layer.name.startswith("neck") and "conv" in layer.name]
-    assert [made[source][0] for source in sources] == [46, 23, 12]
+    made, read = shapes(PoseModelSettings()), sources(PoseModelSettings())
+    assert [made[read[f"neck{number}_conv"][0]][0] for number in (1, 2, 3)] == [46, 23, 12]
     assert made["neck3_upsample"][:2] == (48, 48)
     assert made["neck3_crop"] == made["neck2_upsample"] == made["neck1_norm"] == (46, 46, 96)
 
 
 def test_a_heatmap_stage_reads_the_last_pafs_and_the_heatmaps_before_it():
-    wired = {
-        layer.name: inputs
-        for layer, inputs in pose_network(PoseModelSettings(heatmap_stages=2), 368, 8).wired()
-    }  # fmt: skip
+    wired = sources(PoseModelSettings(heatmap_stages=2))
     assert "stage1_paf_concatenate" not in wired
     assert wired["stage2_paf_concatenate"] == ("features_relu", "stage1_paf")
     assert wired["stage3_heatmap_concatenate"] == ("features_relu", "stage2_paf")
@@ -50,12 +51,13 @@ def test_a_heatmap_stage_reads_the_last_pafs_and_the_heatmaps_before_it():
 
 def test_dropout_and_batch_norm_are_optional():
     plain = pose_network(PoseModelSettings(batch_norm=False), 368, 8).layers
-    assert not any(isinstance(layer, Dropout) for layer in plain)
-    assert not any(isinstance(layer, BatchNorm) for layer in plain if layer.name.startswith("stage"))
-    assert all(layer.bias for layer in plain if layer.name.startswith("stage") and layer.name.endswith("conv"))
+    assert not any(isinstance(layer, keras.layers.Dropout) for layer in plain)
+    of_stages = [layer for layer in plain if layer.name.startswith("stage")]
+    assert not any(isinstance(layer, keras.layers.BatchNormalization) for layer in of_stages)
+    assert all(layer.use_bias for layer in of_stages if layer.name.endswith("conv"))
     full = pose_network(PoseModelSettings(dropout=0.1), 368, 8).layers
-    assert sum(isinstance(layer, Dropout) for layer in full) == 3
-    assert not any(layer.bias for layer in full if layer.name.startswith("stage") and layer.name.endswith("conv"))
+    assert sum(isinstance(layer, keras.layers.Dropout) for layer in full) == 3
+    assert not any(layer.use_bias for layer in full if layer.name.startswith("stage") and layer.name.endswith("conv"))
 
 
 @pytest.mark.parametrize(
@@ -69,4 +71,4 @@ def test_sizes_that_cannot_be_are_refused(side, stride, message):
 
 def test_a_prefix_that_fits_no_layer_is_refused():
     with pytest.raises(SettingsError, match="no layer's name starts with 'stage9'"):
-        pose_network(PoseModelSettings(l2=0.1, l2_layers=("stage9",)), 368, 8)
+        build_pose_model(SMALL.model_copy(update={"l2": 0.1, "l2_layers": ("stage9",)}), 64, 8, [0.0] * 3, [1.0] * 3)

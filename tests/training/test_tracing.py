@@ -15,7 +15,6 @@ from podline.data.reader import SplitReader
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import DivergenceError
 from podline.models import build
-from podline.models.network import Normalise
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ExplosionSettings, ModelSettings, Part, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
@@ -124,13 +123,8 @@ def test_pixels_that_a_layer_cannot_bear_are_named_though_a_batch_norm_spreads_t
     columns = drawn(EXAMPLES, 0)
     columns["image"][POISONED] = 0
     publish_dataset(tmp_path, splits={"train": columns, "test": drawn(40, 1)})
-    apply = build.LayerMaker.apply
-
-    def with_root(self, layer, read):
-        output = apply(self, layer, read)
-        return _Root(name="root")(output) if isinstance(layer, Normalise) else output
-
-    monkeypatch.setattr(build.LayerMaker, "apply", with_root)
+    normalised = build._normalised
+    monkeypatch.setattr(build, "_normalised", lambda *arguments: _Root(name="root")(normalised(*arguments)))
     message = failing(tmp_path, model=RESNET)
     assert f"the cause is {place_of(tmp_path, POISONED)}, label " in message
     assert "first to go wrong is the output of layer root, which is nan" in message

@@ -1,0 +1,82 @@
+"""What a model is made of and costs: ``model/description.json`` of a run. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+from podline.frozen import Frozen
+
+DESCRIPTION = "model/description.json"
+
+
+class LayerDescription(Frozen):
+    """One layer.
+
+    Attributes:
+        name: the layer's name in the Keras model.
+        kind: its class in Keras: ``Conv2D``, ``BatchNormalization`` …
+        output_shape: without the batch: (height, width, channels), (values,) …; None for an axis of no fixed length.
+        parameters: numbers stored with the model, trained or averaged.
+        trainable_parameters: those that have a gradient.
+        bytes: of the parameters as float32.
+        multiply_adds: for one example; of convolutions, dense layers and attention only, as papers count. None is
+            unknown, as of a layer of somebody else's class.
+    """
+
+    name: str
+    kind: str
+    output_shape: tuple[int | None, ...]
+    parameters: int
+    trainable_parameters: int
+    bytes: int
+    multiply_adds: int | None
+
+
+class MicroNetScore(Frozen):
+    """The score of the MicroNet challenge, lower is better; WideResNet-28-10 is 1 + 1 = 2.
+
+    Attributes:
+        storage: 32-bit numbers that inference needs.
+        operations: multiplications and additions for one example, each counted as one.
+        storage_share: storage relative to WideResNet-28-10's 36.5 million.
+        operations_share: operations relative to its 10.49 billion.
+        score: the sum of both shares.
+    """
+
+    storage: int
+    operations: int
+    storage_share: float
+    operations_share: float
+    score: float
+
+
+class ModelDescription(Frozen):
+    """A model's layers and their sums; ``micronet`` is given for models of CIFAR-100's images and classes.
+
+    Attributes:
+        kind: as in the settings; ``pose`` for a pose network.
+        image_shape: (height, width, channels).
+        classes: number of logits; 0 where the answers are maps.
+        layers: in the order in which they are computed.
+        parameters: sum over the layers.
+        trainable_parameters: sum over the layers.
+        bytes: of all the parameters as float32.
+        trainable_bytes: of the trainable ones.
+        multiply_adds: sum over the layers whose multiply-adds are known, for one example.
+        micronet: the challenge's score; None also where the operations of a layer are unknown.
+    """
+
+    kind: str
+    image_shape: tuple[int, int, int]
+    classes: int
+    layers: tuple[LayerDescription, ...]
+    parameters: int
+    trainable_parameters: int
+    bytes: int
+    trainable_bytes: int
+    multiply_adds: int
+    micronet: MicroNetScore | None
+
+    @property
+    def uncounted(self) -> str:
+        """Which layers' multiply-adds are unknown, in words; empty if those of all are known."""
+        names = [f"{layer.name} ({layer.kind})" for layer in self.layers if layer.multiply_adds is None]
+        return f"without those of {', '.join(names)}, which are unknown" if names else ""

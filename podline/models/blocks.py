@@ -1,0 +1,90 @@
+"""What the shipped networks are made of: stock Keras layers, with names and with first weights that suit ReLUs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Layers on maps of one data format; they pad with ``same``.
+
+    Attributes:
+        data_format: as in the recipe; maps are (n, height, width, channels), or (n, channels, height, width).
+        limit: where ReLUs cut, if they do.
+    """
+
+    data_format: str = "channels_last"
+    limit: float | None = None
+
+    @property
+    def axis(self) -> int:
+        """That of the channels."""
+        return 1 if self.data_format == "channels_first" else -1
+
+    def begin(self, image: Any) -> Any:
+        """Images (n, height, width, channels) in the data format."""
+        return keras.layers.Permute((3, 1, 2), name="channels_first")(image) if self.axis == 1 else image
+
+    def convolution(
+        self, maps: Any, name: str, filters: int, *, kernel: int = 3, stride: int = 1, bias: bool = False
+    ) -> Any:
+        """A square convolution; a batch norm that follows would take a bias away again."""
+        he_normal: Any = keras.initializers.HeNormal()
+        return keras.layers.Conv2D(
+            filters,
+            kernel,
+            stride,
+            padding="same",
+            data_format=self.data_format,
+            use_bias=bias,
+            kernel_initializer=he_normal,
+            name=name,
+        )(maps)
+
+    def depthwise(self, maps: Any, name: str, *, stride: int) -> Any:
+        """A 3 × 3 convolution of each channel by itself."""
+        kernel = 3
+        # He's rule by hand: Keras would take all channels for inputs of each filter.
+        he_normal: Any = keras.initializers.RandomNormal(stddev=math.sqrt(2) / kernel)
+        return keras.layers.DepthwiseConv2D(
+            kernel,
+            stride,
+            padding="same",
+            data_format=self.data_format,
+            use_bias=False,
+            depthwise_initializer=he_normal,
+            name=name,
+        )(maps)
+
+    def norm(self, maps: Any, name: str) -> Any:
+        """Batch normalisation over the channels. Ioffe, Szegedy: "Batch Normalization", ICML 2015."""
+        return keras.layers.BatchNormalization(axis=self.axis, momentum=0.9, name=name)(maps)
+
+    def normed(self, maps: Any, name: str) -> Any:
+        """A batch norm and a ReLU."""
+        return keras.layers.ReLU(self.limit, name=f"{name}_relu")(self.norm(maps, f"{name}_norm"))
+
+    def convolved(self, maps: Any, name: str, filters: int, *, kernel: int = 3, stride: int = 1) -> Any:
+        """A convolution, a batch norm and a ReLU."""
+        return self.normed(self.convolution(maps, f"{name}_conv", filters, kernel=kernel, stride=stride), name)
+
+
+def classifier(features: Any, classes: int, dropout: float) -> Any:
+    """Logits (n, classes) of features (n, values)."""
+    if dropout:
+        features = keras.layers.Dropout(dropout, name="dropout")(features)
+    return keras.layers.Dense(classes, name="classifier")(features)
+
+
+def make_divisible(channels: float, divisor: int = 8) -> int:
+    """Channels rounded to a multiple of the divisor, but never below 90 % of what was asked for.
+
+    Sandler et al.: "MobileNetV2", CVPR 2018; the authors' ``make_divisible``.
+    """
+    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
+    return rounded if rounded >= 0.9 * channels else rounded + divisor

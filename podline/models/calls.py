@@ -1,0 +1,169 @@
+"""The calls of layers that a built Keras model consists of, and the multiply-adds of each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+from keras import layers
+
+from podline.models.build import STOCK
+
+Shape = tuple[Any, ...]
+"""Without the batch; None, which is unknown, for an axis whose length is not fixed."""
+
+
+class Call(NamedTuple):
+    """A layer, or an operation of ``keras.ops``, as it is called once in a model; shapes leave the batch out.
+
+    Attributes:
+        layer: what is called.
+        inputs: of its input, or of each where there are several.
+        outputs: likewise.
+        sources: what gives each input.
+    """
+
+    layer: Any
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    sources: tuple[Any, ...]
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether the lengths of all axes are known."""
+        return None not in itertools.chain(*self.inputs, *self.outputs)
+
+    @property
+    def values_in(self) -> int:
+        """Numbers that come in, of all inputs."""
+        return sum(math.prod(shape) for shape in self.inputs)
+
+    @property
+    def values_out(self) -> int:
+        """Numbers that come out."""
+        return sum(math.prod(shape) for shape in self.outputs)
+
+
+def calls_of(model: keras.Model) -> Iterator[Call]:
+    """Every call of a layer or an operation, in the order of the model."""
+    functional: Any = getattr(model, "_functional", model)  # a Sequential holds one
+    nodes = {id(node) for at_depth in functional._nodes_by_depth.values() for node in at_depth}
+    for operation in functional.operations:
+        for node in operation._inbound_nodes:
+            if id(node) in nodes and not node.is_input:
+                inputs = [tuple(tensor.shape[1:]) for tensor in node.input_tensors]
+                outputs = [tuple(tensor.shape[1:]) for tensor in node.output_tensors]
+                sources = [tensor._keras_history.operation for tensor in node.input_tensors]
+                yield Call(operation, tuple(inputs), tuple(outputs), tuple(sources))
+
+
+def stock(layer: Any) -> type[Any]:
+    """A layer's class in Keras."""
+    return STOCK.get(type(layer), type(layer))
+
+
+def total(amounts: list[int | None]) -> int | None:
+    """The sum; None, unknown, if one of them is."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
+
+
+def multiply_adds(call: Call) -> int | None:
+    """Multiply-adds of one call for one example, counted as papers do: of convolutions, dense layers and attention.
+
+    None is unknown: the layer has weights, or is an attention or a product, and is of no class that is known here, or
+    an axis has no fixed length.
+    """
+    layer = call.layer
+    if isinstance(layer, keras.Model):
+        return total([multiply_adds(inner) for inner in calls_of(layer)])
+    # Operations of keras.ops are known by name alone.
+    count = _MULTIPLY_ADDS.get(stock(layer)) or _OF_OPERATIONS.get(type(layer).__name__)
+    if count is not None:
+        return count(call) if call.is_sized else None
+    return None if getattr(layer, "weights", ()) or type(layer).__name__ in _PRODUCTS else 0
+
+
+def _per_output(call: Call) -> int:
+    """A kernel (…, inputs, outputs) at each place of the output; each place of a kernel serves one input channel."""
+    return call.values_out * math.prod(call.layer.kernel.shape[:-1])
+
+
+def _per_input(call: Call) -> int:
+    """A transposed convolution's kernel (…, outputs, inputs) at each place of the input."""
+    return call.values_in * math.prod(call.layer.kernel.shape[:-1])
+
+
+def _depthwise(call: Call) -> int:
+    return call.values_out * math.prod(call.layer.kernel.shape[:-2])
+
+
+def _separable(call: Call) -> int:
+    depthwise, pointwise = call.layer.depthwise_kernel.shape, call.layer.pointwise_kernel.shape
+    places = call.values_out // pointwise[-1]
+    return places * (math.prod(depthwise) + math.prod(pointwise))
+
+
+def _einsum_dense(call: Call) -> int:
+    equation = call.layer.equation
+    kernel, output = equation.split(",")[1].split("->")
+    summed = [size for letter, size in zip(kernel, call.layer.kernel.shape, strict=True) if letter not in output]
+    return call.values_out * math.prod(summed)
+
+
+def _attention(call: Call) -> int:
+    """Four projections, the scores, and the values weighed by them."""
+    layer = call.layer
+    query, value = call.inputs[0], call.inputs[1]
+    key = call.inputs[2] if len(call.inputs) > 2 else value
+    queries, keys = math.prod(query[:-1]), math.prod(value[:-1])
+    keyed, valued = layer.num_heads * layer.key_dim, layer.num_heads * layer.value_dim
+    projections = queries * query[-1] * keyed + keys * (key[-1] * keyed + value[-1] * valued)
+    return projections + queries * keys * (keyed + valued) + queries * valued * call.outputs[0][-1]
+
+
+def _matmul(call: Call) -> int | None:
+    return call.values_out * call.inputs[0][-1] if len(call.inputs) == 2 else None
+
+
+def _dot_product_attention(call: Call) -> int:
+    """Of a query and keys (places, heads, values): the scores, and the values weighed by them."""
+    return 2 * math.prod(call.inputs[0]) * call.inputs[1][0]
+
+
+def _none(_call: Call) -> int:
+    return 0
+
+
+_CONVOLUTIONS: tuple[type[Any], ...] = (layers.Conv1D, layers.Conv2D, layers.Conv3D)
+_DEPTHWISE: tuple[type[Any], ...] = (layers.DepthwiseConv1D, layers.DepthwiseConv2D)
+_SEPARABLE: tuple[type[Any], ...] = (layers.SeparableConv1D, layers.SeparableConv2D)
+_TRANSPOSED: tuple[type[Any], ...] = (layers.Conv1DTranspose, layers.Conv2DTranspose, layers.Conv3DTranspose)
+# What weighs, and sums as many products as there are numbers: papers leave it out.
+_WEIGHING: tuple[type[Any], ...] = (
+    layers.BatchNormalization,
+    layers.LayerNormalization,
+    layers.GroupNormalization,
+    layers.RMSNormalization,
+    layers.Normalization,
+    layers.PReLU,
+    layers.Embedding,
+)
+_MULTIPLY_ADDS: dict[Any, Callable[[Call], int | None]] = {
+    **dict.fromkeys((*_CONVOLUTIONS, layers.Dense), _per_output),
+    **dict.fromkeys(_TRANSPOSED, _per_input),
+    **dict.fromkeys(_DEPTHWISE, _depthwise),
+    **dict.fromkeys(_SEPARABLE, _separable),
+    **dict.fromkeys(_WEIGHING, _none),
+    layers.EinsumDense: _einsum_dense,
+    layers.MultiHeadAttention: _attention,
+}
+_OF_OPERATIONS: dict[str, Callable[[Call], int | None]] = {
+    "Matmul": _matmul,
+    "DotProductAttention": _dot_product_attention,
+}
+# Products without weights that nobody counts here.
+_PRODUCTS = {"Dot", "Attention", "AdditiveAttention", "Einsum", "Tensordot"}

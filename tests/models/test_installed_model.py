@@ -1,0 +1,422 @@
+"""docs/extending.md's model and optimizer, in packages that are really installed: from the first step to a champion."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import layers
+from support.extending import code_of, install
+
+from podline.errors import SettingsError
+from podline.models.batch_layers import FusedBatchNormalization
+from podline.models.build import build_model, exportable
+from podline.models.counts import describe
+from podline.recipes import parts
+from podline.recipes.settings import ModelSettings, OptimizerSettings
+from podline.training.optimizers import build_optimizer
+
+SHAPE = (32, 32, 3)
+VIT = ModelSettings(kind="vit", depth=2, dropout=0.1, options={"width": 24})
+PACKAGES = (("## A model", "my_models"), ("## An optimizer", "my_optimizers"))
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of installed packages with the page's two."""
+    folder = tmp_path_factory.mktemp("site")
+    for heading, name in PACKAGES:
+        install(folder, {name: code_of(heading, "python")}, code_of(heading, "toml"))
+    return folder
+
+
+OWN_LAYER = """
+import keras
+
+
+@keras.saving.register_keras_serializable()
+class Scale(keras.layers.Layer):
+    def build(self, shape):
+        self.factor = self.add_weight(shape=shape[-1:], initializer="ones", name="factor")
+
+    def call(self, inputs):
+        return inputs * self.factor
+
+
+def scaled(image_shape, classes, settings):
+    image = keras.Input(image_shape)
+    features = keras.layers.Flatten()(Scale(name="scale")(image))
+    return keras.Model(image, keras.layers.Dense(classes)(features))
+"""
+
+
+@pytest.fixture
+def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packages, as this process knows them."""
+    monkeypatch.syspath_prepend(packages)
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a function the model ``odd``, or the optimizer ``odd``."""
+
+    class Point:
+        name, value, group = "odd", "odd:odd", "podline"
+
+        def __init__(self, function: Any) -> None:
+            self._function = function
+
+        def load(self) -> Any:
+            return self._function
+
+    def make(function: Any) -> None:
+        monkeypatch.setattr(parts.entry_points, "installed", lambda _group: [Point(function)])
+
+    return make
+
+
+def built(settings: ModelSettings, seed: int = 0, classes: int = 10) -> keras.Model:
+    return build_model(settings, SHAPE, classes, [120.0] * 3, [60.0] * 3, seed)
+
+
+def values(model: keras.Model) -> dict[str, np.ndarray]:
+    return {variable.path: variable.numpy() for variable in model.variables}
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_seed_alone_gives_its_weights_and_no_two_variables_share_theirs() -> None:
+    first = values(built(VIT, seed=1))
+    for _ in range(3):
+        keras.layers.Dropout(0.5)  # whatever else is named or drawn
+        keras.random.normal((2,))
+    second = values(built(VIT, seed=1))
+    assert first.keys() == second.keys()
+    assert all(np.array_equal(first[path], second[path]) for path in first)
+    other = values(built(VIT, seed=2))
+    drawn = [path for path, value in first.items() if np.unique(value).size > 2]
+    assert "positions/bias" in drawn
+    assert len(drawn) == 4 + 2 * 6
+    assert not any(np.array_equal(first[path], other[path]) for path in drawn)
+    query, key, value = (first[f"block1_attention/{name}/kernel"] for name in ("query", "key", "value"))
+    assert query.shape == key.shape == value.shape
+    assert not np.array_equal(query, key)
+    assert not np.array_equal(key, value)
+
+
+@pytest.mark.usefixtures("installed")
+def test_it_is_counted_by_hand() -> None:
+    width, places, classes = 24, 64, 100
+    description = describe(VIT, SHAPE, classes)
+    embedding = 16 * 3 * width + width + width * width + places * width
+    block = 2 * 2 * width + 4 * (width * width + width) + 2 * width * 2 * width + 3 * width
+    assert description.parameters == embedding + 2 * block + 2 * width + (width + 1) * classes
+    attention = 4 * places * width * width + 2 * places * places * width
+    dense = 2 * places * width * 2 * width
+    first = places * (16 * 3 * width + width * width)
+    assert description.multiply_adds == first + 2 * (attention + dense) + width * classes
+    assert description.uncounted == ""
+    assert description.micronet is not None
+    # Twice the multiply-adds, and the rest is little.
+    assert 2 * description.multiply_adds < description.micronet.operations < 2.2 * description.multiply_adds
+
+
+@pytest.mark.usefixtures("installed")
+def test_names_and_options_that_are_not_there_are_one_line() -> None:
+    assert parts.MODELS.names() == ("linear", "resnet", "mobilenetv2", "vit")
+    assert parts.OPTIMIZERS.names()[-1] == "lion"
+    with pytest.raises(SettingsError, match=r"there is no model 'vitt'; did you mean 'vit'\?"):
+        built(ModelSettings(kind="vitt"))
+    with pytest.raises(SettingsError, match=r"model vit: TypeError: .* unexpected keyword argument 'head'"):
+        built(ModelSettings(kind="vit", options={"head": 2}))
+    with pytest.raises(SettingsError, match="model resnet has no options vs heads"):
+        built(ModelSettings(options={"heads": 2}))
+    with pytest.raises(SettingsError, match="channels_first vs model vit: only Podline's own models know it"):
+        built(VIT.model_copy(update={"data_format": "channels_first"}))
+    with pytest.raises(SettingsError, match="there is no optimizer 'lionn'; did you mean 'lion'"):
+        build_optimizer(OptimizerSettings(kind="lionn"))
+
+
+def test_without_options_a_recipe_says_nothing_of_them() -> None:
+    assert "options" not in ModelSettings().model_dump()
+    assert "options" not in OptimizerSettings().model_dump()
+
+
+ODD = ModelSettings(kind="odd")
+
+
+def test_what_is_no_model_from_images_to_logits_is_named(odd: Any) -> None:
+    odd(lambda *_: 3)
+    with pytest.raises(SettingsError, match=r"model odd: from \['a int'\] .* vs from \(None, 32, 32, 3\) to "):
+        built(ODD)
+    odd(lambda shape, classes, _settings: keras.Sequential([keras.Input(shape), layers.Dense(classes)]))
+    with pytest.raises(SettingsError, match=r"to \[\(None, 32, 32, 10\)\] vs from .* to \(None, 10\)"):
+        built(ODD)
+    odd(lambda *_: 1 / 0)
+    with pytest.raises(SettingsError, match="model odd: ZeroDivisionError: division by zero"):
+        built(ODD)
+
+
+def sequential(stack: Callable[[], list[keras.layers.Layer]]) -> Any:
+    """The function of a model that is a stack of layers, with a classifier at its end."""
+    return lambda shape, classes, _settings: keras.Sequential(
+        [keras.Input(shape), *stack(), layers.GlobalAveragePooling2D(), layers.Dense(classes)]
+    )
+
+
+def test_layers_without_names_are_called_the_same_whatever_was_built_before(odd: Any) -> None:
+    odd(sequential(lambda: [layers.Conv2D(4, 3), layers.Dropout(0.5)]))
+    first, second = values(built(ODD)), values(built(ODD))
+    assert list(first) == list(second)
+    assert all(np.array_equal(first[path], second[path]) for path in first)
+
+
+@keras.saving.register_keras_serializable()
+class Unseeded(keras.initializers.Initializer):
+    """Draws from Keras's generator, which the process shares."""
+
+    def __call__(self, shape, dtype=None):
+        return keras.random.normal(shape)
+
+
+class Unregistered(layers.Layer):
+    """A layer that Keras does not know by name."""
+
+    def call(self, inputs):
+        return inputs
+
+
+@keras.saving.register_keras_serializable()
+class Unnamed(layers.Layer):
+    """A layer that does not say how it was made."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def call(self, inputs):
+        return inputs * self.factor
+
+
+def test_a_layer_that_cannot_be_copied_is_named(odd: Any) -> None:
+    odd(sequential(lambda: [Unnamed(2)]))
+    with pytest.raises(SettingsError, match=r"layer unnamed \(Unnamed\) cannot be made from its get_config\(\): "):
+        built(ODD)
+    odd(sequential(lambda: [Unregistered()]))
+    with pytest.raises(SettingsError, match=r"layer unregistered: .* @keras.saving.register_keras_serializable\(\)"):
+        built(ODD)
+
+
+def test_blocks_that_are_models_of_their_own_get_podline_s_batch_norm(odd: Any) -> None:
+    def network(shape: Any, classes: int, _settings: Any) -> keras.Model:
+        image = keras.Input(shape)
+        block = keras.Sequential([layers.Conv2D(4, 3), layers.BatchNormalization()], name="block")
+        features = layers.GlobalMaxPooling2D()(block(image))
+        return keras.Model(image, layers.Dense(classes, name="classifier")(features))
+
+    odd(network)
+    model = built(ModelSettings(kind="odd", l2=0.5, l2_layers=("block",)))
+    assert isinstance(model.get_layer("block").layers[-1], FusedBatchNormalization)
+    kernel = model.get_layer("block").trainable_variables[0].numpy()
+    assert float(sum(model.losses)) == pytest.approx(0.5 * float((kernel**2).sum()), rel=1e-5)
+    assert not any(isinstance(layer, FusedBatchNormalization) for layer in exportable(model).get_layer("block").layers)
+
+
+def test_first_weights_that_take_no_seed_are_refused(odd: Any) -> None:
+    odd(sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]))
+    with pytest.raises(SettingsError, match="the first values of conv2d/kernel are others each time"):
+        built(ODD)
+
+
+def test_a_seed_that_a_layer_brings_gives_way_to_the_recipe_s(odd: Any) -> None:
+    shared = keras.initializers.HeNormal(7)
+    odd(sequential(lambda: [layers.Conv2D(3, 3, kernel_initializer=shared) for _ in range(2)]))
+    first, other = values(built(ODD)), values(built(ODD, seed=1))
+    assert not np.array_equal(first["conv2d/kernel"], first["conv2d_1/kernel"])
+    assert not np.array_equal(first["conv2d/kernel"], other["conv2d/kernel"])
+
+
+def test_batch_norm_of_features_sees_the_batch_of_all_replicas(odd: Any) -> None:
+    def network(shape: Any, classes: int, _settings: Any) -> keras.Model:
+        image = keras.Input(shape)
+        tokens = layers.BatchNormalization(scale=False, name="of_tokens")(layers.Reshape((256, 12))(image))
+        features = layers.BatchNormalization(center=False, name="of_features")(layers.GlobalMaxPooling1D()(tokens))
+        return keras.Model(image, layers.Dense(classes)(features))
+
+    odd(network)
+    images = np.random.default_rng(0).integers(0, 256, (8, *SHAPE), dtype=np.uint8)
+    alone = built(ODD)
+    expected = alone(images, training=True)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        shared = built(ODD)
+    parts_of = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(np.split(images, 2)[context.replica_id_in_sync_group])
+    )
+    run = tf.function(lambda: strategy.run(lambda part: shared(part, training=True), (parts_of,)))
+    found = np.concatenate(strategy.experimental_local_results(run()))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)  # sums in another order
+    for path, value in values(alone).items():
+        np.testing.assert_allclose(values(shared)[path], value, rtol=1e-4, atol=1e-4, err_msg=path)
+
+
+@pytest.mark.usefixtures("installed")
+def test_under_several_replicas_what_has_a_state_of_its_own_is_refused_by_name(odd: Any) -> None:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    odd(sequential(lambda: [layers.GaussianNoise(0.1, name="noise")]))
+    built(ODD)
+    with strategy.scope(), pytest.raises(SettingsError, match=r"layer noise \(GaussianNoise\) .* each of 2 replicas"):
+        built(ODD)
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_optimizer_is_keras_own_lion() -> None:
+    settings = OptimizerSettings(kind="lion", weight_decay=0.5, clip_norm=0.25, options={"beta_2": 0.98})
+    ours = build_optimizer(settings, 0.1)
+    theirs = keras.optimizers.Lion(0.1, beta_1=0.9, beta_2=0.98, weight_decay=0.5, global_clipnorm=0.25)
+    theirs.exclude_from_weight_decay(var_names=["bias"])
+    ended = []
+    for optimizer in (ours, theirs):
+        layer = layers.Dense(3)
+        layer.build((None, 4))
+        layer.kernel.assign(np.arange(12).reshape(4, 3) / 12)
+        optimizer.build(layer.trainable_variables)
+        for step in range(1, 4):
+            optimizer.apply(gradients(step))
+        ended.append([variable.numpy() for variable in layer.trainable_variables])
+    for found, expected in zip(*ended, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def gradients(step: int) -> list[tf.Tensor]:
+    """Of a dense layer from 4 to 3."""
+    return [tf.reshape(tf.cos(tf.range(12.0) * step), (4, 3)), tf.sin(tf.range(3.0) + step)]
+
+
+@pytest.mark.usefixtures("installed")
+def test_under_several_replicas_an_installed_optimizer_steps_as_under_one() -> None:
+    settings = OptimizerSettings(kind="lion", weight_decay=0.5, clip_norm=0.25)
+    ended = []
+    for devices in (["CPU:0"], ["CPU:0", "CPU:1"]):
+        strategy = tf.distribute.MirroredStrategy(devices)
+        with strategy.scope():
+            layer = layers.Dense(3, kernel_initializer="ones")
+            layer.build((None, 4))
+            optimizer = build_optimizer(settings, 0.1)
+            optimizer.build(layer.trainable_variables)
+        for number in (1, 2, 3):
+            tf.function(strategy.run)(functools.partial(optimizer.apply, gradients(number)))
+        ended.append([variable.numpy() for variable in layer.trainable_variables])
+    for found, expected in zip(*ended, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+class Itself(keras.optimizers.SGD):
+    """An optimizer that applies gradients in a way of its own."""
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply(grads, trainable_variables)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda *_: 3, "its function gives a int vs a keras.optimizers.Optimizer"),
+        (lambda *_: Itself(), "Itself has a apply of its own; write update_step"),
+        (lambda *_: keras.optimizers.SGD(clipnorm=1.0), "clipnorm=1.0: leave it out"),
+        (lambda *_: keras.optimizers.SGD(use_ema=True), "use_ema=True: leave it out"),
+    ],
+)
+def test_an_optimizer_that_cannot_be_used_is_refused_by_name(odd: Any, make: Any, message: str) -> None:
+    odd(make)
+    with pytest.raises(SettingsError, match=f"optimizer odd: {message}"):
+        build_optimizer(OptimizerSettings(kind="odd"))
+
+
+def podline(folder: Path, packages: Path | None, *words: str, code: int = 0) -> Any:
+    """The document that a command prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "podline.cli", *words, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(packages or "")},
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def killed(folder: Path, packages: Path, *words: str) -> None:
+    """Runs a training until its first checkpoint is there, and kills it."""
+    command = [sys.executable, "-m", "podline.cli", *words]
+    with subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(packages)}) as process:
+        while process.poll() is None and not list(folder.glob("root/runs/*/checkpoints/*.json")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(tmp_path: Path) -> None:
+    toml = '[project.entry-points."podline.models"]\nscaled = "own_layer:scaled"\n'
+    packages = install(tmp_path / "site", {"own_layer": OWN_LAYER}, toml)
+    subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "300"], check=True, cwd=tmp_path)
+    podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", "root")
+    words = ("sample", "--model", "scaled", "--steps", "60", "--learning-rate", "0.01", "--root", "root")
+    run = podline(tmp_path, packages, "train", *words)["run"]
+    podline(tmp_path, packages, "evaluate", run, "--root", "root")
+    podline(tmp_path, packages, "report", run, "--root", "root")
+    page = (tmp_path / "root" / "runs" / run / "report.html").read_text()
+    assert "without those of scale (Scale), which are unknown" in page
+    podline(tmp_path, packages, "models", "promote", run, "--root", "root", "--anyway", "--reason", "a test")
+
+
+def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "600"], check=True, cwd=tmp_path)
+    for root in ("root", "undisturbed"):
+        podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", root)
+    own = ("--set", "optimizer.kind=lion", "--set", "model.options.heads=2", "--set", "deterministic=true")
+    train = ("train", "vit-sample", "--steps", "60", *own, "--set", "checkpoint_steps=10")
+    killed(tmp_path, packages, *train, "--root", "root")
+    trained = podline(tmp_path, packages, *train, "--root", "root")
+    assert trained["resumed_from"]
+    undisturbed = podline(tmp_path, packages, *train, "--root", "undisturbed")
+    assert undisturbed["resumed_from"] == []
+    assert (trained["run"], trained["weights_sha256"]) == (undisturbed["run"], undisturbed["weights_sha256"])
+
+    run = trained["run"]
+    evaluated = podline(tmp_path, packages, "evaluate", run, "--root", "root")
+    assert 0 < evaluated["metrics"]["top1"]["value"] < 1
+    folder = tmp_path / "root" / "runs" / run
+    described = json.loads((folder / "model" / "description.json").read_text())
+    told = podline(tmp_path, packages, "model", "describe", "vit-sample", *own)
+    assert told == described
+    assert "MultiHeadAttention" in {layer["kind"] for layer in told["layers"]}
+    podline(tmp_path, packages, "models", "promote", run, "--root", "root")
+    images = np.random.default_rng(0).integers(0, 256, (4, *SHAPE), dtype=np.uint8)
+    plain = keras.models.load_model(folder / "model" / "model.keras", compile=False)(images, training=False)
+    saved = tf.saved_model.load(str(folder / "model" / "saved_model"))
+    served = saved.signatures["serve"](tf.constant(images))
+    [answer] = served.values()
+    np.testing.assert_allclose(answer, plain, rtol=0, atol=1e-4)  # other float32 operations
+
+    # What there is stays readable without the package, and a training that needs it says so in a line.
+    podline(tmp_path, None, "report", run, "--root", "root")
+    assert "block2_attention" in (folder / "report.html").read_text()
+    [entry] = podline(tmp_path, None, "models", "list", "--root", "root")
+    assert entry["run"] == run
+    assert podline(tmp_path, None, "runs", "list", "--root", "root")
+    podline(tmp_path, None, "evaluate", run, "--root", "root")
+    error = podline(tmp_path, None, "train", "sample", "--model", "vit", "--root", "root", code=2)["error"]
+    assert error["message"].startswith("recipe sample: there is no model 'vit'; ")
