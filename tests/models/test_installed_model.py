@@ -28,7 +28,7 @@ from podline.training.optimizers import build_optimizer
 
 VIT = ModelSettings(kind="vit")
 SHAPE = (32, 32, 3)
-RUN = ("--model", "vit", "--set", "optimizer.kind=lion", "--learning-rate", "0.001")
+RUN = ("--model", "vit", "--set", "optimizer.kind=lion", "--learning-rate", "0.0005")
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_it_is_trained_judged_reported_and_promoted_and_then_needs_its_package_n
     shutil.copytree(converted, tmp_path, dirs_exist_ok=True)
     described = podline(tmp_path, packages, "model", "describe", "sample", "--model", "vit")
     assert "block2_attention" in [layer["name"] for layer in described["layers"]]
-    run = podline(tmp_path, packages, "train", "sample", *RUN, "--steps", "30")["run"]
+    run = podline(tmp_path, packages, "train", "sample", *RUN, "--steps", "200")["run"]
     podline(tmp_path, None, "evaluate", run)
     podline(tmp_path, None, "report", run)
     assert "block1_attention" in (tmp_path / "root" / "runs" / run / "report.html").read_text()
