@@ -27,6 +27,10 @@ class Check(Frozen):
         chance: how likely a figure so bad is for a model that is as good, raised for how many things are looked at;
             None where nothing is left to chance.
         refused: whether the rule refuses the model.
+        margin: by so much a promoted model may be worse; None where nothing is left to chance.
+        chance_if_worse: how likely a figure so good is for a model that is worse by the margin; likewise.
+        shown: whether it is shown that the model is not worse by the margin.
+        advice: what would decide, where that is not shown; empty otherwise.
         message: all this in words.
     """
 
@@ -36,6 +40,10 @@ class Check(Frozen):
     after: float | None = None
     chance: float | None = None
     refused: bool
+    margin: float | None = None
+    chance_if_worse: float | None = None
+    shown: bool = True
+    advice: str = ""
     message: str
 
 

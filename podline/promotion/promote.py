@@ -32,7 +32,8 @@ from podline.measures import installed, measure_named
 from podline.models.counts import describe_recipe
 from podline.progress import Reporter
 from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
-from podline.promotion.rules import ENOUGH_PEERS, Cost, Guarded, ModelFigures, Paired, checks_of, export_checks
+from podline.promotion.margins import ENOUGH_PEERS
+from podline.promotion.rules import Cost, Guarded, ModelFigures, Paired, checks_of, export_checks
 from podline.promotion.standings import (
     class_standing,
     examples_of,
