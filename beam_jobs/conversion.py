@@ -13,23 +13,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import apache_beam as beam
 
 from podline.beam_jobs.runners import open_pipeline, quiet, run
 from podline.beam_jobs.steps import REUSED, Job, WriteOrFind, finished, publish
-from podline.data.coco_records import CocoShardTask, coco_tasks
-from podline.data.coco_truth import publish_truths
-from podline.data.official import OfficialCheck, official_lines
-from podline.data.planning import ShardPlan, plan_shards, refuse_shared_records
-from podline.data.shards import ShardTask, shard_tasks
-from podline.data.sources.coco import CocoSource
-from podline.data.sources.duplicates import contradiction_lines, contradictions, quarantine_shared, repeated_images
-from podline.data.sources.left_out import left_out_of, refuse_left_out
-from podline.data.sources.official_sums import check_official
+from podline.data.official import official_lines
+from podline.data.planning import ShardPlan, plan_shards
+from podline.data.shards import Task
+from podline.data.sources.duplicates import contradiction_lines
+from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote
-from podline.data.sources.source import Source
+from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_names
 from podline.datasets.draft import Draft, draft_of
 from podline.datasets.fingerprint import source_of
@@ -60,87 +55,67 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     store = open_store(spec.root)
     store.sweep()
     reporter.log(f"reading {spec.source}")
-    source = source_of(spec, store)
-    found = _Found(None, {})
-    if isinstance(source, Source):
-        source, found = _looked_at(source, spec, reporter)
+    source, remarks = _looked_at(source_of(spec, store), spec, reporter)
     _tell_quarantined(reporter, source.quarantined)
     draft = draft_of(spec, source)
     with using(store, [draft.folder]):
-        return _converted(pipeline, store, spec, source, draft, found, started, reporter)
+        return _converted(pipeline, store, spec, source, draft, remarks, started, reporter)
 
 
 def _converted(
     pipeline: beam.Pipeline,
     store: Store,
     spec: ConvertSpec,
-    source: Source | CocoSource,
+    source: RawData,
     draft: Draft,
-    found: _Found,
+    remarks: Remarks,
     started: float,
     reporter: Reporter,
 ) -> ConvertResult:
     """Writes what is not there yet."""
-    if isinstance(source, CocoSource):
-        draft = dataclasses.replace(draft, truths=publish_truths(store, draft.folder, source))
-    frame = draft.stored.frame_length
-    if isinstance(source, CocoSource) and spec.keep_jpeg:
-        frame += source.bytes_of_a_file
+    draft = dataclasses.replace(draft, truths=source.publish_truths(store, draft.folder))
+    frame = draft.stored.frame_length + source.bytes_of_a_file
     plans = plan_shards(spec.dataset, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("plan") as tables, store.workspace("done") as done:
         # What goes to a bucket is read again at once, to be sent there.
         stays = is_remote(spec.root) or may_keep(frame * sum(source.sizes.values()))
         job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done), stays)
         with quiet(), _progress(reporter, plans, done):
-            build(pipeline, _tasks(source, plans, spec, tables), job, draft)
+            build(pipeline, source.shard_tasks(plans, spec.seed, tables, _threads(spec)), job, draft)
             run(pipeline)
         reused = list(finished(done).values()).count(REUSED)
-    return _finish(store, spec, draft, found, time.monotonic() - started, reused)
+    return _finish(store, spec, draft, remarks, time.monotonic() - started, reused)
 
 
-class _Found(NamedTuple):
-    """What is known of a source and is not in the manifest; see :class:`ConvertResult`."""
-
-    official: OfficialCheck | None
-    contradicting: dict[str, int]
-
-
-def _looked_at(source: Source, spec: ConvertSpec, reporter: Reporter) -> tuple[Source, _Found]:
-    """Raw pixels without those that both splits have, and what there is to say of them."""
-    repeated = repeated_images(source)
-    found = _Found(check_official(source), contradictions(source, repeated))
-    read = {split.name: len(split) for split in source.splits}
-    tell = reporter.log if found.official and found.official.official else reporter.warn
-    for line in official_lines(source.dataset, read, found.official):
+def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
+    """What is to be converted, once what there is to say of the source is said."""
+    apart, remarks = source.looked_at()
+    tell = reporter.log if remarks.official and remarks.official.official else reporter.warn
+    for line in official_lines(source.dataset, source.sizes, remarks.official):
         tell(line)
-    for line in contradiction_lines(found.contradicting):
+    for line in contradiction_lines(remarks.contradicting):
         reporter.warn(line)
-    source = quarantine_shared(source, repeated)
-    refuse_left_out(spec.dataset, left_out_of(source), spec.allow_left_out)
-    refuse_shared_records(source.splits)
-    return source, found
+    refuse_left_out(spec.dataset, apart.left_out, spec.allow_left_out)
+    return apart, remarks
 
 
-def _tasks(
-    source: Source | CocoSource, plans: Sequence[ShardPlan], spec: ConvertSpec, tables: Path
-) -> Sequence[ShardTask | CocoShardTask]:
-    if isinstance(source, Source):
-        return shard_tasks(source, plans, spec.seed, tables)
+def _threads(spec: ConvertSpec) -> int:
+    """The threads of a worker that makes records of what has to be decoded."""
     # The cores that the local runner's workers leave; how many another runner has is its own business.
     threads = 1 if spec.beam_options else max(1, (os.cpu_count() or 1) // spec.workers)
     if is_remote(spec.source):  # they wait for the network more than they decode
-        threads = max(threads, open_store(spec.source).parallel)
-    return coco_tasks(source, plans, spec.seed, tables, threads=threads, keep_jpeg=spec.keep_jpeg)
+        return max(threads, open_store(spec.source).parallel)
+    return threads
 
 
-def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], job: Job, draft: Draft) -> None:
+def build(pipeline: beam.Pipeline, tasks: Sequence[Task], job: Job, draft: Draft) -> None:
     """Adds the conversion's steps to a pipeline."""
     _ = (
         pipeline
         | "Plan" >> beam.Create(tasks)
-        # ShardTask
+        # Task
         | "Spread" >> beam.Reshuffle()
-        # ShardTask, each free to go to any worker
+        # Task, each free to go to any worker
         | "Write or find" >> beam.ParDo(WriteOrFind(job))
         # WrittenShard
         | "Gather" >> beam.combiners.ToList()
@@ -150,7 +125,9 @@ def build(pipeline: beam.Pipeline, tasks: Sequence[ShardTask | CocoShardTask], j
     )
 
 
-def _finish(store: Store, spec: ConvertSpec, draft: Draft, found: _Found, seconds: float, reused: int) -> ConvertResult:
+def _finish(
+    store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
+) -> ConvertResult:
     manifest = converted_manifest(store, draft.folder)
     shards = manifest.shards
     result = ConvertResult(
@@ -165,8 +142,8 @@ def _finish(store: Store, spec: ConvertSpec, draft: Draft, found: _Found, second
         bytes=sum(shard.bytes for shard in shards),
         shards_written=len(shards) - reused,
         shards_reused=reused,
-        official=found.official,
-        contradicting=found.contradicting,
+        official=remarks.official,
+        contradicting=dict(remarks.contradicting),
     )
     beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
     files = [*shards, *(split.truth for split in manifest.splits if split.truth)]

@@ -1,6 +1,6 @@
 """The Beam steps: each shard is written, or found written; then the manifest is published.
 
-What travels to a worker is a :class:`~podline.data.shards.ShardTask`, what travels back is a
+What travels to a worker is a :class:`~podline.data.shards.Task`, what travels back is a
 :class:`~podline.data.shards.WrittenShard`: each a few hundred bytes. Beam would pickle and compress anything larger
 several times over. Pixels go from the raw file to the shard and nowhere else.
 """
@@ -18,10 +18,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from podline.beam_jobs.runners import crossing_borders
-from podline.data.coco_records import CocoShardTask
 from podline.data.planning import ShardPlan
 from podline.data.records import RecordLayout
-from podline.data.shards import ShardTask, Workbench, WrittenShard, write_shard
+from podline.data.shards import Task, Workbench, WrittenShard, write_shard
 from podline.datasets.draft import Draft
 from podline.documents.manifest import publish_manifest, shard_record
 from podline.errors import ArtifactError
@@ -71,7 +70,7 @@ class WriteOrFind(beam.DoFn):
         """Begins with nothing in the making."""
         self._pending: deque[Future[WrittenShard]] = deque()
 
-    def process(self, task: ShardTask | CocoShardTask) -> Iterator[WrittenShard]:
+    def process(self, task: Task) -> Iterator[WrittenShard]:
         """Begins with a shard, and gives the one before.
 
         Raises:
@@ -110,7 +109,7 @@ class WriteOrFind(beam.DoFn):
             raise
 
 
-def _write_or_find(task: ShardTask | CocoShardTask, job: Job, bench: Workbench) -> WrittenShard:
+def _write_or_find(task: Task, job: Job, bench: Workbench) -> WrittenShard:
     """Writes a shard, or finds it.
 
     The shard is published first, then what is known about it: a shard without that word is written again.

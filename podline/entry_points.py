@@ -25,6 +25,24 @@ def installed(group: str) -> list[EntryPoint]:
     return list(importlib.metadata.entry_points(group=group))
 
 
+def named(group: str, name: str, what: str) -> Any:
+    """What an installed package adds to a group by a name.
+
+    Args:
+        group: as ``podline.hooks``.
+        name: the entry point's.
+        what: what it is, for a person: ``hook``.
+
+    Raises:
+        SettingsError: none has this name, or it cannot be imported.
+    """
+    points = {point.name: point for point in installed(group)}
+    if name not in points:
+        known = f"installed: {', '.join(points)}" if points else f"no package is installed that adds one ({group})"
+        raise SettingsError(f"there is no {what} {name!r}; {known}")
+    return load_installed(points[name])
+
+
 def load_installed(point: EntryPoint) -> Any:
     """What an installed package's entry point stands for.
 

@@ -17,6 +17,7 @@ from podline import entry_points
 from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
 from podline.recipes import registry
+from podline.recipes.datasets import Kind
 from podline.settings import Settings
 from podline.store.opening import open_store
 from podline.tasks.parameters import CifarParameters, CocoParameters, TrainingParameters
@@ -28,10 +29,10 @@ _STAGE = "prefect"
 _DELIVERY_SECONDS = 5.0
 
 
-# By whether the recipe finds people.
-_FLOWS: dict[bool, tuple[str, type[TrainingParameters]]] = {
-    True: ("podline.flows.coco_training:coco_training", CocoParameters),
-    False: ("podline.flows.cifar_training:cifar_training", CifarParameters),
+# By what the recipe learns.
+_FLOWS: dict[Kind, tuple[str, type[TrainingParameters]]] = {
+    "pose": ("podline.flows.coco_training:coco_training", CocoParameters),
+    "classification": ("podline.flows.cifar_training:cifar_training", CifarParameters),
 }
 
 
@@ -50,7 +51,7 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
         SettingsError: parameters that cannot be.
         PodlineError: what a stage raised.
     """
-    entry_point, form = _FLOWS[registry.get(given["recipe"]).pose is not None]
+    entry_point, form = _FLOWS[registry.get(given["recipe"]).kind]
     try:
         parameters = form.model_validate(given)
     except ValidationError as error:

@@ -19,7 +19,7 @@ class FinderParameters(BaseModel):
         default="sample",
         title="Recipe",
         description="What to find a rate for; its data set must be converted already.",
-        json_schema_extra=recipes(poses=False),
+        json_schema_extra=recipes("classification"),
     )
     low: float = Field(
         default=1e-5, gt=0, le=1_000, title="Lowest rate", description="Of the first step.", json_schema_extra=place(1)

@@ -17,7 +17,8 @@ from podline import strategies
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
-from podline.recipes.settings import DatasetName, Recipe
+from podline.recipes.datasets import Kind
+from podline.recipes.settings import Recipe
 from podline.stages.specs import LEFT_OUT
 from podline.tasks.form_rules import SchemaRule, at, extend, grouped, one_of, refused
 
@@ -38,11 +39,11 @@ def place(position: int, **more: Any) -> dict[str, Any]:
     return {"position": position, **more}
 
 
-def recipes(*, poses: bool) -> Callable[[dict[str, Any]], None]:
+def recipes(kind: Kind) -> Callable[[dict[str, Any]], None]:
     """What a form's field of recipes says of itself: where it stands, and which there are when it is deployed."""
 
     def describe(schema: dict[str, Any]) -> None:
-        names = registry.for_poses(poses=poses)
+        names = registry.of_kind(kind)
         # As pydantic writes a Literal.
         schema.update(place(0, enum=names) if len(names) > 1 else place(0, const=names[0]))
 
@@ -176,10 +177,10 @@ class TrainingParameters(BaseModel, frozen=True):
     """What every flow from raw archive to report is given; a flow's own form says which recipes there are."""
 
     model_config = ConfigDict(extra="forbid")
-    sample: ClassVar[DatasetName]
+    sample: ClassVar[str]
     """What is drawn where no source is named."""
-    poses: ClassVar[bool] = False
-    """Whether its recipes find people."""
+    kind: ClassVar[Kind] = "classification"
+    """What its recipes learn."""
 
     recipe: str
     source: str = Field(
@@ -274,7 +275,7 @@ class TrainingParameters(BaseModel, frozen=True):
         )
 
     @property
-    def drawn(self) -> DatasetName | None:
+    def drawn(self) -> str | None:
         """The sample that is drawn in place of a source; None if there is a source."""
         return None if self.source else self.sample
 
@@ -285,8 +286,8 @@ class TrainingParameters(BaseModel, frozen=True):
             SettingsError: there is no such recipe, it is for another flow, or a value that cannot be.
         """
         recipe = registry.get(self.recipe)
-        if (recipe.pose is not None) != self.poses:
-            trains = "finds people" if recipe.pose else "tells classes"
+        if recipe.kind != self.kind:
+            trains = "finds people" if recipe.kind == "pose" else "tells classes"
             raise SettingsError(f"the recipe {recipe.name} {trains}; choose a deployment of the other flow")
         return self.choices.apply(recipe)
 
@@ -306,7 +307,7 @@ class TrainingParameters(BaseModel, frozen=True):
 
 def _undrawn() -> tuple[str, ...]:
     """The recipes for classes whose data set is not the one that is drawn."""
-    names = registry.for_poses(poses=False)
+    names = registry.of_kind("classification")
     return tuple(name for name in names if registry.get(name).dataset != CifarParameters.sample)
 
 
@@ -323,7 +324,7 @@ class CifarParameters(TrainingParameters, frozen=True):
         default="sample",
         title="Recipe",
         description="What to train, and on which data set. The sample is drawn, so it needs no source.",
-        json_schema_extra=recipes(poses=False),
+        json_schema_extra=recipes("classification"),
     )
     model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
         default=_AS_WRITTEN,
@@ -359,13 +360,13 @@ class CocoParameters(TrainingParameters, frozen=True):
         json_schema_extra=lambda schema: extend(schema, CocoParameters, _training_rules()),
     )
     sample = "coco_sample"
-    poses = True
+    kind = "pose"
 
     recipe: str = Field(
         default="coco_pose",
         title="Recipe",
         description="What to train.",
-        json_schema_extra=recipes(poses=True),
+        json_schema_extra=recipes("pose"),
     )
     source: str = Field(
         default="",

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from podline.data.sources.coco_sample import write_coco_sample
-from podline.data.sources.sample import FOLDER, write_sample
 from podline.datasets import fingerprint
-from podline.recipes.settings import DatasetName
+from podline.recipes import datasets
+from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingParameters
 from podline.tasks.runs.listening import terminal
-
-# What draws a sample, and the folder that is there when it is done.
-_SAMPLES: dict[DatasetName, tuple[Callable[[Path], object], str]] = {
-    "sample": (write_sample, FOLDER),
-    "coco_sample": (write_coco_sample, "annotations"),
-}
 
 
 def source_of(parameters: TrainingParameters, root: str) -> str:
@@ -33,10 +24,10 @@ def source_of(parameters: TrainingParameters, root: str) -> str:
         is_local = "://" not in parameters.source
         return str(Path(parameters.source).expanduser().absolute()) if is_local else parameters.source
     folder = open_store(root).beside / "sources" / parameters.drawn
-    write, whole = _SAMPLES[parameters.drawn]
-    if not (folder / whole).is_dir():
+    dataset = datasets.find(parameters.drawn)
+    if not (folder / dataset.drawn).is_dir():
         _say(f"no source is given: drawing {parameters.drawn} into {folder}")
-        write(folder)
+        dataset.code(dataset.draw)(folder)
     return str(folder)
 
 
@@ -52,16 +43,15 @@ def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> Co
         StoreError: the sample cannot be drawn.
     """
     recipe = parameters.training_recipe()
-    of_poses: dict[str, Any] = {"side": recipe.pose.side, "max_people": recipe.pose.max_people} if recipe.pose else {}
+    kept = {"keep_jpeg": True} if parameters.keeps_jpeg else {}
     return ConvertSpec(
         root=root,
         dataset=recipe.dataset,
         source=source_of(parameters, root),
         workers=parameters.machine.workers or workers,
         beam_options=parameters.machine.beam_options,
-        keep_jpeg=parameters.keeps_jpeg,
+        settings=converter_settings(recipe.dataset, recipe, kept),
         allow_left_out=parameters.machine.allow_left_out,
-        **of_poses,
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from podline.benchmark.timing import in_turns
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import open_split
+from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.stick_people import Draws, ground
 from podline.documents.manifest import read_manifest
 from podline.progress import silent
@@ -99,7 +100,10 @@ def keep_jpeg(source: str, root: str, batch_size: int, repetitions: int) -> dict
         side's seconds to convert all images, and to gather all fields of the training split in shuffled batches.
     """
     importlib.import_module(CONVERT.run_at.partition(":")[0])
-    specs = [ConvertSpec(root=root, dataset="coco", source=source, keep_jpeg=keep) for keep in (True, False)]
+    specs = [
+        ConvertSpec(root=root, dataset="coco", source=source, settings=CocoSettings(keep_jpeg=keep))
+        for keep in (True, False)
+    ]
     ours, other = (partial(_convert_anew, spec) for spec in specs)
     converted = in_turns(ours, other, repetitions)
     results = [CONVERT.run(spec, silent()) for spec in specs]

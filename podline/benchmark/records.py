@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from podline.benchmark import plain
 from podline.benchmark.timing import in_turns
-from podline.data.records import RecordLayout, layout_of
+from podline.data.records import Feature, RecordLayout, layout_of
 from podline.data.shards import CHUNK_BYTES
-from podline.data.sources.source import Feature
 from podline.data.tfrecord import map_frames
 
 IMAGE_SHAPE = (32, 32, 3)

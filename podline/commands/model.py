@@ -10,16 +10,8 @@ from podline.commands import pages
 from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
 from podline.figures import count, short_count, size
 from podline.models.counts import ModelDescription, describe_recipe
+from podline.recipes import datasets
 from podline.recipes.choices import Choices
-from podline.recipes.settings import DatasetName
-
-# What the images of a data set are, before there is a manifest that says so; those with people are as the recipe says.
-_IMAGES: dict[DatasetName, tuple[tuple[int, int, int], int]] = {
-    "cifar10": ((32, 32, 3), 10),
-    "cifar100": ((32, 32, 3), 100),
-    "mnist": ((28, 28, 1), 10),
-    "sample": ((32, 32, 3), 10),
-}
 
 
 @click.group(cls=pages.Group)
@@ -41,7 +33,9 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
     For CIFAR-100 it also gives the MicroNet challenge's score: storage and operations relative to WideResNet-28-10.
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
-    description = describe_recipe(chosen, *_IMAGES.get(chosen.dataset, ((0, 0, 0), 0)))
+    dataset = datasets.find(chosen.dataset)
+    # Images with people are as the recipe says.
+    description = describe_recipe(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0)
     if as_json:
         say_json(description.model_dump(mode="json"))
     else:

@@ -8,13 +8,13 @@ import click
 
 from podline.commands import pages
 from podline.commands.options import say
+from podline.errors import SettingsError
 
 
 @click.command("sample", cls=pages.Command)
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option(
     "--dataset",
-    type=click.Choice(["sample", "coco_sample"]),
     default="sample",
     show_default=True,
     help="Shapes in CIFAR-10's layout, or stick people in COCO's.",
@@ -34,9 +34,11 @@ def sample(folder: Path, dataset: str, train: int | None, test: int | None, seed
     Next: `podline run sample --source drawn`, or `podline convert coco_sample --source people`. (Without --source,
     `podline run sample` draws one for itself.)
     """
-    from podline.data.sources.coco_sample import write_coco_sample  # noqa: PLC0415 (NumPy, for a help page)
-    from podline.data.sources.sample import write_sample  # noqa: PLC0415
+    from podline.recipes import datasets  # noqa: PLC0415 (pydantic, for a help page)
 
-    write, counts = (write_sample, (5000, 1000)) if dataset == "sample" else (write_coco_sample, (600, 100))
-    train, test = (default if given is None else given for given, default in zip((train, test), counts, strict=True))
-    say([str(write(folder, train, test, seed))])
+    found = datasets.find(dataset)
+    if not found.draw:
+        there = ", ".join(name for name in datasets.names() if datasets.find(name).draw)
+        raise SettingsError(f"{dataset} cannot be drawn, only {there}")
+    counts = {name: count for name, count in (("train", train), ("test", test)) if count is not None}
+    say([str(found.code(found.draw)(folder, **counts, seed=seed))])

@@ -29,16 +29,16 @@ from podline.commands.results import result_lines
 from podline.documents.promotion import PROMOTION
 from podline.errors import SettingsError, StoreError
 from podline.inventory.catalogue import Dataset, choose_dataset, dataset_for, run_of, training_of
+from podline.inventory.catalogue import datasets as catalogued
 from podline.ledger import ledger
 from podline.ledger.recording import recorded
 from podline.progress import Listener, Reporter
-from podline.recipes import registry
+from podline.recipes import datasets, registry
 from podline.recipes.choices import Choices
-from podline.recipes.pose_settings import PoseSettings
-from podline.recipes.settings import POSES, DatasetName, Recipe
+from podline.recipes.settings import Recipe
 from podline.settings import Settings, cluster
 from podline.stages.completed import manifest_sha256
-from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.from_recipe import converter_settings, evaluation_spec, training_spec
 from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import (
     JUDGED,
@@ -85,11 +85,18 @@ class Request(NamedTuple):
     listener: Listener
 
     @property
-    def dataset_name(self) -> DatasetName:
+    def dataset_name(self) -> str:
         """The data set itself, or that of the recipe."""
-        if self.name in POSES:
-            return self.name
-        return self.recipe.dataset
+        return self.dataset_itself or self.recipe.dataset
+
+    @property
+    def dataset_itself(self) -> str | None:
+        """The name, if it is a data set's, be it one of the store whose package is gone, and no recipe's."""
+        name = self.name
+        if name is None or name in registry.names():
+            return None
+        stored = datasets.known(name) is not None or name in {dataset.name for dataset in catalogued(self.store)}
+        return name if stored else None
 
     @property
     def trained(self) -> TrainSpec | None:
@@ -225,17 +232,18 @@ def convert(
 
     Next: `podline validate cifar10 --root podline-root`.
     """
+    recipe = None if request.dataset_itself else request.recipe
     dataset = request.dataset_name
-    pose = (None if request.name in POSES else request.recipe.pose) or PoseSettings()
+    given = {"side": side, "max_people": max_people, "keep_jpeg": keep_jpeg or None}
     if source is None:
         raise SettingsError("where is the raw data? give --source DIR")
     return ConvertSpec(
         root=request.store.uri,
         dataset=dataset,
         source=absolute(source),
-        side=side or pose.side,
-        max_people=max_people or pose.max_people,
-        keep_jpeg=keep_jpeg,
+        settings=converter_settings(
+            dataset, recipe, {name: value for name, value in given.items() if value is not None}
+        ),
         allow_left_out=LEFT_OUT if allow_left_out is None else allow_left_out,
         workers=request.settings.workers,
         beam_options=beam_options,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,15 @@ from podline.data.keypoints import from_coco
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout, put
 from podline.data.shards import Fill, Pieces
-from podline.data.sources.coco import MASK_STRIDE, CocoImage, CocoSource
+from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
 from podline.data.sources.coco_people import PEOPLE, unpacked
 from podline.data.sources.image_files import expect_all
 from podline.data.tfrecord import Bytes, seal
 from podline.errors import SourceError
 from podline.store.contract import explained
+
+if TYPE_CHECKING:
+    from podline.data.sources.coco import CocoSource
 
 Columns = dict[str, np.ndarray]
 

@@ -11,14 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podline.data.keypoints import COCO_JOINTS
-from podline.data.sources.coco import CocoImage, CocoSource
 from podline.data.sources.coco_annotations import PERSON
+from podline.data.sources.coco_image import CocoImage
 from podline.documents.manifest import FileInfo, Manifest
 from podline.errors import ArtifactError
 from podline.store.contract import Store, explained
+
+if TYPE_CHECKING:
+    from podline.data.sources.coco import CocoSource
 
 _SKELETON = (
     (16, 14), (14, 12), (17, 15), (15, 13), (12, 13), (6, 12), (7, 13), (6, 7), (6, 8), (7, 9), (8, 10), (9, 11),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from podline.documents.manifest import Manifest
 from podline.frozen import Frozen
+from podline.recipes import datasets
 
 _NAMED = 3
 
@@ -33,49 +34,53 @@ class Published:
     files: Mapping[str, str]
 
 
-PUBLISHED: dict[str, Published] = {
-    "cifar10": Published(
-        "CIFAR-10",
-        {"train": 50_000, "test": 10_000},
-        {
-            "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
-            "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
-        },
-        {
-            "data_batch_1": "c99cafc152244af753f735de768cd75f",
-            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-            "data_batch_4": "634d18415352ddfa80567beed471001a",
-            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-            "test_batch": "40351d587109b95175f43aff81a1287e",
-            "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
-        },
-    ),
-    "cifar100": Published(
-        "CIFAR-100",
-        {"train": 50_000, "test": 10_000},
-        {
-            "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
-            "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
-        },
-        {
-            "train": "16019d7e3df5f24257cddd939b257f8d",
-            "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-            "meta": "7973b15100ade9c7d40fb424638fde48",
-        },
-    ),
-    "mnist": Published(
-        "MNIST",
-        {"train": 60_000, "test": 10_000},
-        {},
-        {
-            "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-            "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-            "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-            "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
-        },
-    ),
-}
+CIFAR10 = Published(
+    "CIFAR-10",
+    {"train": 50_000, "test": 10_000},
+    {
+        "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+        "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+    },
+    {
+        "data_batch_1": "c99cafc152244af753f735de768cd75f",
+        "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+        "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+        "data_batch_4": "634d18415352ddfa80567beed471001a",
+        "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        "test_batch": "40351d587109b95175f43aff81a1287e",
+        "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+    },
+)
+CIFAR100 = Published(
+    "CIFAR-100",
+    {"train": 50_000, "test": 10_000},
+    {
+        "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+        "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+    },
+    {
+        "train": "16019d7e3df5f24257cddd939b257f8d",
+        "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+        "meta": "7973b15100ade9c7d40fb424638fde48",
+    },
+)
+MNIST = Published(
+    "MNIST",
+    {"train": 60_000, "test": 10_000},
+    {},
+    {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
+)
+
+
+def published(dataset: str) -> Published | None:
+    """A data set as it is published; None for one that nobody publishes, or that nobody knows any more."""
+    found = datasets.known(dataset)
+    return found.code(found.published) if found is not None and found.published else None
 
 
 class OtherFile(Frozen):
@@ -112,8 +117,8 @@ def official_lines(dataset: str, read: Mapping[str, int], check: OfficialCheck |
         read: the records of each split that its raw files hold.
         check: what its conversion found; None if that did not look, as before there was such a check.
     """
-    published = PUBLISHED.get(dataset)
-    return [] if published is None else list(_lines(published, read, check))
+    official = published(dataset)
+    return [] if official is None else list(_lines(official, read, check))
 
 
 def _lines(published: Published, read: Mapping[str, int], check: OfficialCheck | None) -> Iterator[str]:

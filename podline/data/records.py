@@ -23,7 +23,6 @@ from typing import Literal
 
 import numpy as np
 
-from podline.data.sources.source import Feature
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, empty_frames, seal
 from podline.documents.manifest import FieldInfo
 from podline.errors import SourceError
@@ -34,6 +33,15 @@ _LENGTH_DELIMITED = 2
 _ONLY = 1  # number of the only field in Example, Features (a map's entries), BytesList and Int64List
 _KEY, _VALUE = 1, 2
 _BYTES_LIST, _INT64_LIST = 1, 3
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One feature of a source's records: its key, its dtype, its real shape (() for a scalar)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,12 +27,14 @@ from podline.data.holes import write_with_holes
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
-from podline.data.sources.source import Source, SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import ShardInfo
 from podline.frozen import Frozen
 from podline.store.contract import explained
 from podline.store.page_cache import Passing
+
+if TYPE_CHECKING:
+    from podline.data.sources.source import Source, SourceSplit
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
@@ -50,6 +52,28 @@ Fill = Callable[[Bytes, int], Pieces]
 It returns what they are in the file, in pieces."""
 
 
+class Task(Protocol):
+    """One shard to be written, as it travels to a worker: a few hundred bytes.
+
+    Attributes:
+        plan: which.
+        threads: that make records; the same in all tasks of a conversion.
+    """
+
+    @property
+    def plan(self) -> ShardPlan: ...  # noqa: D102
+    @property
+    def threads(self) -> int: ...  # noqa: D102
+
+    def filler(self, layout: RecordLayout) -> Fill:
+        """What fills the shard's records, for :func:`write_shard`; any number of threads may call it.
+
+        Raises:
+            StoreError: what the task names cannot be read.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class ShardTask:
     """One shard to be written: a few hundred bytes, whatever the shard's size.
@@ -64,7 +88,7 @@ class ShardTask:
     plan: ShardPlan
     images: SourceSplit
     table: str
-    threads: ClassVar[int] = 1
+    threads: int = 1
 
     def filler(self, layout: RecordLayout) -> Fill:
         """What fills the shard's records, for :func:`write_shard`, in one thread.

@@ -83,7 +83,7 @@ def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
         dataset=spec.dataset,
         fingerprint=fingerprint(spec, source.files),
         layout=layout,
-        stored=KeptLayout(layout) if spec.keep_jpeg else layout,
+        stored=source.stored(layout),
         class_names={LABEL: source.class_names, **source.extra_class_names},
         files=source.files,
         converter=converter_settings(spec),

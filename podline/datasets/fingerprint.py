@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 
 from podline.data.records import LABEL
-from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.left_out import refuse_left_out
-from podline.data.sources.opening import open_source
-from podline.data.sources.source import RawData, Source
+from podline.data.sources.source import RawData
 from podline.data.tfds import FEATURES, features_file
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
-from podline.errors import SettingsError
 from podline.progress import Reporter
-from podline.recipes.settings import POSES
+from podline.recipes import datasets
 from podline.stages.completed import find_completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
@@ -23,8 +19,6 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 
 _DIGITS = 16
-# Of what is made of COCO's images: raise it when a change in code changes a byte of it.
-_COCO_VERSION = 3
 
 
 def source_cache(store: Store) -> Path:
@@ -33,40 +27,32 @@ def source_cache(store: Store) -> Path:
 
 
 def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
-    """The settings of a conversion that its bytes depend on."""
-    shared: dict[str, int | str] = {
+    """The settings of a conversion that its bytes depend on.
+
+    Raises:
+        SettingsError: there is no such data set.
+    """
+    version = datasets.find(spec.dataset).version
+    return {
         "seed": spec.seed,
         "shard_bytes": spec.shard_bytes,
         "min_shards": spec.min_shards,
-    }
-    if spec.dataset not in POSES:
-        return shared
-    kept = {"images": "JPEG files"} if spec.keep_jpeg else {}
-    return {
-        **shared,
-        **kept,
-        "side": spec.side,
-        "max_people": spec.max_people,
-        "coco_version": _COCO_VERSION,
-        # Another version of the decoder may round a pixel differently.
-        "opencv": version("opencv-python-headless"),
+        **({"version": version} if version else {}),
+        **spec.settings.converter(),
     }
 
 
-def source_of(spec: ConvertSpec, store: Store) -> Source | CocoSource:
-    """Opens the source that a conversion reads; see :func:`open_source` and :func:`open_coco` for further errors.
+def source_of(spec: ConvertSpec, store: Store) -> RawData:
+    """Opens the source that a conversion reads.
 
     Raises:
-        SettingsError: JPEG files are to be kept of a data set that has none.
-        SourceError: more is left out than the spec allows.
+        SettingsError: there is no such data set.
+        SourceError: the source is missing, damaged or another data set, or more is left out than the spec allows.
+        StoreError: the cache folder cannot be written.
     """
-    if spec.dataset in POSES:
-        coco = open_coco(spec.dataset, spec.source, spec.side, spec.max_people, source_cache(store))
-        refuse_left_out(spec.dataset, coco.left_out, spec.allow_left_out)
-        return coco
-    if spec.keep_jpeg:
-        raise SettingsError(f"keep_jpeg: {spec.dataset} has no JPEG files vs {', '.join(POSES)}; leave it out")
-    return open_source(spec.dataset, spec.source, source_cache(store))
+    source = datasets.find(spec.dataset).opened(spec.source, spec.settings, source_cache(store))
+    refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
+    return source
 
 
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:

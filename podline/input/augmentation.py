@@ -6,17 +6,22 @@ whatever batch it is and however often that batch is made.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from podline import entry_points
 from podline.data.order import random_below
 from podline.errors import SettingsError
+from podline.frozen import Json
 from podline.recipes.settings import AugmentationSettings
 
 Images = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int64]
+ENTRY_POINTS = "podline.augmentations"
 
 # Images handled at a time: few enough that what is made on the way stays in the processor's cache and in memory that
 # NumPy has already. A batch of 512 in one go took twice as long.
@@ -26,7 +31,7 @@ _BLOCK = 128
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip and cut out, each as the settings say.
+    """Crop, flip, cut out, and what installed packages add, each as the settings say.
 
     Args:
         images: uint8, shape (n, height, width, channels); not changed.
@@ -40,33 +45,67 @@ def augment(
         A new array, uint8, of the shape of ``images``.
 
     Raises:
-        SettingsError: a border or a square that is as large as the images.
+        SettingsError: a border or a square that is as large as the images; an installed augmentation that is not
+            there, or that fails.
     """
     _require_room(settings, images.shape)
     augmented = np.empty_like(images)
     for start in range(0, len(images), _BLOCK):
         block = slice(start, start + _BLOCK)
-        chance = _Chance(seed, epoch, ids[block])
+        chance = Chance(seed, epoch, ids[block])
         part = _cropped(images[block], settings.pad, chance) if settings.pad else images[block].copy()
         if settings.flip:
             _flip(part, chance)
         if settings.cutout:
             _cut_out(part, settings.cutout, fill, chance)
+        for name in sorted(settings.also):
+            part = _also(name, part, settings.also[name], replace(chance, prefix=f"{name}/"))
         augmented[block] = part
     return augmented
 
 
 @dataclass(frozen=True)
-class _Chance:
-    """The draws of some examples."""
+class Chance:
+    """The draws of some examples: the same for an example in whatever batch it is.
+
+    Attributes:
+        seed: the run's.
+        epoch: the pass over the data.
+        ids: the examples' ids in their split, shape (n,).
+        prefix: of the names of all draws.
+    """
 
     seed: int
     epoch: int
     ids: Ids
+    prefix: str = ""
 
     def below(self, purpose: str, bound: int) -> npt.NDArray[np.int64]:
-        """An integer in [0, bound) for each example."""
-        return random_below(self.seed, purpose, self.epoch, self.ids, bound)
+        """An integer in [0, bound) for each example, int64, shape (n,); draws of another purpose are independent."""
+        return random_below(self.seed, self.prefix + purpose, self.epoch, self.ids, bound)
+
+
+@functools.cache
+def _installed(name: str) -> Callable[[Images, Chance, Json], Images]:
+    return entry_points.named(ENTRY_POINTS, name, "augmentation")
+
+
+def _also(name: str, images: Images, amount: Json, chance: Chance) -> Images:
+    """What an installed augmentation makes of some images, if that can be.
+
+    Raises:
+        SettingsError: it is not there, fails, or gives no images of their shape.
+    """
+    augmentation = _installed(name)
+    try:
+        made = np.asarray(augmentation(images, chance, amount))
+    except Exception as error:
+        raise SettingsError(f"augmentation {name}={amount!r}: {entry_points.reason(error)}") from error
+    if made.shape != images.shape or made.dtype != images.dtype:
+        raise SettingsError(
+            f"augmentation {name} gives {made.dtype} {made.shape} vs {images.dtype} {images.shape}: it must keep both"
+        )
+    return made
 
 
 def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> None:
@@ -78,7 +117,7 @@ def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> Non
             )
 
 
-def _cropped(images: Images, pad: int, chance: _Chance) -> Images:
+def _cropped(images: Images, pad: int, chance: Chance) -> Images:
     """A window of the original size from the image with a reflected border, anywhere in it with equal probability."""
     count, height, width, channels = images.shape
     lines = _padded(images, pad).reshape(count, height + 2 * pad, -1)
@@ -101,7 +140,7 @@ def _padded(images: Images, pad: int) -> Images:
     return padded
 
 
-def _flip(images: Images, chance: _Chance) -> None:
+def _flip(images: Images, chance: Chance) -> None:
     """Exchanges left and right, in place, of each image with a probability of one half."""
     chosen = chance.below("flip", 2).astype(bool)
     before = images[chosen]
@@ -111,7 +150,7 @@ def _flip(images: Images, chance: _Chance) -> None:
     images[chosen] = mirrored
 
 
-def _cut_out(images: Images, side: int, fill: npt.NDArray[np.uint8], chance: _Chance) -> None:
+def _cut_out(images: Images, side: int, fill: npt.NDArray[np.uint8], chance: Chance) -> None:
     """Fills, in place, a square whose centre is anywhere in the image; what lies outside the image is lost.
 
     DeVries, Taylor: "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.

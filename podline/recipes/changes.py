@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field, model_validator
@@ -54,7 +55,9 @@ def _between(value: Any, following: Any, share: float) -> Any:
         return value.model_copy(
             update={name: _between(getattr(value, name), getattr(following, name), share) for name in names}
         )
-    if isinstance(value, bool):
+    if isinstance(value, Mapping):
+        return {name: _between(one, following.get(name, one), share) for name, one in value.items()}
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     number = value + (following - value) * share
     return round(number) if isinstance(value, int) else number

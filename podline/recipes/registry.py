@@ -19,6 +19,8 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
+from podline.recipes import datasets
+from podline.recipes.datasets import Kind
 from podline.recipes.settings import Part, Recipe
 from podline.settings import load, nearest
 
@@ -44,21 +46,21 @@ def get(name: str) -> Recipe:
         name: one of :func:`names`, or the path of a Python file, which ends in ``.py``.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is none, or none of its data set.
     """
     if name in _SHIPPED:  # whatever else there is, and whether that can be read
         return _shipped(name)
     if name.endswith(FILE_SUFFIX):
-        return _of_file(Path(name))
+        return _of_known_data(_of_file(Path(name)))
     sources = _sources()
     if name not in sources:
         raise SettingsError(f"there is no recipe {name!r}; {nearest(name, sources)}")
-    return sources[name]()
+    return _of_known_data(sources[name]())
 
 
-def for_poses(*, poses: bool) -> list[str]:
-    """The names of the recipes that find people, or of those that tell classes."""
-    return [name for name in names() if (get(name).pose is not None) == poses]
+def of_kind(kind: Kind) -> list[str]:
+    """The names of the recipes that learn one kind of thing."""
+    return [name for name in names() if get(name).kind == kind]
 
 
 def _sources() -> dict[str, Callable[[], Recipe]]:
@@ -158,6 +160,14 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         # What is wrong with the whole of a recipe is about several of its values, and the message names them.
         value = f"{where} = {problem['input']!r}" if where else ", ".join(changes)
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
+
+
+def _of_known_data(recipe: Recipe) -> Recipe:
+    try:
+        datasets.find(recipe.dataset)
+    except SettingsError as error:
+        raise SettingsError(f"recipe {recipe.name}: {error}") from None
+    return recipe
 
 
 def _is_duration(place: Mapping[str, Any]) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from podline.frozen import Frozen
+from podline.frozen import Frozen, Json
+from podline.recipes import datasets
 from podline.recipes.changes import ByEpoch
+from podline.recipes.datasets import DatasetName, Kind
 from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
-
-DatasetName = Literal["cifar10", "cifar100", "mnist", "sample", "coco", "coco_sample"]
-POSES: frozenset[DatasetName] = frozenset({"coco", "coco_sample"})
-"""The data sets whose records hold people's keypoints in place of a class to learn."""
 
 
 class Duration(Frozen):
@@ -186,11 +185,13 @@ class AugmentationSettings(Frozen):
         pad: pixels of reflected border from which a crop of the original size is taken; 0 is off.
         flip: mirror left and right with probability one half.
         cutout: side of a square that is filled with the mean grey; 0 is off.
+        also: augmentations of installed packages, name → amount; after all of these, in the order of their names.
     """
 
     pad: int = Field(default=0, ge=0, le=64)
     flip: bool = False
     cutout: int = Field(default=0, ge=0, le=256)
+    also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class ByEpochSettings(Frozen):
@@ -253,6 +254,7 @@ class Recipe(Frozen):
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
+        hooks: those of installed packages, by name; see :class:`podline.training.loop.Hook`.
         promotion: what makes a trained model the recipe's champion; of all this the one thing that is no part of a
             run's name, since training does not depend on it.
     """
@@ -283,6 +285,7 @@ class Recipe(Frozen):
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     seed: int = Field(default=0, ge=0)
     deterministic: bool = False
+    hooks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     promotion: PromotionSettings = Field(
         default=PromotionSettings(), exclude_if=lambda value: value == PromotionSettings()
     )
@@ -298,9 +301,10 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Recipe:
-        if (self.pose is not None) != (self.dataset in POSES):
+        dataset = datasets.known(self.dataset)
+        if dataset is not None and self.kind != dataset.kind:
             given = "none" if self.pose is None else "given"
-            raise ValueError(f"dataset={self.dataset} vs pose={given}: {', '.join(sorted(POSES))} alone hold poses")
+            raise ValueError(f"dataset={self.dataset} vs pose={given}: its kind is {dataset.kind}")
         if self.pose is None:
             return self
         for name, path in _FOR_CLASSES.items():
@@ -314,6 +318,11 @@ class Recipe(Frozen):
                 f"error is 1 - accuracy, and dataset={self.dataset} has poses in place of classes; use loss"
             )
         return self
+
+    @property
+    def kind(self) -> Kind:
+        """What it learns; that of its data set."""
+        return "pose" if self.pose else "classification"
 
     @property
     def image_augmentation(self) -> AugmentationSettings | PoseAugmentationSettings:

@@ -1,12 +1,31 @@
-"""From a recipe to the specs of training and evaluation; one way for command and flow."""
+"""From a recipe to the specs of conversion, training and evaluation; one way for command and flow."""
 
 from __future__ import annotations
 
 from podline.documents.manifest import dataset_folder, manifest_digest
+from podline.frozen import JsonObject
+from podline.recipes import datasets
+from podline.recipes.datasets import ConverterSettings
 from podline.recipes.settings import Recipe
 from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.strategies import StrategyName
+
+
+def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -> ConverterSettings:
+    """The settings of a conversion that its data set alone has.
+
+    Args:
+        dataset: its name.
+        recipe: what the data is for, which says what is not given; None is nothing.
+        given: settings by name.
+
+    Raises:
+        SettingsError: there is no such data set, it has no such setting, or a value cannot be.
+    """
+    pose = recipe.pose if recipe else None
+    said = {"side": pose.side, "max_people": pose.max_people} if pose else {}
+    return datasets.find(dataset).settings_of({**said, **given})
 
 
 def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName) -> TrainSpec:

@@ -6,13 +6,14 @@ import functools
 import operator
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from podline.data.official import OfficialCheck
 from podline.documents.manifest import dataset_folder
 from podline.documents.metric import Metric
-from podline.frozen import Frozen
-from podline.recipes.settings import DatasetName, Recipe
+from podline.frozen import Frozen, JsonObject, is_object
+from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
+from podline.recipes.settings import Recipe
 from podline.settings import cluster
 from podline.store import digests
 from podline.strategies import WORKERS, StrategyName
@@ -75,7 +76,10 @@ class Result(Frozen):
 
 
 class ConvertSpec(Spec):
-    """Raw archives in ``source`` become sharded TFRecords under ``datasets/<dataset>/<fingerprint>``."""
+    """Raw archives in ``source`` become sharded TFRecords under ``datasets/<dataset>/<fingerprint>``.
+
+    In JSON the data set's own settings stand beside the others, as ``side`` of ``coco``.
+    """
 
     not_hashed = frozenset({"root", "source", "workers", "beam_options", "allow_left_out"})
 
@@ -86,25 +90,8 @@ class ConvertSpec(Spec):
     min_shards: int = Field(
         default=10, ge=1, description="a split has at least so many shards, if they reach 1 MB each"
     )
-    side: int = Field(
-        default=368,
-        ge=32,
-        le=4096,
-        multiple_of=8,
-        exclude_if=lambda side: side == 368,
-        description="of the square that images with people are put into, in pixels",
-    )
-    max_people: int = Field(
-        default=20,
-        ge=1,
-        le=127,
-        exclude_if=lambda people: people == 20,
-        description="places for people in such a record",
-    )
-    keep_jpeg: bool = Field(
-        default=False,
-        exclude_if=lambda keep: not keep,
-        description="records of images with people hold the JPEG files, which whoever reads them decodes",
+    settings: SerializeAsAny[ConverterSettings] = Field(
+        default=ConverterSettings(), description="those that this data set alone has"
     )
     allow_left_out: float = Field(
         default=LEFT_OUT,
@@ -114,6 +101,21 @@ class ConvertSpec(Spec):
     )
     workers: int = Field(default=1, ge=1, description="worker processes of the local runner")
     beam_options: tuple[str, ...] = Field(default=(), description="passed to Beam as they are")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_apart(cls, given: Any) -> Any:
+        if not is_object(given):
+            return given
+        shared = {name: value for name, value in given.items() if name in cls.model_fields}
+        own = {name: value for name, value in given.items() if name not in shared}
+        settings: ConverterSettings = shared.pop("settings", ConverterSettings())
+        return {**shared, "settings": settings_of(str(given.get("dataset")), {**settings.model_dump(), **own})}
+
+    @model_serializer(mode="wrap")
+    def _settings_beside(self, dump: SerializerFunctionWrapHandler) -> JsonObject:
+        document = dump(self)
+        return {**document.pop("settings", {}), **document}
 
 
 class ConvertResult(Result):

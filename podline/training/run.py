@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from podline import entry_points
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import (
@@ -88,6 +89,10 @@ def few(reader: SplitReader, manifest: Manifest) -> int:
     """How many images of a split are enough to see what goes on in a model."""
     height, width, _ = manifest.image_shape
     return min(len(reader), _FEW, max(_FEW_PIXELS // (height * width), 2))
+
+
+HOOKS = "podline.hooks"
+"""The group of entry points by which installed packages add hooks: functions of a :class:`Run` that give a hook."""
 
 
 class Between(NamedTuple):
@@ -222,6 +227,7 @@ class Run:
             WriteMetrics(write, plan, recipe.summary_steps, clock, self.objective, plateau.factor),
             JudgeStretches(findings, before),
             evaluate,
+            *(entry_points.named(HOOKS, name, "hook")(self) for name in recipe.hooks),
             SaveCheckpoints(
                 self.checkpoints,
                 self.state.snapshot,

@@ -111,14 +111,13 @@ def deployed(request: Request) -> Iterator[Change]:
 def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:
     before = _deployments(client)
     for_tpus = settings.load().tpu is not None or any(TPU in found.document["tags"] for found in before.values())
-    for pool, about in POOLS.items():
-        if pool != TPU or for_tpus:
-            yield Change("work pool", pool, _pool(client, pool, about))
+    wanted = [each for each in document["deployments"] if for_tpus or TPU not in each.get("tags", ())]
+    for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted if each.get("work_pool")):
+        yield Change("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
     if for_tpus:
         yield Change("concurrency limit", LIMIT, _limit(client))
     yield from _automations(client, request.forget)
 
-    wanted = [each for each in document["deployments"] if for_tpus or TPU not in each.get("tags", ())]
     if serves_pages():
         wanted = [_with_pages(each) for each in wanted]
     remembered = {each["name"]: _remembered(client, each["name"]) for each in wanted}

@@ -246,7 +246,7 @@ def test_kept_jpeg_files_in_a_bucket_are_read_when_their_shard_is_here(
 
 
 def test_there_are_no_jpeg_files_to_keep_of_cifar(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"keep_jpeg: cifar10 has no JPEG files vs coco"):
+    with pytest.raises(SettingsError, match="keep_jpeg: the data set cifar10 has no such setting"):
         convert(convert_spec(tmp_path / "root", tmp_path, keep_jpeg=True), silent())
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podline.data.records import layout_of, layout_of_fields, place_of
-from podline.data.sources.source import Feature
+from podline.data.records import Feature, layout_of, layout_of_fields, place_of
 from podline.data.tfrecord import payloads
 from podline.errors import SourceError
 

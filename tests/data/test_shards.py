@@ -17,10 +17,10 @@ from raw_cifar import write_raw_cifar
 from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
-from podline.data.records import RecordLayout, layout_of
+from podline.data.records import Feature, RecordLayout, layout_of
 from podline.data.shards import Workbench, filled_from, shard_tasks, write_shard
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Feature, Source
+from podline.data.sources.source import Source
 from podline.data.tfrecord import Bytes
 from podline.errors import PodlineError, SourceError, StoreError
 from podline.store import digests

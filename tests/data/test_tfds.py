@@ -11,9 +11,8 @@ from small_coco import publish_people
 
 from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader
-from podline.data.records import layout_of
+from podline.data.records import Feature, layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
-from podline.data.sources.source import Feature
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import Draft
 from podline.documents.manifest import Manifest, dataset_folder

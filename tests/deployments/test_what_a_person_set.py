@@ -15,6 +15,7 @@ from prefect.client.schemas.actions import (
     DeploymentUpdate,
 )
 from prefect.client.schemas.schedules import CronSchedule
+from support.extending import code_of
 
 from podline.tasks.server import automations, deploying
 from podline.tasks.server.addresses import nights_path
@@ -23,6 +24,7 @@ from podline.tasks.server.page_links import address
 
 PROJECT = Path(__file__).parent.parent.parent
 NAME = "cifar-nightly"
+FOR_TPUS = ("tpu-patrol", "tpu-stage")
 
 
 @pytest.fixture
@@ -49,9 +51,9 @@ def _clean(client: SyncPrefectClient) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with the flows and one deployment of them."""
+    """A folder with the flows, one deployment of them, and those for TPUs."""
     document = yaml.safe_load((PROJECT / "prefect.yaml").read_text())
-    document["deployments"] = [each for each in document["deployments"] if each["name"] in (NAME, "tpu-patrol")]
+    document["deployments"] = [each for each in document["deployments"] if each["name"] in (NAME, *FOR_TPUS)]
     _write(tmp_path, document)
     (tmp_path / "flows").symlink_to(PROJECT / "flows")
     return tmp_path
@@ -199,7 +201,7 @@ def test_what_is_for_tpus_comes_with_a_tpu(
     monkeypatch.setenv("PODLINE_TPU_API_ZONE", "zone")
     _deploy(project)
     assert {pool.name for pool in client.read_work_pools()} == {"cpu", "tpu"}
-    assert {each.name for each in client.read_deployments()} == {NAME, "tpu-patrol"}
+    assert {each.name for each in client.read_deployments()} == {NAME, *FOR_TPUS}
 
 
 def test_a_description_leads_to_the_index_of_nights_where_the_server_serves_pages(
@@ -217,3 +219,17 @@ def test_a_description_leads_to_the_index_of_nights_where_the_server_serves_page
     monkeypatch.setattr(deploying, "serves_pages", lambda: False)
     _deploy(project)
     assert _nightly(client).description == plain
+
+
+def test_a_file_of_one_s_own_brings_its_work_pool(client: SyncPrefectClient, tmp_path: Path) -> None:
+    (tmp_path / "prefect.yaml").write_text(code_of("## A work pool", "yaml"))
+    changes = _deploy(tmp_path)
+    assert [change for change in changes if change.kind == "work pool"] == [Change("work pool", "gpu", "made")]
+    assert client.read_work_pool("gpu").type == "process"
+    [found] = client.read_deployments()
+    assert (found.name, found.work_pool_name, found.parameters) == (
+        "sample-nightly",
+        "gpu",
+        {"parameters": {"recipe": "sample", "promote": True}},
+    )
+    assert Change("work pool", "gpu", "as it was") in _deploy(tmp_path)

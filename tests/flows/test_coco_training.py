@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ from coco_files import CocoFiles
 from prefect.utilities.importtools import load_script_as_module
 from small_flow_stages import FLOW_STAGES, ran
 
+from podline.data.sources import coco_sample
 from podline.flows.coco_training import coco_training
 from podline.stages.table import STAGES
-from podline.tasks import sources
 from podline.tasks.parameters import CocoMachineGroup, CocoParameters
 
 PROJECT = Path(__file__).parent.parent.parent
@@ -26,9 +27,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests" / "support"))
     for name, stage in FLOW_STAGES.items():
         monkeypatch.setitem(STAGES, name, stage)
-    write = sources.write_coco_sample
-    small = {"coco_sample": (lambda folder: write(folder, train=5, test=1), "annotations")}
-    monkeypatch.setattr(sources, "_SAMPLES", small)
+    monkeypatch.setattr(coco_sample, "write_coco_sample", partial(coco_sample.write_coco_sample, train=5, test=1))
     return str(tmp_path / "root")
 
 

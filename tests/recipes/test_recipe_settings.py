@@ -96,8 +96,8 @@ POSES = {"name": "x", "dataset": "coco", "pose": {"side": 64}}
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"pose": None}, "dataset=coco vs pose=none"),
-        ({"dataset": "mnist"}, "dataset=mnist vs pose=given"),
+        ({"pose": None}, "dataset=coco vs pose=none: its kind is pose"),
+        ({"dataset": "mnist"}, "dataset=mnist vs pose=given: its kind is classification"),
         ({"model": {"kind": "mobilenetv2"}}, "model is for classes, .*the network is pose.model"),
         ({"augmentation": {"flip": True}}, "augmentation is for classes, .*there is pose.augmentation"),
         ({"label_smoothing": 0.1}, "label_smoothing is for classes"),

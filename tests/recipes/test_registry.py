@@ -48,7 +48,10 @@ def test_one_length_takes_the_place_of_another() -> None:
         ({"model.kind": "vgg"}, "recipe tiny: model.kind = 'vgg': Input should be 'linear'"),
         ({"model": 3}, "recipe tiny: model = 3: "),
         ({"duration.steps.more": 3}, "no 'duration.steps.more'"),
-        ({"pose.side": 64}, "recipe tiny: pose.side: Value error, dataset=sample vs pose=given: coco, coco_sample"),
+        (
+            {"pose.side": 64},
+            "recipe tiny: pose.side: Value error, dataset=sample vs pose=given: its kind is classification",
+        ),
     ],
 )
 def test_an_override_that_cannot_be_is_one_clear_line(changes: dict[str, object], message: str) -> None:

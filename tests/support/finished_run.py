@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from podline.data.records import layout_of
-from podline.data.sources.source import Feature
+from podline.data.records import Feature, layout_of
 from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
 from podline.documents.ledger_entry import Code, Environment, Origin
 from podline.documents.manifest import (

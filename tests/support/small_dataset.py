@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.planning import plan_shards
-from podline.data.records import layout_of
+from podline.data.records import Feature, layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
-from podline.data.sources.source import Feature
 from podline.documents.completion import Completion, artifact_of, completion_name
 from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
 from podline.stages.specs import ConvertResult

@@ -9,6 +9,7 @@ import pytest
 from prefect.utilities.names import generate_slug
 from pydantic import ValidationError
 
+from podline.data.sources.coco_settings import CocoSettings
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
@@ -110,7 +111,7 @@ def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Pat
     assert given.drawn is None
     assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"pose.side": 96})
     conversion = conversion_of(given, str(tmp_path), workers=2)
-    assert (conversion.dataset, conversion.side, conversion.max_people) == ("coco", 96, 20)
+    assert (conversion.dataset, conversion.settings) == ("coco", CocoSettings(side=96))
     assert drawn.command("/root") == "podline run coco_pose --root /root --steps 7"
 
 

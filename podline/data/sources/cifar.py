@@ -27,7 +27,6 @@ from podline.data.sources.shown import shortened
 from podline.data.sources.source import RowBlock, Source, SourceSplit
 from podline.errors import SourceError
 from podline.plurals import plural
-from podline.recipes.settings import DatasetName
 
 IMAGE_SHAPE = (32, 32, 3)
 _PIXELS = 3072
@@ -105,7 +104,7 @@ _SAMPLE = replace(CIFAR10, title="the sample", labels=(replace(CIFAR10.labels[0]
 _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
-def open_pickled(dataset: DatasetName, files: Mapping[str, RawFile], work: Path) -> Source:
+def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
     """The python layout.
 
     Args:
@@ -127,7 +126,7 @@ def open_pickled(dataset: DatasetName, files: Mapping[str, RawFile], work: Path)
     return _source(dataset, family, files, names, lambda name: _pickled_batch(family, files[name], work))
 
 
-def open_binary(dataset: DatasetName, files: Mapping[str, RawFile]) -> Source:
+def open_binary(dataset: str, files: Mapping[str, RawFile]) -> Source:
     """The binary layout.
 
     Args:
@@ -166,7 +165,7 @@ def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
 
 
 def _source(
-    dataset: DatasetName,
+    dataset: str,
     family: Family,
     files: Mapping[str, RawFile],
     names: dict[str, tuple[str, ...]],

@@ -6,21 +6,25 @@ checksum taken and its markers followed to the end. See docs/coco.md for the rul
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import gc
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from podline.data.coco_masks import check_outlines
 from podline.data.coco_pixels import ready_for_many
+from podline.data.coco_records import coco_tasks
+from podline.data.coco_truth import publish_truths
+from podline.data.kept_jpegs import KeptLayout
 from podline.data.keypoints import JOINTS
 from podline.data.order import random_uniform
+from podline.data.planning import ShardPlan
+from podline.data.records import Feature, RecordLayout
+from podline.data.shards import Task
 from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_annotations import (
     ImageEntry,
@@ -29,17 +33,21 @@ from podline.data.sources.coco_annotations import (
     has_joints,
     read_listing,
 )
-from podline.data.sources.coco_images import ImagePlace, open_images, open_zip
+from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
+from podline.data.sources.coco_images import open_images, open_zip
 from podline.data.sources.coco_looks import looked_at
 from podline.data.sources.coco_people import BEYOND, limbs_of_no_length, packed, people_of, unpacked
+from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.jpeg import Jpeg
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.lookers import Lookers
 from podline.data.sources.remote import AnyPath, is_remote, open_remote
-from podline.data.sources.source import Feature
-from podline.documents.manifest import Quarantined, SourceFile
+from podline.data.sources.source import Remarks
+from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.errors import SourceError
 from podline.plurals import plural
+from podline.recipes.datasets import DataSet
+from podline.store.contract import Store
 
 YEARS = ("2017", "2014")
 SPLITS = {"train": "train", "val": "test"}
@@ -48,52 +56,12 @@ SPLITS = {"train": "train", "val": "test"}
 CLASS_NAMES = ("nobody", "unlabelled_people", "people")
 """What a record's label says of its image: the last has at least one person with a labelled joint."""
 
-MASK_STRIDE = 4
-"""Pixels of the square to a cell of the mask of ignored people."""
-
 TEST_SHARE = 0.2
 """Where there is one file of annotations only: the share of its images that is tested on, by their ids."""
 
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 _COLOURS = {1: "grey images", 4: "CMYK images"}  # by components
 _AT_ONCE = 1_000  # images whose people are looked at together
-
-
-class CocoImage(NamedTuple):
-    """An image that can be converted, and what is annotated in it, in its own pixels.
-
-    Attributes:
-        id: COCO's.
-        name: of its file.
-        width: of the image that was annotated.
-        height: likewise.
-        place: where its file is.
-        people: those that get a place in its record, the largest first, as
-            :func:`podline.data.sources.coco_people.packed` writes them.
-        ignored: annotations as :func:`podline.data.coco_masks.ignored_mask` wants them, as JSON.
-        annotations: all that are of people, in the source's order, each as JSON; see
-            :func:`podline.data.sources.coco_annotations.annotation_texts`.
-    """
-
-    id: int
-    name: str
-    width: int
-    height: int
-    place: ImagePlace
-    people: bytes
-    ignored: str
-    annotations: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """What a record is made of, as one line: all but the annotations."""
-        encoded = base64.b64encode(self.people).decode()
-        return json.dumps([self.id, self.name, self.width, self.height, self.place, encoded, self.ignored])
-
-    @classmethod
-    def from_json(cls, line: str) -> CocoImage:
-        """What :meth:`to_json` wrote."""
-        number, name, width, height, place, people, ignored = json.loads(line)
-        return cls(number, name, width, height, ImagePlace(*place), base64.b64decode(people), ignored)
 
 
 @dataclass(frozen=True)
@@ -109,6 +77,7 @@ class CocoSource:
         side: of the square that images are put into, in pixels.
         max_people: places for people in a record.
         left_out: records of each file of annotations, and people in it that have a joint.
+        keep_jpeg: whether records hold the images' files instead of pixels.
     """
 
     dataset: str
@@ -119,6 +88,7 @@ class CocoSource:
     side: int
     max_people: int
     left_out: tuple[LeftOut, ...] = ()
+    keep_jpeg: bool = False
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -154,7 +124,9 @@ class CocoSource:
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Of an image to convert, on average, rounded up."""
+        """Of an image to convert that is kept, on average, rounded up."""
+        if not self.keep_jpeg:
+            return 0
         sizes = [image.place.size for images in self.splits.values() for image in images]
         return -(-sum(sizes) // len(sizes))
 
@@ -162,6 +134,22 @@ class CocoSource:
     def read(self) -> int:
         """Records that the raw files hold: images, and annotations that belong to none."""
         return sum(self.sizes.values()) + len(self.quarantined)
+
+    def looked_at(self) -> tuple[CocoSource, Remarks]:
+        """The source itself: every image was looked at when it was opened."""
+        return self, Remarks()
+
+    def stored(self, layout: RecordLayout) -> RecordLayout | KeptLayout:
+        """The layout with pixels, or with JPEG files."""
+        return KeptLayout(layout) if self.keep_jpeg else layout
+
+    def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
+        """See :func:`podline.data.coco_truth.publish_truths`."""
+        return publish_truths(store, folder, self)
+
+    def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int) -> Sequence[Task]:
+        """See :func:`podline.data.coco_records.coco_tasks`."""
+        return coco_tasks(self, plans, seed, folder, threads=threads, keep_jpeg=self.keep_jpeg)
 
 
 @dataclass(frozen=True)
@@ -196,6 +184,12 @@ def _collector_at_rest() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Path) -> CocoSource:
+    """Opens COCO person keypoints as a data set; see :func:`open_coco`."""
+    opened = open_coco(dataset.name, source, settings.side, settings.max_people, work)
+    return replace(opened, keep_jpeg=settings.keep_jpeg)
 
 
 @_collector_at_rest()

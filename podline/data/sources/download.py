@@ -22,7 +22,7 @@ from typing import IO
 from podline.data.sources.rawfiles import reading
 from podline.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
 from podline.progress import Reporter, silent
-from podline.recipes.settings import DatasetName
+from podline.recipes import datasets
 from podline.store.contract import explained
 
 RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)
@@ -50,32 +50,30 @@ class Publication:
     files: tuple[RemoteFile, ...]
 
 
-PUBLICATIONS: dict[DatasetName, Publication] = {
-    "cifar10": Publication(
-        "https://www.cs.toronto.edu/~kriz/",
-        (RemoteFile("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a"),),
+CIFAR10 = Publication(
+    "https://www.cs.toronto.edu/~kriz/",
+    (RemoteFile("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a"),),
+)
+CIFAR100 = Publication(
+    "https://www.cs.toronto.edu/~kriz/",
+    (RemoteFile("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),),
+)
+MNIST = Publication(
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    (
+        RemoteFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        RemoteFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+        RemoteFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+        RemoteFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
     ),
-    "cifar100": Publication(
-        "https://www.cs.toronto.edu/~kriz/",
-        (RemoteFile("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),),
-    ),
-    "mnist": Publication(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        (
-            RemoteFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-            RemoteFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
-            RemoteFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
-            RemoteFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
-        ),
-    ),
-}
+)
 
 
-def download(dataset: DatasetName, folder: Path, reporter: Reporter | None = None, base_url: str | None = None) -> Path:
+def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_url: str | None = None) -> Path:
     """Fetches a data set's official files into a folder; those that are there and whole are left as they are.
 
     Args:
-        dataset: ``cifar10``, ``cifar100`` or ``mnist``.
+        dataset: one that is published.
         folder: made if it is not there.
         reporter: is told how many bytes are there.
         base_url: a mirror, in place of the publisher's own address.
@@ -84,17 +82,18 @@ def download(dataset: DatasetName, folder: Path, reporter: Reporter | None = Non
         The folder, fit to be a conversion's source.
 
     Raises:
-        SettingsError: the data set is not published anywhere.
+        SettingsError: there is no such data set, or it is not published anywhere.
         SourceError: the server does not have a file, or has another one by its md5, or one of that name is in the
             folder already and differs.
         SourceUnavailableError: the server did not answer, also after some tries; what was fetched stays for the next.
         StoreError: the folder cannot be written.
     """
-    if dataset not in PUBLICATIONS:
-        raise SettingsError(
-            f"{dataset} cannot be downloaded, only {', '.join(PUBLICATIONS)}; draw it with `podline sample {folder}`"
-        )
-    publication = PUBLICATIONS[dataset]
+    found = datasets.find(dataset)
+    if not found.publication:
+        there = ", ".join(name for name in datasets.names() if datasets.find(name).publication)
+        drawn = f"; draw it with `podline sample --dataset {dataset} {folder}`" if found.draw else ""
+        raise SettingsError(f"{dataset} cannot be downloaded, only {there}{drawn}")
+    publication: Publication = found.code(found.publication)
     return fetch_all(publication.files, base_url or publication.base_url, folder, reporter or silent("download"))
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.content import image_crcs, same_images
 from podline.data.records import LABEL
-from podline.data.sources.source import Source, SourceSplit
 from podline.documents.manifest import Quarantined
 from podline.errors import SourceError
 from podline.plurals import plural
+
+if TYPE_CHECKING:
+    from podline.data.sources.source import Source, SourceSplit
 
 # A test split of which more than this share can also be trained on says nothing about new images.
 MAX_SHARED = 0.01

@@ -13,9 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from podline.data.sources.source import Source
 from podline.errors import SourceError
+
+if TYPE_CHECKING:
+    from podline.data.sources.source import Source
 
 _NAMED = 3
 

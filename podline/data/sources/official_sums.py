@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from podline.data.official import PUBLISHED, OfficialCheck, OtherFile
+from podline.data.official import OfficialCheck, OtherFile, published
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, reading
-from podline.data.sources.source import Source
+
+if TYPE_CHECKING:
+    from podline.data.sources.source import Source
 
 _PIECE_BYTES = 4 << 20
 
@@ -20,12 +23,12 @@ def check_official(source: Source) -> OfficialCheck | None:
     Raises:
         SourceError: a file cannot be read.
     """
-    published = PUBLISHED.get(source.dataset)
-    if published is None:
+    sums = published(source.dataset)
+    if sums is None:
         return None
-    compared = [_compared(file, published.files[file.name]) for file in source.raw if file.name in published.files]
+    compared = [_compared(file, sums.files[file.name]) for file in source.raw if file.name in sums.files]
     official = all(other is None for other in compared) if compared else None
-    known = published.archives.get(source.archive.name) if source.archive else None
+    known = sums.archives.get(source.archive.name) if source.archive else None
     if source.archive and known:
         archive = _compared(source.archive, known)
         official = official or archive is None  # whose files are compared may have been packed anew

@@ -15,7 +15,7 @@ from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote
 from podline.data.sources.source import Source
 from podline.errors import SourceError
-from podline.recipes.settings import DatasetName
+from podline.recipes.datasets import ConverterSettings, DataSet
 
 _HASHING_THREADS = 2
 
@@ -36,12 +36,12 @@ class Layout:
     """
 
     title: str
-    datasets: tuple[DatasetName, ...]
+    datasets: tuple[str, ...]
     folder: str
     archive: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    open: Callable[[DatasetName, dict[str, RawFile], Path], Source]
+    open: Callable[[str, dict[str, RawFile], Path], Source]
     spellings: Callable[[str], tuple[str, ...]] = lambda name: (name,)
 
 
@@ -116,7 +116,12 @@ _WANTED = {
 }
 
 
-def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
+def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, work: Path) -> Source:
+    """Opens a data set of one of :data:`LAYOUTS`; see :func:`open_source`."""
+    return open_source(dataset.name, source, work)
+
+
+def open_source(dataset: str, uri: str, work: Path) -> Source:
     """Opens a raw data set: reads its labels, hashes its files, and finds where its images are.
 
     Args:
@@ -141,7 +146,7 @@ def open_source(dataset: DatasetName, uri: str, work: Path) -> Source:
         return _open_place(dataset, place, work)
 
 
-def _open_place(dataset: DatasetName, place: AnyPath, work: Path) -> Source:
+def _open_place(dataset: str, place: AnyPath, work: Path) -> Source:
     if place.is_file() and place.name in _WANTED:
         raise SourceError(_one_of_several(dataset, place))
     archive, unpacked = _unpacked(place, work) if place.is_file() else (None, {})
@@ -198,7 +203,7 @@ def _unpacked(archive: AnyPath, work: Path) -> tuple[RawFile, dict[Path, RawFile
     return packed, {work / packed.sha256 / file.name: replace(file, shown=f"{archive}/{file.name}") for file in files}
 
 
-def _archive_in(place: AnyPath, dataset: DatasetName) -> AnyPath | None:
+def _archive_in(place: AnyPath, dataset: str) -> AnyPath | None:
     """The official archive of a data set in a folder."""
     names = (layout.archive for layout in LAYOUTS if dataset in layout.datasets and layout.archive)
     return next((place / name for name in names if (place / name).is_file()), None)
@@ -214,7 +219,7 @@ def _refuse_other_names(source: Source, place: AnyPath) -> None:
             )
 
 
-def _one_of_several(dataset: DatasetName, place: AnyPath) -> str:
+def _one_of_several(dataset: str, place: AnyPath) -> str:
     """What to give in place of one file of a data set."""
     layout = next(
         layout
@@ -229,7 +234,7 @@ def _one_of_several(dataset: DatasetName, place: AnyPath) -> str:
     )
 
 
-def _nothing_fits(dataset: DatasetName, place: AnyPath, finds: list[Find]) -> str:
+def _nothing_fits(dataset: str, place: AnyPath, finds: list[Find]) -> str:
     """What a place holds in place of the data set that was asked for, and what to do."""
     others = [find.layout for find in finds]
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
@@ -247,7 +252,7 @@ def _nothing_fits(dataset: DatasetName, place: AnyPath, finds: list[Find]) -> st
     return f"{place} {holds} vs {wanted}; {_fetch(dataset, place)}"
 
 
-def _fetch(dataset: DatasetName, folder: AnyPath | str) -> str:
+def _fetch(dataset: str, folder: AnyPath | str) -> str:
     """How to come by a data set."""
     command = f"podline sample {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
     return f"get it with `{command}`"

@@ -9,30 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, BinaryIO, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.official import OfficialCheck
+from podline.data.planning import ShardPlan, refuse_shared_records
+from podline.data.records import Feature, RecordLayout
+from podline.data.shards import Task, shard_tasks
+from podline.data.sources.duplicates import contradictions, quarantine_shared, repeated_images
+from podline.data.sources.left_out import LeftOut, left_out_of
+from podline.data.sources.official_sums import check_official
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile
-from podline.documents.manifest import Quarantined, SourceFile
+from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.errors import SourceError
 from podline.store.prefetch import in_order
 
+if TYPE_CHECKING:
+    from podline.data.kept_jpegs import KeptLayout
+    from podline.store.contract import Store
+
 _SCANNED_BYTES = 4_000_000
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One feature of a source's records: its key, its dtype, its real shape (() for a scalar)."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -194,19 +197,33 @@ class SourceSplit:
         return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
 
 
+class Remarks(NamedTuple):
+    """What a conversion says of a source that changes no byte.
+
+    Attributes:
+        official: how the raw files compare with the published ones; None of data that nobody publishes.
+        contradicting: split → records whose image another record of it has with another label.
+    """
+
+    official: OfficialCheck | None = None
+    contradicting: Mapping[str, int] = MappingProxyType({})
+
+
 class RawData(Protocol):
     """What a conversion asks of any kind of source.
 
     Attributes:
-        dataset: ``cifar10`` …
+        dataset: the data set's name.
         class_names: names of the main label's classes, in order.
         extra_class_names: names of the classes of further label features.
         files: every raw file that the records come from, with its checksum.
         quarantined: records that were read and cannot be converted, with the reason.
+        left_out: how many of each part of the source these are.
         features: the features of every record.
         sizes: split → records to convert, ``train`` first.
         read: how many records the raw files hold.
         counted: rule → how often it was applied to records that are converted.
+        bytes_of_a_file: of what a record in a shard holds besides its stored layout, on average.
     """
 
     @property
@@ -220,6 +237,8 @@ class RawData(Protocol):
     @property
     def quarantined(self) -> tuple[Quarantined, ...]: ...  # noqa: D102
     @property
+    def left_out(self) -> Sequence[LeftOut]: ...  # noqa: D102
+    @property
     def features(self) -> tuple[Feature, ...]: ...  # noqa: D102
     @property
     def sizes(self) -> dict[str, int]: ...  # noqa: D102
@@ -227,6 +246,42 @@ class RawData(Protocol):
     def read(self) -> int: ...  # noqa: D102
     @property
     def counted(self) -> dict[str, int]: ...  # noqa: D102
+    @property
+    def bytes_of_a_file(self) -> int: ...  # noqa: D102
+
+    def looked_at(self) -> tuple[RawData, Remarks]:
+        """The source without what a look at every record leaves out, and what there is to say of it.
+
+        Raises:
+            SourceError: it must not be converted.
+        """
+        ...
+
+    def stored(self, layout: RecordLayout) -> RecordLayout | KeptLayout:
+        """The layout of records as they are in the files, from that of the same records with pixels."""
+        ...
+
+    def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
+        """Writes what each split is judged by beside its records, into the data set's folder: split → its file.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        ...
+
+    def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int) -> Sequence[Task]:
+        """Each plan with what a worker needs to write it.
+
+        Args:
+            plans: the shards.
+            seed: of the order in which records are put into shards.
+            folder: an existing folder that every worker can read.
+            threads: that a worker may use to make records.
+
+        Raises:
+            StoreError: the folder cannot be written.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -276,3 +331,37 @@ class Source:
     def counted(self) -> dict[str, int]:
         """Rules that were applied; raw pixels need none."""
         return {}
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """What is left out of each split."""
+        return left_out_of(self)
+
+    @property
+    def bytes_of_a_file(self) -> int:
+        """Records hold pixels, and no file."""
+        return 0
+
+    def looked_at(self) -> tuple[Source, Remarks]:
+        """The source without training images that the test split has too.
+
+        Raises:
+            SourceError: too many are, or have two labels; or a place in a raw file is converted twice.
+        """
+        repeated = repeated_images(self)
+        remarks = Remarks(check_official(self), contradictions(self, repeated))
+        apart = quarantine_shared(self, repeated)
+        refuse_shared_records(apart.splits)
+        return apart, remarks
+
+    def stored(self, layout: RecordLayout) -> RecordLayout:
+        """The layout with pixels itself."""
+        return layout
+
+    def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
+        """A class is judged by the record's own label."""
+        return {}
+
+    def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, _threads: int) -> Sequence[Task]:
+        """See :func:`podline.data.shards.shard_tasks`."""
+        return shard_tasks(self, plans, seed, folder)

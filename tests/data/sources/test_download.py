@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from podline.data.sources.download import PUBLICATIONS, RemoteFile, download, fetch_all
+from podline.data.sources.download import RemoteFile, download, fetch_all
 from podline.data.sources.opening import open_source
 from podline.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, is_transient
 from podline.progress import Reporter, silent
+from podline.recipes import datasets
 
 CONTENT = bytes(range(256)) * 4000
 REMOTE = RemoteFile("a.tar.gz", len(CONTENT), hashlib.md5(CONTENT).hexdigest())  # noqa: S324 (as published)
@@ -272,7 +273,8 @@ def test_addresses(tmp_path: Path) -> None:
         download("mnist", tmp_path, base_url="file:///etc")
     with pytest.raises(SettingsError, match=r"sample cannot be downloaded.*podline sample"):
         download("sample", tmp_path)
-    assert {name: publication.base_url for name, publication in PUBLICATIONS.items()} == {
+    published = [datasets.find(name) for name in datasets.names() if datasets.find(name).publication]
+    assert {dataset.name: dataset.code(dataset.publication).base_url for dataset in published} == {
         "cifar10": "https://www.cs.toronto.edu/~kriz/",
         "cifar100": "https://www.cs.toronto.edu/~kriz/",
         "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",

@@ -31,7 +31,6 @@ from podline.data.sources.opening import open_source
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.source import Source
 from podline.errors import ArtifactError, DamagedTransferError, SourceError
-from podline.recipes.settings import DatasetName
 from podline.store.opening import open_store
 
 
@@ -82,7 +81,7 @@ def test_plain_files_are_read_by_range_and_never_copied(
     tmp_path: Path,
     gcs_root: str,
     proxy: fault_proxy.FaultProxy,
-    dataset: DatasetName,
+    dataset: str,
     write: Callable[[Path], Path],
 ) -> None:
     raw = write(tmp_path / "raw")

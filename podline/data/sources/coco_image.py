@@ -1,0 +1,49 @@
+"""An image of COCO that can be converted, with what is annotated in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import NamedTuple
+
+from podline.data.sources.coco_images import ImagePlace
+
+MASK_STRIDE = 4
+"""Pixels of the square to a cell of the mask of ignored people."""
+
+
+class CocoImage(NamedTuple):
+    """An image that can be converted, and what is annotated in it, in its own pixels.
+
+    Attributes:
+        id: COCO's.
+        name: of its file.
+        width: of the image that was annotated.
+        height: likewise.
+        place: where its file is.
+        people: those that get a place in its record, the largest first, as
+            :func:`podline.data.sources.coco_people.packed` writes them.
+        ignored: annotations as :func:`podline.data.coco_masks.ignored_mask` wants them, as JSON.
+        annotations: all that are of people, in the source's order, each as JSON; see
+            :func:`podline.data.sources.coco_annotations.annotation_texts`.
+    """
+
+    id: int
+    name: str
+    width: int
+    height: int
+    place: ImagePlace
+    people: bytes
+    ignored: str
+    annotations: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """What a record is made of, as one line: all but the annotations."""
+        encoded = base64.b64encode(self.people).decode()
+        return json.dumps([self.id, self.name, self.width, self.height, self.place, encoded, self.ignored])
+
+    @classmethod
+    def from_json(cls, line: str) -> CocoImage:
+        """What :meth:`to_json` wrote."""
+        number, name, width, height, place, people, ignored = json.loads(line)
+        return cls(number, name, width, height, ImagePlace(*place), base64.b64decode(people), ignored)

@@ -1,0 +1,161 @@
+"""A source of whatever gives images: each raw file is decoded once into the cache folder, and read there by position.
+
+For data sets of one's own whose raw files hold small images in a format that Podline does not know; docs/extending.md
+has an example. What is decoded lies under a checksum of the raw file, the data set's name and its version.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.records import LABEL
+from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading, write_raw_file
+from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote
+from podline.data.sources.source import RowBlock, Source, SourceSplit
+from podline.entry_points import reason
+from podline.errors import PodlineError, SourceError
+from podline.recipes.datasets import DataSet
+from podline.store import digests
+from podline.store.contract import explained
+
+Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, int]]]
+"""Gives a raw file's images, uint8 (height, width, channels) or (height, width), each with its label, from 0 on."""
+
+Shape = tuple[int, ...]
+_PIXELS, _RECORDS = "pixels", "records.npz"
+
+
+class _Part(NamedTuple):
+    """One raw file, decoded."""
+
+    raw: RawFile
+    block: RowBlock
+    labels: npt.NDArray[np.int64]
+    shape: tuple[int, int, int]
+
+
+def decoded_source(
+    dataset: DataSet,
+    source: str,
+    splits: Mapping[str, Sequence[str]],
+    class_names: Sequence[str],
+    read: Read,
+    work: Path,
+) -> Source:
+    """Opens a folder of raw files, each of which a function reads.
+
+    Args:
+        dataset: what it is; raise its version when ``read`` changes.
+        source: the folder that holds the files, here or in ``gs://``.
+        splits: ``train`` and ``test`` → the names of their files.
+        class_names: by label.
+        read: gives a file's images with their labels; all images of a data set have one shape.
+        work: the cache folder.
+
+    Raises:
+        SourceError: a file is missing, cannot be read, or holds what cannot be.
+        StoreError: the cache folder cannot be written.
+    """
+    raw = _raw_files(source, [name for names in splits.values() for name in names], work)
+    parts = {split: [_decoded(dataset, raw[name], read, work) for name in names] for split, names in splits.items()}
+    every = [part for of_split in parts.values() for part in of_split]
+    for part in every:
+        _check(part, every[0], len(class_names))
+    return Source(
+        dataset.name,
+        tuple(class_names),
+        tuple(file.info for file in raw.values()),
+        tuple(_split(name, of_split) for name, of_split in parts.items()),
+        raw=tuple(raw.values()),
+    )
+
+
+def _raw_files(source: str, names: Sequence[str], work: Path) -> dict[str, RawFile]:
+    """Files of a folder by name, with their checksums."""
+    place: AnyPath = open_remote(source) if is_remote(source) else Path(source).expanduser().absolute()
+    with reading(str(place)):
+        missing = [name for name in names if not (place / name).is_file()]
+    if missing:
+        raise SourceError(f"{place} is without {', '.join(missing)}; give the folder that holds {', '.join(names)}")
+
+    def here(path: AnyPath) -> Path:
+        return path.staged(work) if isinstance(path, RemotePath) else path
+
+    return {name: replace(raw_file(name, here(place / name)), shown=str(place / name)) for name in names}
+
+
+def _decoded(dataset: DataSet, raw: RawFile, read: Read, work: Path) -> _Part:
+    key = digests.of_json([dataset.name, dataset.version, raw.sha256])
+    pixels, records = made_once(work, key, partial(_decode, raw, read))
+    with np.load(str(records.path)) as columns:
+        labels, (height, width, channels) = columns["labels"], columns["shape"].tolist()
+    block = RowBlock(raw.name, pixels.place, 0, height * width * channels, len(labels), "hwc")
+    return _Part(raw, block, labels, (height, width, channels))
+
+
+def _decode(raw: RawFile, read: Read, folder: Path) -> list[RawFile]:
+    """Writes a raw file's pixels, and beside them its labels and the shape of every image."""
+    labels: list[int] = []
+    shapes: list[Shape] = []
+
+    def pixels() -> Iterator[bytes]:
+        for image, label in _read(raw, read):
+            array = _checked(raw, len(labels), np.asarray(image))
+            if shapes and array.shape != shapes[0]:
+                raise SourceError(f"{raw.shown}: image {len(labels)} is {_sides(array.shape)} vs {_sides(shapes[0])}")
+            shapes[:] = [array.shape]
+            labels.append(int(label))
+            yield array.tobytes()
+
+    written = write_raw_file(_PIXELS, folder / _PIXELS, pixels())
+    if not labels:
+        raise SourceError(f"{raw.shown} holds no image: 0 vs 1 at least")
+    with explained("write", folder / _RECORDS):
+        np.savez(folder / _RECORDS, labels=np.array(labels, np.int64), shape=np.array(shapes[0]))
+    return [written, raw_file(_RECORDS, folder / _RECORDS)]
+
+
+def _read(raw: RawFile, read: Read) -> Iterator[tuple[Any, int]]:
+    """What ``read`` gives; what it raises is about the file."""
+    try:
+        yield from read(Path(str(raw.path)))
+    except PodlineError:
+        raise
+    except Exception as error:
+        raise SourceError(f"{raw.shown} cannot be read: {reason(error)}; restore the file") from error
+
+
+def _checked(raw: RawFile, number: int, image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """An image with three dimensions."""
+    array = image[..., np.newaxis] if image.ndim == 2 else image
+    if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
+        found = f"{image.dtype} {_sides(image.shape)}"
+        raise SourceError(f"{raw.shown}: image {number} is {found} vs uint8 height × width × channels")
+    return array
+
+
+def _check(part: _Part, first: _Part, classes: int) -> None:
+    if part.shape != first.shape:
+        raise SourceError(
+            f"{part.raw.shown}: images are {_sides(part.shape)} vs {_sides(first.shape)} in {first.raw.shown}"
+        )
+    odd = np.flatnonzero((part.labels < 0) | (part.labels >= classes))
+    if len(odd):
+        raise SourceError(f"{part.raw.shown}: image {odd[0]} has the label {part.labels[odd[0]]} vs 0 to {classes - 1}")
+
+
+def _split(name: str, parts: Sequence[_Part]) -> SourceSplit:
+    labels = np.concatenate([part.labels for part in parts]).astype(np.uint8)
+    return SourceSplit(name, parts[0].shape, tuple(part.block for part in parts), {LABEL: labels})
+
+
+def _sides(shape: Shape) -> str:
+    return " × ".join(map(str, shape)) or "a number"

@@ -1,0 +1,238 @@
+"""Data sets by name: those that Podline ships, and those of installed packages.
+
+A package adds one by the entry point ``podline.datasets``, a :class:`DataSet`; docs/extending.md has an example. What
+belongs to a data set is named as ``module:name`` and imported where it is used: recipes, forms and the command line
+learn its name and kind without NumPy, OpenCV or whatever reads its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from podline import entry_points
+from podline.errors import PodlineError, SettingsError, SourceError
+from podline.frozen import Frozen
+from podline.settings import nearest
+
+if TYPE_CHECKING:
+    from podline.data.sources.source import RawData
+
+ENTRY_POINTS = "podline.datasets"
+Kind = Literal["classification", "pose"]
+DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+"""A data set's name: also a folder's in the store, and the beginning of its files' names."""
+
+
+class ConverterSettings(Frozen):
+    """The settings of a conversion that one data set alone has; a base class, and what most have: none.
+
+    A name must be none of :class:`podline.stages.specs.ConvertSpec`'s own: in a spec's JSON they stand side by side.
+    """
+
+    def converter(self) -> dict[str, int | str]:
+        """What of them a converted data set's bytes depend on: goes into fingerprint and manifest."""
+        return self.model_dump(mode="json")
+
+
+class UnknownSettings(ConverterSettings):
+    """The settings of a data set whose package is not installed, as they were written."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set that recipes can name.
+
+    Functions and classes are given by name, ``module:name``.
+
+    Attributes:
+        name: see :data:`DatasetName`.
+        open: ``(dataset, source, settings, work) -> RawData``: opens raw data, given this object, the folder, file or
+            ``gs://`` prefix that the user named, the settings, and the cache folder for unpacked files. A
+            :class:`podline.data.sources.source.Source` is a RawData; :mod:`podline.data.sources.decoded` makes one of
+            whatever gives images. What it raises is told in one line.
+        kind: what its records hold: a class to learn, or people's keypoints.
+        settings: a subclass of :class:`ConverterSettings`.
+        version: of the code that reads it; raise it when that code changes a byte of what is written. 0 is left out.
+        image_shape: (height, width, channels) of every image, where that is known beforehand.
+        classes: how many there are, likewise.
+        draw: ``(folder, train=…, test=…, seed=…) -> Path``: draws a sample of the data set, fit to be its source.
+        drawn: what is in that folder once it is drawn.
+        publication: a :class:`podline.data.sources.download.Publication`: where it can be downloaded.
+        published: a :class:`podline.data.official.Published`: the checksums of its official files.
+    """
+
+    name: str
+    open: str
+    kind: Kind = "classification"
+    settings: str = "podline.recipes.datasets:ConverterSettings"
+    version: int = 0
+    image_shape: tuple[int, int, int] | None = None
+    classes: int | None = None
+    draw: str = ""
+    drawn: str = ""
+    publication: str = ""
+    published: str = ""
+
+    def code(self, place: str) -> Any:
+        """What one of its names, ``module:name``, stands for.
+
+        Raises:
+            SettingsError: it cannot be imported, or is not there.
+        """
+        try:
+            return entry_points.load(place)
+        except Exception as error:
+            raise SettingsError(f"data set {self.name}: {place}: {entry_points.reason(error)}") from error
+
+    def opened(self, source: str, settings: ConverterSettings, work: Path) -> RawData:
+        """Its raw data.
+
+        Raises:
+            SettingsError: its code cannot be imported.
+            SourceError: the source is missing, damaged or another data set.
+        """
+        read = self.code(self.open)
+        try:
+            return read(self, source, settings, work)
+        except PodlineError:
+            raise
+        except Exception as error:
+            raise SourceError(f"{source} cannot be read as {self.name}: {entry_points.reason(error)}") from error
+
+    def settings_of(self, given: Mapping[str, Any]) -> ConverterSettings:
+        """Its own settings.
+
+        Raises:
+            SettingsError: one that it does not have, or a value that cannot be.
+        """
+        model: type[ConverterSettings] = self.code(self.settings)
+        for name in given:
+            if name not in model.model_fields:
+                there = nearest(name, model.model_fields) if model.model_fields else "it has none of its own"
+                raise SettingsError(f"{name}: the data set {self.name} has no such setting; {there}")
+        try:
+            return model.model_validate(dict(given))
+        except ValidationError as error:
+            raise SettingsError(f"data set {self.name}: {entry_points.reason(error)}") from None
+
+
+_CIFAR = "podline.data.sources.opening:open_layout"
+_COCO: dict[str, Any] = {
+    "open": "podline.data.sources.coco:open_people",
+    "kind": "pose",
+    "settings": "podline.data.sources.coco_settings:CocoSettings",
+}
+SHIPPED = {
+    dataset.name: dataset
+    for dataset in (
+        DataSet(
+            "cifar10",
+            _CIFAR,
+            image_shape=(32, 32, 3),
+            classes=10,
+            publication="podline.data.sources.download:CIFAR10",
+            published="podline.data.official:CIFAR10",
+        ),
+        DataSet(
+            "cifar100",
+            _CIFAR,
+            image_shape=(32, 32, 3),
+            classes=100,
+            publication="podline.data.sources.download:CIFAR100",
+            published="podline.data.official:CIFAR100",
+        ),
+        DataSet(
+            "mnist",
+            _CIFAR,
+            image_shape=(28, 28, 1),
+            classes=10,
+            publication="podline.data.sources.download:MNIST",
+            published="podline.data.official:MNIST",
+        ),
+        DataSet(
+            "sample",
+            _CIFAR,
+            image_shape=(32, 32, 3),
+            classes=10,
+            draw="podline.data.sources.sample:write_sample",
+            drawn="cifar-10-batches-py",
+        ),
+        DataSet("coco", **_COCO),
+        DataSet(
+            "coco_sample",
+            **_COCO,
+            draw="podline.data.sources.coco_sample:write_coco_sample",
+            drawn="annotations",
+        ),
+    )
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names of all data sets, shipped and installed.
+
+    Raises:
+        SettingsError: two have one name.
+    """
+    return (*SHIPPED, *_installed())
+
+
+def find(name: str) -> DataSet:
+    """The data set of a name.
+
+    Raises:
+        SettingsError: there is none, or the installed one cannot be loaded.
+    """
+    if name in SHIPPED:
+        return SHIPPED[name]
+    points = _installed()
+    if name not in points:
+        raise SettingsError(f"there is no data set {name!r}; {nearest(name, (*SHIPPED, *points))}")
+    return _checked(points[name])
+
+
+def known(name: str) -> DataSet | None:
+    """The data set of a name; None where its package is gone, or cannot be loaded: what was made of it stays."""
+    try:
+        return find(name)
+    except SettingsError:
+        return None
+
+
+def settings_of(name: str, given: Mapping[str, Any]) -> ConverterSettings:
+    """A data set's own settings; as they are where nobody knows it.
+
+    Raises:
+        SettingsError: one that it does not have, or a value that cannot be.
+    """
+    dataset = known(name)
+    return UnknownSettings.model_validate(dict(given)) if dataset is None else dataset.settings_of(given)
+
+
+def _installed() -> dict[str, EntryPoint]:
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points.installed(ENTRY_POINTS):
+        if point.name in SHIPPED or point.name in found:
+            raise SettingsError(f"entry point {point.value}: another data set is named {point.name!r}")
+        found[point.name] = point
+    return found
+
+
+def _checked(point: EntryPoint) -> DataSet:
+    dataset = entry_points.load_installed(point)
+    if not isinstance(dataset, DataSet):
+        raise SettingsError(f"entry point {point.value} is no podline.recipes.datasets.DataSet")
+    if dataset.name != point.name:
+        raise SettingsError(
+            f"entry point {point.value}: the data set is named {dataset.name!r} vs {point.name!r} that it is installed "
+            "as"
+        )
+    return dataset
