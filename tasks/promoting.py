@@ -10,6 +10,8 @@ from podline.tasks.runs.this_run import add_tags
 
 REFUSED = "not-promoted"
 """The tag of a run whose model is refused as champion."""
+UNDECIDED = "undecided"
+"""The tag of a run whose model is neither shown to be worse than the champion nor not to be."""
 
 
 def promotion_of(training: TrainSpec, trained: TrainResult, evaluated: EvaluateResult) -> PromoteSpec:
@@ -32,11 +34,12 @@ def outcome(promoted: PromoteResult | None) -> str:
         return "not asked for"
     first, rest = promoted.refusals[:1], len(promoted.refusals) - 1
     more = (f"{rest} more in the report",) if rest > 0 else ()
-    return "; ".join((promoted.headline, *first, *more))
+    doubt = (promoted.doubt,) if promoted.doubt else ()
+    return "; ".join((promoted.headline, *first, *more, *doubt))
 
 
-def tell_refusal(promoted: PromoteResult | None) -> None:
-    """Has a refused promotion seen on a run that went well otherwise: a tag, and a warning at the end of its log."""
+def tell_verdict(promoted: PromoteResult | None) -> None:
+    """Has a model that was not promoted seen on a run that went well: a tag, and a warning at the end of its log."""
     if promoted is not None and not promoted.promoted:
-        add_tags(REFUSED)
+        add_tags(UNDECIDED if promoted.verdict == "undecided" else REFUSED)
         get_run_logger().warning(outcome(promoted))

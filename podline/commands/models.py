@@ -12,7 +12,8 @@ from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError, RefusedError, StoreError
+from podline.documents.promotion import PROMOTION, Promotion, read_promotion
+from podline.errors import ArtifactError, RefusedError, StoreError, UndecidedError
 from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
 from podline.measures import measure_named
@@ -23,6 +24,7 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
+_EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
 _recipe_argument = click.argument("recipe", metavar="RECIPE")
 
 
@@ -37,6 +39,8 @@ def models_group() -> None:
 def list_models(as_json: bool, **options: Any) -> None:
     """The champion of every recipe: its run, its figure, since when; what is damaged is named after them.
 
+    If the run that was judged last did not become champion, the line below says why.
+
       podline models list --root podline-root
 
     Next: `podline models history RECIPE`.
@@ -47,8 +51,11 @@ def list_models(as_json: bool, **options: Any) -> None:
     for recipe in recipes:
         try:
             if (entry := champions.champion(store, recipe)) is not None:
-                line = _document(store, recipe, entry) if as_json else f"{recipe:{width}}  {_line(store, entry)}"
-                shown.append(line)
+                judged = _last_judged(store, recipe)
+                if as_json:
+                    shown.append({**_document(store, recipe, entry), "last_judged": _decision(judged)})
+                else:
+                    shown += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(judged)]
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
     if as_json:
@@ -77,13 +84,15 @@ def list_models(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Holds an evaluated run against the champion of its recipe; it takes its place if no rule refuses it.
+    """Holds an evaluated run against the champion of its recipe; it takes its place if it is shown not to be worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
 
-    A refusal names each rule, class or joint, by how much, and ends with exit code 11. Of two promotions at once one
-    wins; the other is told, with exit code 75, and nothing was changed by it. See docs/promotion.md.
+    A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
+    be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
+    12. Of two promotions at once one wins; the other is told, with exit code 75, and nothing was changed by it. See
+    docs/promotion.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -91,9 +100,11 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
     with display.shown() as listener:
         result: PromoteResult = perform(spec, listener, settings)
     if as_json:
-        say_json(result.model_dump(mode="json"))
-        click.get_current_context().exit(0 if result.promoted else RefusedError.exit_code)
-    if not result.promoted:
+        say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
+        click.get_current_context().exit(_EXIT_CODES[result.verdict])
+    if result.verdict == "undecided":
+        raise UndecidedError(f"{result.headline}: {result.doubt}")
+    if result.verdict == "refused":
         raise RefusedError(f"{result.headline}: {'; '.join(result.refusals)}")
     say([result.headline, *result.refusals])
 
@@ -123,7 +134,7 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def history(recipe: str, as_json: bool, **options: Any) -> None:
-    """Every change of a recipe's champion, the last one first.
+    """Every change of a recipe's champion, the last one first, and above them what was judged last and not promoted.
 
     podline models history sample --root podline-root
     """
@@ -135,7 +146,8 @@ def history(recipe: str, as_json: bool, **options: Any) -> None:
         known = ", ".join(champions.recipes(store)) or "none"
         raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
     else:
-        say([f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)])
+        lines = [f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)]
+        say([*_not_promoted(_last_judged(store, recipe)), *lines])
 
 
 def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:
@@ -162,6 +174,36 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
 def _line(store: Store, entry: Crowned) -> str:
     reason = f": {entry.reason}" if entry.reason else ""
     return f"{entry.run}  {_figure(store, entry.run):28} {entry.action} {moment(entry.time)}{reason}"
+
+
+def _last_judged(store: Store, recipe: str) -> Promotion | None:
+    """The newest decision about a run of a recipe."""
+    judged = [
+        found
+        for found in store.listing("runs")
+        if found.name.startswith(f"runs/{recipe}-") and found.name.endswith(f"/{PROMOTION}")
+    ]
+    for found in sorted(judged, key=lambda each: (each.published, each.name), reverse=True):
+        decision = read_promotion(store, found.name.removesuffix(f"/{PROMOTION}"))
+        if decision is not None and decision.recipe == recipe:
+            return decision
+    return None
+
+
+def _not_promoted(judged: Promotion | None) -> list[str]:
+    """Why the run that was judged last did not become champion, in a line; none if it did."""
+    if judged is None or judged.promoted:
+        return []
+    headline, *reasons = judged.lines()
+    more = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return [f"      {headline}; {reasons[0]}{more}"]
+
+
+def _decision(judged: Promotion | None) -> dict[str, Any] | None:
+    if judged is None:
+        return None
+    headline, *reasons = judged.lines()
+    return {"run": judged.run, "verdict": judged.verdict, "headline": headline, "reasons": reasons}
 
 
 def _figure(store: Store, run: str) -> str:

@@ -86,7 +86,7 @@ def _normal_quantile(rate: float) -> float:
 
 def share_below(share: float, margin: float) -> float:
     """The share that is worse than another by a margin in angles; 0 where no share is so much worse."""
-    return math.sin(max(0.0, math.asin(math.sqrt(share)) - margin)) ** 2
+    return math.sin(max(0.0, math.asin(math.sqrt(min(max(share, 0.0), 1.0))) - margin)) ** 2
 
 
 class Figure(NamedTuple):

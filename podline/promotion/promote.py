@@ -94,7 +94,7 @@ class _Case:
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
-    """Holds a model against the champion of its recipe and, if no rule refuses it, makes it the champion.
+    """Holds a model against the champion of its recipe and, if it is shown not to be worse, makes it the champion.
 
     It writes, in ``runs/<run>``: ``promotion.json``, and the forms of the model that are handed on
     (:mod:`podline.promotion.exports`); the change itself is one entry in the champion's history
@@ -126,7 +126,8 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         checks += compared
     # A file that gives other answers must not be used, whatever anybody says.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
-    if crowned is None and not refused:
+    undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
+    if crowned is None and not (refused or undecided):
         crowned = champions.crown(
             store,
             spec.recipe,
@@ -145,8 +146,9 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         rate=spec.rules.rate,
         promoted=crowned is not None,
         anyway=spec.anyway,
+        undecided=undecided and crowned is None,
         number=crowned.number if crowned else 0,
-        checks=tuple(sorted(checks, key=lambda check: not check.refused)),
+        checks=tuple(sorted(checks, key=lambda check: (not check.refused, not check.undecided))),
         exports=tuple(exports),
         milliseconds=milliseconds(model, images),
         milliseconds_before=was,
@@ -168,6 +170,7 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         against=decision.against,
         measure=decision.measure,
         refusals=tuple(check.message for check in decision.refusals),
+        doubt=decision.doubt(),
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
     )

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 from podline.documents.promotion import Check, ExportedFile, Rule
 from podline.evaluation.paired import Tails, holm
-from podline.plurals import plural
 from podline.promotion.chance import (
     GUESSED_FREEDOM,
     Share,
@@ -133,6 +132,7 @@ class _Test(NamedTuple):
         after: of the candidate.
         odds: how likely that is.
         figure: by which to tell what would decide; None where too few trainings are known.
+        examples: that the figure is of; 0 if more of them are not looked for.
     """
 
     rule: Rule
@@ -142,6 +142,7 @@ class _Test(NamedTuple):
     after: float
     odds: Odds
     figure: Figure | None = None
+    examples: int = 0
 
 
 def checks_of(
@@ -235,7 +236,9 @@ def _share(rule: Rule, name: str, peers: Sequence[Share], share: Share, scale: _
     fall = fall_of([peer.angle for peer in peers], share.angle, max(usual, scale.seen))
     fall = fall._replace(step=half_an_example(share.value, share.examples))
     odds = Odds(fall.chance(), fall.chance_within(margin, most), before - share_below(before, margin))
-    return _Test(rule, name, before, peers[0].value, share.value, odds, Figure(fall, noise, scale.margin))
+    return _Test(
+        rule, name, before, peers[0].value, share.value, odds, Figure(fall, noise, scale.margin), share.examples
+    )
 
 
 def _calibration_by_peers(
@@ -289,7 +292,7 @@ def part_rule(standing: ModelFigures) -> Rule:
 def _guard(guarded: Guarded, settings: PromotionSettings, rates: Rates, *, known: bool) -> _Test:
     """By examples, and by what a seed is assumed to do: the measure's peers are not asked."""
     drop, spread = guarded.before - guarded.after, spread_of(settings.spread, guarded.before)
-    margin = spread_of(settings.margin, guarded.before)
+    margin = guarded.before - share_below(guarded.before, settings.margin)
     if known:
         margin = max(margin, normal_margin(math.hypot(guarded.deviation, math.sqrt(2) * spread), rates))
     equal, worse = (chance_beyond(by, guarded.deviation, spread) for by in (drop, margin - drop))
@@ -323,21 +326,20 @@ def _judged(test: _Test, chance: float, rates: Rates, told: str, peers: int) -> 
         margin=test.odds.margin,
         chance_if_worse=test.odds.if_worse,
         shown=shown,
-        advice="" if refused or shown else _advice(test, rates, peers),
         message="; ".join(said),
+        **({} if refused or shown else _deciding(test, rates, peers)),
     )
 
 
-def _advice(test: _Test, rates: Rates, peers: int) -> str:
-    """What would decide, were all else as it is."""
-    ways = []
+def _deciding(test: _Test, rates: Rates, peers: int) -> dict[str, int | None]:
+    """What would decide about a figure, were all else as it is."""
     if peers < ENOUGH_PEERS:
-        ways = [f"{plural(ENOUGH_PEERS - peers, 'more training')} of the champion's recipe with other seeds"]
-    elif test.figure is not None:
-        seeds, times = test.figure.more_trainings(rates), test.figure.more_examples(rates)
-        ways += [f"{plural(seeds, 'more training')} of the champion's recipe with other seeds"] if seeds else []
-        ways += [f"{times:g} times as many test examples"] if times else []
-    return " or ".join(ways) or "the same training with another seed"
+        return {"more_trainings": ENOUGH_PEERS - peers}
+    if test.figure is None:
+        return {}
+    times = test.figure.more_examples(rates) if test.examples else None
+    more_examples = math.ceil(test.examples * (times - 1)) if times else None
+    return {"more_trainings": test.figure.more_trainings(rates), "more_examples": more_examples}
 
 
 def _odds(chance: float) -> str:

@@ -26,7 +26,7 @@ from podline.evaluation.paired import chance_to_lose, changed
 from podline.intervals import Z
 from podline.inventory.catalogue import training_of
 from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
-from podline.promotion.margins import MOST_PEERS
+from podline.promotion.margins import MOST_PEERS, share_below
 from podline.promotion.rules import ModelFigures, Odds, Paired, guessed_chance
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
@@ -180,7 +180,7 @@ def _of_either_side(joint: str) -> str:
 def _odds_of(movement: Movement, assumed: float, shown: float, margin: float) -> Odds:
     """How likely a movement is, by either spread; these and the margin are given for a share of one half."""
     counts, share = movement
-    spreads, allowed = (spread_of(assumed, share), spread_of(shown, share)), spread_of(margin, share)
+    spreads, allowed = (spread_of(assumed, share), spread_of(shown, share)), share - share_below(share, margin)
     equal = max(chance_to_lose(counts, spreads[0]), chance_to_lose(counts, spreads[1], "student"))
     # One example more that only one of the two got right: of few, none may be so by luck.
     deviation = math.sqrt(counts.lost + counts.gained + 1) / counts.examples
@@ -208,7 +208,7 @@ def paired_poses(before: COCOeval, after: COCOeval, settings: PromotionSettings)
     ap = average_precisions(before, after)["ap"]
     share = (before.stats[0] + after.stats[0]) / 2
     parts = _movements(moved_joints(close_joints(before), close_joints(after)))
-    sampled, margin = (ap.high - ap.low) / (2 * Z), spread_of(settings.margin, share)
+    sampled, margin = (ap.high - ap.low) / (2 * Z), share - share_below(share, settings.margin)
     shown = spread_of(_shown_of_all(parts, settings, _of_either_side), share)
     spreads = spread_of(settings.spread, share), shown
     equal, worse = (guessed_chance(by, sampled, *spreads) for by in (-ap.value, margin + ap.value))

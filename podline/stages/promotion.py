@@ -6,10 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from podline.documents.promotion import Verdict
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.stages.specs import Result, RunSpec
 
-# Part of a decision's identity: raise it when the same figures may be decided on in another way.
+# Part of a decision's identity: raise it when the same figures may be decided on in another way. What was promoted
+# under an earlier number is judged anew, also if a person took it back; so other margins alone do not raise it.
 PROMOTION_VERSION = 1
 
 
@@ -48,6 +50,7 @@ class PromoteResult(Result):
         against: the run that was the champion; empty if there was none.
         measure: the metric that counts.
         refusals: what each rule says that refuses it, a line each.
+        doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
         headline: the decision in a line.
         promotion_sha256: of ``promotion.json``.
     """
@@ -58,5 +61,11 @@ class PromoteResult(Result):
     against: str
     measure: Literal["top1", "ap"]
     refusals: tuple[str, ...] = Field(default=())
+    doubt: str = ""
     headline: str
     promotion_sha256: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """The decision in a word."""
+        return "promoted" if self.promoted else "undecided" if self.doubt else "refused"

@@ -174,7 +174,7 @@ def promoted_by_pairs(split: Split, models: Drawn) -> npt.NDArray[np.bool_]:
         ),
     ):
         deviation = np.hypot(np.sqrt(lost + gained + 1) / examples, math.sqrt(2) * spread_of(spread, RIGHT))
-        room = spread_of(margin, RIGHT) - (lost - gained) / examples
+        room = RIGHT - share_below(RIGHT, margin) - (lost - gained) / examples
         found &= (room / deviation > 1.6448536).all(axis=1)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import replace
 
 import keras
@@ -20,7 +21,7 @@ from podline.documents import champions
 from podline.documents.completion import completion_name
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, UndecidedError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
 from podline.ledger.differences import NamedDifference
@@ -78,9 +79,13 @@ def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values) -
     return result.run
 
 
+# So wide that a model which is as good is shown to be within them though one training alone is known.
+WIDE = PromotionSettings(margin=0.49, part_margin=0.49, calibration=0.5)
+
+
 def spec(store: Store, run: str, **changes) -> PromoteSpec:
     made = spec_of(store, run, (), anyway=False, reason="")
-    return made.model_copy(update={"again": False} | changes)
+    return made.model_copy(update={"again": False, "rules": WIDE} | changes)
 
 
 def decision(store: Store, run: str) -> Promotion:
@@ -122,6 +127,23 @@ def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, 
         *("guessing", "export", "main", "class", "calibration", "size", "operations"),
     }
     assert [check.name for check in found.checks if check.rule == "class"] == ["dark", "stripes", "bright"]
+
+
+def test_while_one_training_is_known_an_equal_model_is_undecided_and_judged_again(fresh, runs):
+    promote(spec(fresh, runs[0]), silent())
+    asked = spec(fresh, runs[1], rules=PromotionSettings())
+    result, found = promote(asked, silent()), decision(fresh, runs[1])
+    assert (result.verdict, result.promoted, result.refusals) == ("undecided", False, ())
+    assert (found.verdict, found.number, found.refusals) == ("undecided", 0, ())
+    assert found.checks[0].undecided
+    assert result.doubt == found.doubt() == found.lines()[1]
+    assert result.doubt.endswith("what would decide: 2 more trainings of the champion's recipe")
+    assert found.headline() == f"{runs[1]} is undecided as champion of t; {runs[0]} stays"
+    assert [entry.run for entry in champions.history(fresh, "t")] == [runs[0]]
+    assert PROMOTE.find(asked, silent()) is None
+    insisted = promote(asked.model_copy(update={"anyway": True}), silent())
+    assert (insisted.verdict, insisted.doubt) == ("promoted", "")
+    assert "champion in spite of the rules" in insisted.headline
 
 
 def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
@@ -301,9 +323,19 @@ def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
         return done.output
 
     assert "has no champions" in said("list")
-    for run in runs:
-        promote(spec(fresh, run), silent())
+    promote(spec(fresh, runs[0]), silent())
+    command = ["promote", runs[1], "--root", fresh.uri]
+    undecided = CliRunner().invoke(cli, ["models", *command])
+    assert isinstance(undecided.exception, UndecidedError)
+    assert str(undecided.exception).endswith("2 more trainings of the champion's recipe")
+    as_json = CliRunner().invoke(cli, ["models", *command, "--json"])
+    assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (12, "undecided")
+    for words in (["list"], ["history", "t"]):
+        assert f"{runs[1]} is undecided as champion of t; {runs[0]} stays; not shown to be" in said(*words)
+    assert json.loads(said("list", "--json"))[0]["last_judged"]["verdict"] == "undecided"
+    promote(spec(fresh, runs[1]), silent())
     assert said("list").startswith(f"t  {runs[1]}  accuracy ")
+    assert "undecided" not in said("list")
     assert f"{runs[0]} is the champion of t again (number 3)" in said("rollback", "t", "--reason", "slow on phones")
     lines = said("history", "t").splitlines()
     assert [line.split()[:2] for line in lines] == [["3", runs[0]], ["2", runs[1]], ["1", runs[0]]]

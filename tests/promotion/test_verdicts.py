@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from drawn_models import CLASSES, LABELS, RULES, SAME, Models, standing
 from simulated import SPLITS, Split, cell, drawn, figures, verdicts
 
-from podline.documents.promotion import Check
+from podline.documents.promotion import Check, advice
 from podline.evaluation.guesses import Guesses
-from podline.promotion.margins import ENOUGH_PEERS, Rates, margin_of, noise_of, share_below
+from podline.promotion.chance import Fall
+from podline.promotion.margins import ENOUGH_PEERS, Figure, Noise, Rates, margin_of, noise_of, share_below
 from podline.promotion.rules import checks_of
 from podline.promotion.standings import paired_classes
 
@@ -116,15 +118,34 @@ def test_what_is_undecided_is_told_with_what_would_decide() -> None:
     models = Models(4, spread=0.02)
     line = [models.trained() for _ in range(4)]
     [check] = [check for check in judged(models.trained(), line[:1]) if check.rule == "main"]
-    assert (check.refused, check.shown) == (False, False)
-    assert check.advice == "2 more trainings of the champion's recipe with other seeds"
+    assert check.undecided
     assert "not shown to be within the margin of 0." in check.message
-    open_, seen = [], set[str]()
+    assert advice([check]) == "2 more trainings of the champion's recipe"
+    found = set[str]()
     for seed in range(20):
         models = Models(seed, spread=0.02)
         line = [models.trained() for _ in range(4)]
-        open_ += [check for check in judged(worse_by(models, {3: 0.14}), line) if not (check.shown or check.refused)]
-    for check in open_:
-        seen |= {word for word in ("more training", "times as many test examples") if word in check.advice}
-        assert check.advice
-    assert seen == {"more training", "times as many test examples"}
+        checks = [check for check in judged(worse_by(models, {3: 0.14}), line) if check.undecided]
+        found |= {re.sub("[0-9]+", "N", way) for check in checks for way in advice([check]).split(" or ")}
+    assert "N more trainings of the champion's recipe" in found
+    assert "N more test examples of class class N" in found
+
+
+def test_more_known_trainings_and_more_examples_decide_as_they_are_said_to() -> None:
+    split = Split(10, 100)
+    rates = split.rates
+    scale = noise_of(100, RULES.part_spread)
+    # So near the margin that it is not shown, and too near the champion to be refused.
+    figure = Figure(Fall(0.15, scale.usual, 3), lambda times: noise_of(100 * times, RULES.part_spread), 0.05)
+    more, times = figure.more_trainings(rates), figure.more_examples(rates)
+    assert more is not None
+    assert times is not None
+
+    def decided(fall: Fall, noise: Noise) -> bool:
+        within = fall.chance_within(margin_of(noise, 0.05, rates), noise.most) < rates.promoted
+        return within or fall.chance() < rates.refused / rates.figures
+
+    by_peers = [decided(figure.fall._replace(peers=3 + each), scale) for each in range(more + 1)]
+    assert by_peers == [False] * more + [True]
+    many = noise_of(100 * times, RULES.part_spread)
+    assert decided(Fall(0.15, many.usual, 3), many)
