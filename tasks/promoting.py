@@ -32,10 +32,7 @@ def outcome(promoted: PromoteResult | None) -> str:
     """The outcome in a line, for the table of key figures, which has no room for more than one reason."""
     if promoted is None:
         return "not asked for"
-    first, rest = promoted.refusals[:1], len(promoted.refusals) - 1
-    more = (f"{rest} more in the report",) if rest > 0 else ()
-    doubt = (promoted.doubt,) if promoted.doubt else ()
-    return "; ".join((promoted.headline, *first, *more, *doubt))
+    return "; ".join(filter(None, (promoted.headline, promoted.reason)))
 
 
 def tell_verdict(promoted: PromoteResult | None) -> None:

@@ -69,3 +69,9 @@ class PromoteResult(Result):
     def verdict(self) -> Verdict:
         """The decision in a word."""
         return "promoted" if self.promoted else "undecided" if self.doubt else "refused"
+
+    @property
+    def reason(self) -> str:
+        """What refuses the model or leaves it undecided, in a line; empty if nothing does."""
+        more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
+        return self.doubt or "".join(self.refusals[:1]) + more
