@@ -97,7 +97,7 @@ def summary(
 
 
 def _decision(promoted: PromoteResult) -> dict[str, Any]:
-    kept = promoted.model_dump(include={"promoted", "against", "refusals", "doubt"})
+    kept = promoted.model_dump(include={"promoted", "against", "refusals", "doubt", "slide"})
     return {"verdict": promoted.verdict, **kept}
 
 

@@ -32,11 +32,14 @@ def outcome(promoted: PromoteResult | None) -> str:
     """The outcome in a line, for the table of key figures, which has no room for more than one reason."""
     if promoted is None:
         return "not asked for"
-    return "; ".join(filter(None, (promoted.headline, promoted.reason)))
+    return "; ".join(filter(None, (promoted.headline, promoted.reason, promoted.slide)))
 
 
 def tell_verdict(promoted: PromoteResult | None) -> None:
-    """Has a model that was not promoted seen on a run that went well: a tag, and a warning at the end of its log."""
-    if promoted is not None and not promoted.promoted:
+    """Has what speaks against a model seen on a run that went well: a tag, and a warning at the end of its log."""
+    if promoted is None:
+        return
+    if not promoted.promoted:
         add_tags(UNDECIDED if promoted.verdict == "undecided" else REFUSED)
+    if not promoted.promoted or promoted.slide:
         get_run_logger().warning(outcome(promoted))

@@ -103,10 +103,10 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
         say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
     if result.verdict == "undecided":
-        raise UndecidedError(f"{result.headline}: {result.doubt}")
+        raise UndecidedError(f"{result.headline}: {'; '.join(filter(None, (result.doubt, result.slide)))}")
     if result.verdict == "refused":
-        raise RefusedError(f"{result.headline}: {'; '.join(result.refusals)}")
-    say([result.headline, *result.refusals])
+        raise RefusedError(f"{result.headline}: {'; '.join(filter(None, (*result.refusals, result.slide)))}")
+    say([result.headline, *filter(None, (*result.refusals, result.slide))])
 
 
 @models_group.command("rollback")

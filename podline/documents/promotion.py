@@ -110,6 +110,8 @@ class Promotion(Frozen):
         exports: the model's published forms.
         milliseconds: of one image on the CPU of the machine that decided, median; shown, and never judged by.
         milliseconds_before: likewise of the champion; None if there was none.
+        slide: that the line of champions, with this model, falls slowly, in a line; empty if that is not shown. Nothing
+            is refused by it.
     """
 
     run: str
@@ -127,6 +129,7 @@ class Promotion(Frozen):
     exports: tuple[ExportedFile, ...]
     milliseconds: float
     milliseconds_before: float | None = None
+    slide: str = ""
 
     @property
     def refusals(self) -> tuple[Check, ...]:
@@ -161,9 +164,9 @@ class Promotion(Frozen):
         return f"not shown to be within the margin: {named}; what would decide: {advice(self.open)}"
 
     def lines(self) -> list[str]:
-        """The decision in words: the headline, and what refuses it or leaves it undecided, if anything does."""
-        doubt = self.doubt()
-        return [self.headline(), *(check.message for check in self.refusals), *([doubt] if doubt else [])]
+        """The decision in words: the headline, what refuses it or leaves it undecided, and a slide, if there is one."""
+        notes = [self.doubt(), self.slide]
+        return [self.headline(), *(check.message for check in self.refusals), *filter(None, notes)]
 
 
 def advice(checks: Sequence[Check]) -> str:

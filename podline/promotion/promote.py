@@ -26,6 +26,7 @@ from podline.evaluation.guesses import Guesses, read_guesses
 from podline.evaluation.installed_measures import compared
 from podline.evaluation.oks import judged, tables
 from podline.evaluation.poses import FIELDS, find_people, pose_answers
+from podline.evaluation.slides import slide_of
 from podline.input.pipeline import EvaluationInput
 from podline.inventory.catalogue import run_of, training_of
 from podline.measures import installed, measure_named
@@ -35,6 +36,7 @@ from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_expor
 from podline.promotion.margins import ENOUGH_PEERS
 from podline.promotion.rules import Cost, Guarded, ModelFigures, Paired, checks_of, export_checks
 from podline.promotion.standings import (
+    champions_before,
     class_standing,
     examples_of,
     paired_classes,
@@ -152,8 +154,17 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         exports=tuple(exports),
         milliseconds=milliseconds(model, images),
         milliseconds_before=was,
+        slide=_slide(case, entries),
     )
     return _published(case, decision, time.monotonic() - started)
+
+
+def _slide(case: _Case, entries: list[Crowned]) -> str:
+    """Whether the champions and this model together fall slowly, in a line; empty if that is not shown."""
+    examples, now = examples_of(case.manifest, case.spec.split), standing_of(case.evaluation)
+    before = champions_before(case.store, champions.standing(entries), case.spec.run, examples, case.spec.split)
+    found = slide_of([figures.main.value for figures in (*before, now)])
+    return found.sentence(now.measure, "champions, this model the last of them,") if found else ""
 
 
 def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResult:
@@ -171,6 +182,7 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         measure=decision.measure,
         refusals=tuple(check.message for check in decision.refusals),
         doubt=decision.doubt(),
+        slide=decision.slide,
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
     )

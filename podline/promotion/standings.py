@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from podline.promotion.margins import MOST_PEERS, share_below
 from podline.promotion.rules import ModelFigures, Odds, Paired, guessed_chance
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
-from podline.stages.specs import SPEC, TrainSpec
+from podline.stages.specs import SPEC
 from podline.store.contract import Store
 
 # Of the newest trainings of a recipe so many are looked at.
@@ -98,18 +98,42 @@ def peers_of(
         peer = training_of(store, name)
         of_its_data = peer.fingerprint == training.fingerprint or name in crowned
         if of_its_data and _but_for_chance(peer.recipe) == _but_for_chance(training.recipe):
-            found += _judged_on(store, peer, examples, split)
+            found += _judged_on(store, name, examples, split)
         if len(found) == MOST_PEERS - 1:
             break
     return found
 
 
-def _judged_on(store: Store, peer: TrainSpec, examples: tuple[str, ...], split: str) -> Iterator[ModelFigures]:
-    """The peer's standing, if it was judged on these examples and its files can be read."""
+def champions_before(
+    store: Store, line: Sequence[Crowned], candidate: str, examples: tuple[str, ...], split: str
+) -> list[ModelFigures]:
+    """The champions before a candidate, the present one last, as far back as they were judged on the same examples.
+
+    Args:
+        store: the store.
+        line: of champions that were not taken back.
+        candidate: the run that is judged.
+        examples: what it was judged on, see :func:`examples_of`.
+        split: which split that is.
+    """
+    found: list[ModelFigures] = []
+    for entry in reversed(line):
+        if entry.run == candidate:
+            continue
+        figures = [*_judged_on(store, entry.run, examples, split)]
+        if not figures:
+            break
+        found += figures
+    return found[::-1]
+
+
+def _judged_on(store: Store, run: str, examples: tuple[str, ...], split: str) -> Iterator[ModelFigures]:
+    """A run's standing, if it was judged on these examples and its files can be read."""
     try:
+        peer = training_of(store, run)
         if examples_of(read_manifest(store, peer.dataset_folder), split) == examples:
             yield standing_of(read_evaluation(store, peer.folder))
-    except PodlineError:  # what a peer has lost is no reason to refuse another
+    except PodlineError:  # what another run has lost is no reason to refuse this one
         return
 
 

@@ -51,6 +51,7 @@ class PromoteResult(Result):
         measure: the metric that counts.
         refusals: what each rule says that refuses it, a line each.
         doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
+        slide: that the line of champions falls slowly, in a line; empty if that is not shown.
         headline: the decision in a line.
         promotion_sha256: of ``promotion.json``.
     """
@@ -62,6 +63,7 @@ class PromoteResult(Result):
     measure: Literal["top1", "ap"]
     refusals: tuple[str, ...] = Field(default=())
     doubt: str = ""
+    slide: str = ""
     headline: str
     promotion_sha256: str
 

@@ -2,6 +2,7 @@
 
     python tests/promotion/simulated.py
     python tests/promotion/simulated.py --draws 1000 --unsettled
+    python tests/promotion/simulated.py --slides --draws 500
 
 Prints a table for each size of a test split, with a row for each number of known trainings; docs/promotion.md has the
 figures. 10,000 draws a cell take about five minutes on two cores. Nothing is trained, and all draws of a cell are one
@@ -22,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.evaluation.slides import slide_of
 from podline.promotion.chance import Share, angle_of, fall_of, freedom_of, half_an_example, spread_of, spread_of_all
 from podline.promotion.chance import student_quantile as quantile
 from podline.promotion.margins import ENOUGH_PEERS, Rates, margin_of, noise_of, share_below
@@ -35,6 +37,7 @@ _LEVELS = np.array([_EASY, *(0.3 + 0.7 * (np.arange(8) + 0.5) / 8)])
 _WEIGHTS = np.array([_SHARE_EASY, *[(1 - _SHARE_EASY) / 8] * 8])
 RIGHT = float(_LEVELS @ _WEIGHTS)
 _AT_ONCE = 2_000_000
+_YEAR = 365
 
 Counts = npt.NDArray[np.int64]
 
@@ -219,7 +222,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--unsettled", action="store_true", help="trainings that differ five times as much")
+    parser.add_argument(
+        "--slides", action="store_true", help="lines of champions that slide, or do not, in their place"
+    )
     given = parser.parse_args()
+    if given.slides:
+        _slides(given.draws)
+        return
     spread = RULES.part_spread * (5 if given.unsettled else 1)
     for name, split in SPLITS.items():
         below = [100 * share_below(RIGHT, margin) for margin in (split.part_margin, split.margin)]
@@ -231,6 +240,26 @@ def main() -> None:
         for known in KNOWN:
             cells = [cell(split, known, worse, given.draws, spread) for worse in (None, 1, 2, split.parts)]
             _say(f"| {known} | {' | '.join(_percent(share) for each in cells for share in each)} |")
+
+
+def _slides(draws: int) -> None:
+    """Alarms in a year of nights without a slide, and nights until a tenth of a point a night is found."""
+    random = np.random.default_rng(0)
+    for tails, freedom in (("normal", 1000), ("Student's, four degrees of freedom", 4)):
+        alarms = [first_alarm(random.standard_t(freedom, _YEAR)) is not None for _ in range(draws)]
+        _say(f"no slide, {_YEAR} nights, {tails}: {_percent(sum(alarms) / draws)} with an alarm")
+    for points in (0.2, 0.3, 0.5, 0.9):
+        for start in (0, 100):
+            falling = 0.1 * np.maximum(np.arange(start + 100) - start, 0)
+            lines = (points * random.standard_normal(len(falling)) - falling for _ in range(draws // 5))
+            nights = [(first_alarm(line) or math.inf) - start for line in lines]
+            middle, most = np.percentile(nights, [50, 95])
+            _say(f"{points} points between nights, a slide after {start}: found after {middle:.0f}, 95 %: {most:.0f}")
+
+
+def first_alarm(line: npt.NDArray[np.float64]) -> int | None:
+    """After how many figures a slide is told, if one looks after each."""
+    return next((count for count in range(1, len(line) + 1) if slide_of(line[:count])), None)
 
 
 def _percent(share: float) -> str:

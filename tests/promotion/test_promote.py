@@ -18,16 +18,21 @@ from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
 from podline.documents import champions
+from podline.documents.champions import Candidate
 from podline.documents.completion import completion_name
+from podline.documents.evaluation import read_evaluation
+from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import ArtifactError, UndecidedError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
+from podline.inventory.catalogue import training_of
 from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
+from podline.promotion.standings import champions_before, examples_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.drop import explain, rival_of
@@ -239,6 +244,57 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     model = keras.models.load_model(str(fresh.local(f"runs/{runs[0]}/model/model.keras")), compile=False)
     guesses = np.argmax(np.asarray(model(splits["test"]["image"])), 1)
     assert figures["main"].before == np.mean(guesses == splits["test"]["label"])
+
+
+@contextlib.contextmanager
+def line_of_champions(store, run, accuracies):
+    """As if runs with these accuracies, alike but for the seed, had become champion one after the other."""
+    training, evaluation = training_of(store, run), read_evaluation(store, f"runs/{run}")
+    folders, last = [], None
+    for seed, value in enumerate(accuracies, start=100):
+        recipe = training.recipe.model_copy(update={"seed": seed})
+        made, metrics = training.model_copy(update={"recipe": recipe}), evaluation.trained.metrics
+        moved = {**metrics, "top1": metrics["top1"].model_copy(update={"value": value})}
+        figures = evaluation.trained.model_copy(update={"metrics": moved})
+        judged = evaluation.model_copy(update={"run": made.run, "trained": figures})
+        store.publish_json(f"{made.folder}/spec.json", made.model_dump(mode="json"))
+        store.publish_json(f"{made.folder}/evaluation.json", judged.model_dump(mode="json"))
+        folders.append(made.folder)
+        last = champions.crown(store, "t", Candidate(made.run, "w" * 64, "sample", FINGERPRINT), last, "promoted")
+    yield champions.standing(champions.history(store, "t"))
+    for name in [name for folder in folders for name in store.list(folder)]:
+        store.delete(name)
+
+
+def test_a_line_of_champions_that_falls_slowly_is_told_and_refuses_nothing(fresh, runs):
+    falling = [0.9 - 0.002 * place + 0.001 * (place % 2) for place in range(25)]
+    asked = spec(fresh, runs[1])
+    examples = examples_of(read_manifest(fresh, asked.dataset_folder), asked.split)
+    with line_of_champions(fresh, runs[0], falling[:-2]) as line:
+        before = champions_before(fresh, line, runs[1], examples, asked.split)
+        assert [figures.main.value for figures in before] == falling[:-2]
+        assert champions_before(fresh, line, runs[1], ("others",), asked.split) == []
+        assert len(champions_before(fresh, line, line[3].run, examples, asked.split)) == len(line) - 1
+        first = Candidate(runs[0], spec(fresh, runs[0]).weights_sha256, "sample", FINGERPRINT)
+        champions.crown(fresh, "t", first, line[-1], "promoted")
+        with having_figures(fresh, runs[0], falling[-2]), having_figures(fresh, runs[1], falling[-1]) as judged:
+            result = promote(asked.model_copy(update={"evaluation_sha256": judged}), silent())
+    assert result.slide == decision(fresh, runs[1]).slide == decision(fresh, runs[1]).lines()[-1]
+    assert result.slide.startswith("accuracy slides: over the last 25 champions, this model the last of them, it fell")
+
+
+@contextlib.contextmanager
+def having_figures(store, run, accuracy):
+    """As if a run's evaluation had found this accuracy; yields its checksum."""
+    name = f"runs/{run}/evaluation.json"
+    whole, document = store.read_bytes(name), read_evaluation(store, f"runs/{run}")
+    top1 = document.trained.metrics["top1"].model_copy(update={"value": accuracy})
+    figures = document.trained.model_copy(update={"metrics": {**document.trained.metrics, "top1": top1}})
+    try:
+        store.publish_json(name, document.model_copy(update={"trained": figures}).model_dump(mode="json"), replace=True)
+        yield store.sha256(name)
+    finally:
+        store.publish_bytes(name, whole, replace=True)
 
 
 @contextlib.contextmanager
