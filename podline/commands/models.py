@@ -16,6 +16,7 @@ from podline.documents.promotion import PROMOTION, Promotion, read_promotion
 from podline.errors import ArtifactError, RefusedError, StoreError, UndecidedError
 from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
+from podline.kinds.table import KINDS
 from podline.measures import measure_named
 from podline.recipes.choices import Choices
 from podline.stages.promotion import PromoteResult, PromoteSpec
@@ -211,7 +212,7 @@ def _figure(store: Store, run: str) -> str:
         found = _metrics(store, run)
     except StoreError:  # runs are deleted to make room, and the history stays
         return "its run is gone"
-    measure = next((name for name in ("top1", "ap") if name in found), None)
+    measure = next((kind.measure for kind in KINDS.values() if kind.measure in found), None)
     return f"{measure_named(measure).label} {metric_text(measure, found[measure])}" if measure else ""
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from podline.documents.promotion import Verdict
@@ -60,7 +58,7 @@ class PromoteResult(Result):
     recipe: str
     promoted: bool
     against: str
-    measure: Literal["top1", "ap"]
+    measure: str
     refusals: tuple[str, ...] = Field(default=())
     doubt: str = ""
     slide: str = ""
