@@ -20,7 +20,6 @@ from podline.commands.models import models_group
 from podline.documents import champions
 from podline.documents.champions import Candidate
 from podline.documents.completion import completion_name
-from podline.documents.evaluation import read_evaluation
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
@@ -28,6 +27,7 @@ from podline.errors import ArtifactError, UndecidedError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
 from podline.inventory.catalogue import training_of
+from podline.kinds.table import read_evaluation
 from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import recorded
 from podline.progress import silent
