@@ -26,6 +26,7 @@ from podline.supervision.running import perform
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
+_judged_option = click.option("--judged", is_flag=True, help="And why the run that was judged last was not promoted.")
 _recipe_argument = click.argument("recipe", metavar="RECIPE")
 
 
@@ -35,12 +36,13 @@ def models_group() -> None:
 
 
 @models_group.command("list")
+@_judged_option
 @store_options
 @json_option
-def list_models(as_json: bool, **options: Any) -> None:
+def list_models(judged: bool, as_json: bool, **options: Any) -> None:
     """The champion of every recipe: its run, its figure, since when; what is damaged is named after them.
 
-    If the run that was judged last did not become champion, the line below says why.
+    With --judged a line below it says why the run that was judged last did not become champion.
 
       podline models list --root podline-root
 
@@ -52,11 +54,12 @@ def list_models(as_json: bool, **options: Any) -> None:
     for recipe in recipes:
         try:
             if (entry := champions.champion(store, recipe)) is not None:
-                judged = _last_judged(store, recipe)
+                last = _last_judged(store, recipe) if judged else None
                 if as_json:
-                    shown.append({**_document(store, recipe, entry), "last_judged": _decision(judged)})
+                    told = {"last_judged": _decision(last)} if judged else {}
+                    shown.append({**_document(store, recipe, entry), **told})
                 else:
-                    shown += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(judged)]
+                    shown += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(last)]
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
     if as_json:
@@ -132,10 +135,11 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
 @models_group.command("history")
 @_recipe_argument
+@_judged_option
 @store_options
 @json_option
-def history(recipe: str, as_json: bool, **options: Any) -> None:
-    """Every change of a recipe's champion, the last one first, and above them what was judged last and not promoted.
+def history(recipe: str, judged: bool, as_json: bool, **options: Any) -> None:
+    """Every change of a recipe's champion, the last one first.
 
     podline models history sample --root podline-root
     """
@@ -148,7 +152,7 @@ def history(recipe: str, as_json: bool, **options: Any) -> None:
         raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
     else:
         lines = [f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)]
-        say([*_not_promoted(_last_judged(store, recipe)), *lines])
+        say([*_not_promoted(_last_judged(store, recipe) if judged else None), *lines])
 
 
 def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:

@@ -5,14 +5,13 @@ Each figure may lie within the noise of the one before it, and all of them toget
 notion de collectif", 1939): for figures that only vary about a mean, the chance that it ever reaches 1 / r is at
 most r, however long it goes on and whenever it is looked at.
 
-This one is the ratio of how likely the figures are if they fall by a constant amount from some place on and if they do
-not. What is not known is taken out: the mean and the deviation by invariance (the right Haar prior, as in Lai: "On
-Confidence Sequences", Annals of Statistics 1976), the place where it began and the slope by averaging.
+This one looks at ranks. If figures only vary, however they are spread, the rank of each among those up to it is uniform
+and tells nothing of the others (Rényi 1962). If they slide, ranks are low. The e-process is how likely the ranks are
+with a preference for low ones against without, averaged over how strong it is and over the place where it began.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,12 +22,10 @@ Floats = npt.NDArray[np.float64]
 
 RATE = 0.05
 """Of lines that do not slide, at most this share is ever said to."""
-# A slide falls by so many standard deviations of a figure each time; which one is not known.
-_SLOPES = np.array([0.03, 0.06, 0.12, 0.25, 0.5, 1.0])
+# How much the lowest ranks are preferred: the density of a rank u, from 0 to 1, falls as exp(-preference * u).
+_PREFERENCES = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 # It may begin with each figure whose place is a multiple of this.
 _EVERY = 10
-_GRID = np.linspace(0.0, 1.0, 401)[1:]
-_FEWEST = 4
 
 
 class Slide(NamedTuple):
@@ -62,18 +59,17 @@ def slide_of(figures: Sequence[float]) -> Slide | None:
     line = np.asarray(figures, np.float64)
     if evidence(line) < 1 / RATE:
         return None
-    ratios = _ratios(line)
-    since = int(np.argmax(ratios.mean(axis=1))) * _EVERY
+    since = int(np.argmax(_ratios(line))) * _EVERY
     time = _times(len(line), since)
     slope = float((line - line.mean()) @ (time - time.mean()) / ((time - time.mean()) ** 2).sum())
     return Slide(since, len(line), -slope * float(time[-1]))
 
 
 def evidence(line: Floats) -> float:
-    """By how much likelier the figures, (n,), are if they slide: an e-value."""
-    if len(line) < _FEWEST or float(np.ptp(line)) == 0:
+    """By how much likelier the ranks of the figures, (n,), are if they slide: an e-value."""
+    if len(line) < 2:
         return 1.0
-    ratios = _ratios(line).mean(axis=1)
+    ratios = _ratios(line)
     places = np.arange(1, len(ratios) + 1)
     weights = 1 / (places * (places + 1))
     # Slides that have not begun yet make the figures no likelier.
@@ -81,26 +77,26 @@ def evidence(line: Floats) -> float:
 
 
 def _ratios(line: Floats) -> Floats:
-    """How much likelier the figures are with a slide, by the place where it begins and by its slope."""
-    return np.array([_by_slope(line, since) for since in range(0, len(line), _EVERY)])
+    """How much likelier the ranks are with a slide, by the place where it begins.
 
-
-def _by_slope(line: Floats, since: int) -> Floats:
-    """The ratio of the figures' densities with each slope and with none, after mean and deviation are taken out.
-
-    With ``r`` the length of the centred figures in standard deviations, the density of what is invariant is the
-    integral of ``r^(d - 1) exp(-|r v + b h|² / 2)`` over r: v is their direction, h the centred slide, b the slope.
+    Ranks are among all figures so far, and among those since that place, as the line may have risen before: the mean of
+    both. Of equal figures the later one has the higher rank, which tells less of a slide.
     """
-    time = _times(len(line), since)
-    centred, slide = line - line.mean(), time - time.mean()
-    along = float(centred @ slide) / float(np.linalg.norm(centred))
-    size, freedom = float(slide @ slide), len(line) - 1
-    lengths = (math.sqrt(freedom) + 8 + _SLOPES[:, None] * max(0.0, -along)) * _GRID
-    steps = lengths[:, 0]
-    exponents = (freedom - 1) * np.log(lengths) - lengths**2 / 2 - lengths * _SLOPES[:, None] * along
-    exponents -= _SLOPES[:, None] ** 2 * size / 2
-    norm = (freedom / 2 - 1) * math.log(2) + math.lgamma(freedom / 2)
-    return np.exp(np.minimum(exponents - norm, 600)).sum(axis=1) * steps
+    not_above = np.tril(line[None, :] <= line[:, None]).astype(np.int64)
+    among = np.cumsum(not_above[:, ::-1], axis=1)[:, ::-1]
+    starts = range(0, len(line), _EVERY)
+    count = np.arange(1, len(line) + 1)
+    found = [[_likelier(among[since:, first], count[since:] - first) for first in {0, since}] for since in starts]
+    return np.array([float(np.mean(each)) for each in found])
+
+
+def _likelier(ranks: npt.NDArray[np.int64], among: npt.NDArray[np.int64]) -> float:
+    """The ratio for ranks, (n,), of which each is from 1 to ``among``, (n,)."""
+    preferred, numbers = _PREFERENCES[:, None], among[None, :]
+    # The mean of the preference over all ranks: a geometric series.
+    mean = np.expm1(-preferred) / np.expm1(-preferred / numbers) / numbers
+    logarithms = -preferred * (ranks - 1) / numbers - np.log(mean)
+    return float(np.exp(np.minimum(logarithms.sum(axis=1), 600)).mean())
 
 
 def _times(count: int, since: int) -> Floats:

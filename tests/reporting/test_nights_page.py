@@ -364,7 +364,7 @@ def test_nights_that_fall_slowly_on_the_same_examples_are_warned_of() -> None:
 
     page = index_page("s", falling(25))
     assert '<p class="warning">Accuracy slides: over the last 25 models it fell by about' in page
-    assert "slides" not in index_page("s", falling(5))
+    assert "slides" not in index_page("s", falling(3))
     data = night().data
     assert data is not None
     others = data.model_copy(
