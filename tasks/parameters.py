@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from podline import strategies
 from podline.errors import SettingsError
 from podline.kinds.table import kind_of
-from podline.recipes import registry
+from podline.recipes import networks, registry
 from podline.recipes.choices import Choices
 from podline.recipes.datasets import Kind
 from podline.recipes.settings import Recipe
@@ -49,6 +49,11 @@ def recipes(kind: Kind) -> Callable[[dict[str, Any]], None]:
         schema.update(place(0, enum=names) if len(names) > 1 else place(0, const=names[0]))
 
     return describe
+
+
+def _models(schema: dict[str, Any]) -> None:
+    """What the field of models says of itself: where it stands, and which there are when it is deployed."""
+    schema.update(place(1, enum=[_AS_WRITTEN, *networks.names(networks.MODELS)]))
 
 
 class TrainingGroup(BaseModel, frozen=True):
@@ -327,11 +332,11 @@ class CifarParameters(TrainingParameters, frozen=True):
         description="What to train, and on which data set. The sample is drawn, so it needs no source.",
         json_schema_extra=recipes("classification"),
     )
-    model: Literal["as the recipe says", "linear", "resnet", "mobilenetv2"] = Field(
+    model: str = Field(
         default=_AS_WRITTEN,
         title="Model",
         description="The kind of network.",
-        json_schema_extra=place(1),
+        json_schema_extra=_models,
     )
 
     @model_validator(mode="after")

@@ -85,7 +85,7 @@ recipe_options = in_order(
     click.option("--learning-rate", type=float, help="The peak of the schedule."),
     click.option("--schedule", help="constant, exponential, cosine, one_cycle or plateau; see docs/schedules.md."),
     click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
-    click.option("--model", help="linear, resnet or mobilenetv2."),
+    click.option("--model", help="linear, resnet, mobilenetv2, or an installed one."),
     click.option("--further", metavar="RUN", help="Train this finished run further; see docs/training.md."),
     click.option(
         "--set",

@@ -13,6 +13,7 @@ import tensorflow as tf
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
+from podline.models.installed import installed_model
 from podline.models.network import (
     Add,
     BatchNorm,
@@ -34,6 +35,7 @@ from podline.models.network import (
     Upsample,
 )
 from podline.models.networks import network_for
+from podline.recipes.networks import MODELS, SHIPPED
 from podline.recipes.settings import ModelSettings, Recipe
 
 
@@ -64,13 +66,16 @@ def build_model(
         SettingsError: ``channels_first`` without a GPU; a mean or deviation per channel that does not fit the images; a
             prefix in ``l2_layers`` that fits no layer.
     """
-    network = network_for(settings, image_shape, classes)
-    require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
     if not len(mean) == len(std) == image_shape[-1]:
         raise SettingsError(
             f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
             "give one of each per channel"
         )
+    if settings.kind not in SHIPPED[MODELS]:
+        scale, offset = normalisation(mean, std)
+        return installed_model(settings, image_shape, classes, scale, offset, seed)
+    network = network_for(settings, image_shape, classes)
+    require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
     maker = LayerMaker(settings, mean, std, network.layers_named(settings.l2_layers), seed)
     image = keras.Input(image_shape, dtype="uint8", name="image")
     outputs: dict[str, Any] = {}
@@ -93,28 +98,6 @@ def class_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
     return build_model(recipe.model, shape, classes, split.mean, split.std, recipe.seed)
 
 
-def exportable(model: keras.Model) -> keras.Model:
-    """The same model with stock Keras layers only, so that plain Keras opens its ``.keras`` file and its JSON.
-
-    Args:
-        model: from :func:`build_model`.
-
-    Returns:
-        A copy with copies of the weights; it computes the same up to float32 rounding.
-    """
-
-    def stock(layer: keras.layers.Layer) -> keras.layers.Layer:
-        if isinstance(layer, FusedBatchNormalization):
-            return keras.layers.BatchNormalization.from_config(layer.get_config())
-        if isinstance(layer, BatchDropout):
-            return keras.layers.Dropout.from_config(layer.get_config())
-        return layer.__class__.from_config(layer.get_config())
-
-    copy = keras.models.clone_model(model, clone_function=stock)
-    copy.set_weights(model.get_weights())
-    return copy
-
-
 def require_device(data_format: str, devices: Sequence[str]) -> None:
     """Refuse a data format that no device here can compute; TensorFlow's CPU kernels know channels last only.
 
@@ -125,6 +108,12 @@ def require_device(data_format: str, devices: Sequence[str]) -> None:
         raise SettingsError(
             f"data_format=channels_first needs a GPU; the devices here: {', '.join(devices)}; use channels_last"
         )
+
+
+def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
+    """What pixels are multiplied by, and what is added then, per channel; one that never varies is only centred."""
+    scale = [1 / deviation if deviation else 1.0 for deviation in std]
+    return scale, [-centre * factor for centre, factor in zip(mean, scale, strict=True)]
 
 
 class LayerMaker:
@@ -142,8 +131,9 @@ class LayerMaker:
         self.format = settings.data_format
         self.first = settings.data_format == "channels_first"
         self.l2, self.l2_names = settings.l2, l2_names
-        self.scale: Any = [1 / deviation if deviation else 1.0 for deviation in std]
-        self.offset: Any = [-centre * scale for centre, scale in zip(mean, self.scale, strict=True)]
+        self.scale: Any
+        self.offset: Any
+        self.scale, self.offset = normalisation(mean, std)
 
     def apply(self, layer: Layer, read: list[Any]) -> Any:
         """The output of a layer for the outputs of the layers that it reads."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from podline import entry_points
 from podline.frozen import Frozen
 from podline.models.network import (
     Add,
@@ -27,6 +28,7 @@ from podline.models.network import (
 )
 from podline.models.networks import network_for
 from podline.models.pose import pose_network
+from podline.recipes.networks import MODELS, SHIPPED
 from podline.recipes.settings import ModelSettings, Recipe
 
 BYTES_PER_PARAMETER = 4  # float32
@@ -120,7 +122,9 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
 
 
 def describe_classifier(recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
-    """A classifier's model; see :func:`describe`."""
+    """A classifier's model; see :func:`describe`. That of an installed package is built for it."""
+    if recipe.model.kind not in SHIPPED[MODELS]:
+        return entry_points.load("podline.models.keras_counts:describe_built")(recipe, image_shape, classes)
     return describe(recipe.model, image_shape, classes)
 
 

@@ -33,6 +33,8 @@ def network_for(settings: ModelSettings, image_shape: tuple[int, int, int], clas
             layers = tuple(resnet_layers(settings, classes))
         case "mobilenetv2":
             layers = tuple(mobilenetv2_layers(settings, image_shape, classes))
+        case other:
+            raise SettingsError(f"model {other} is none of Podline's own")
     network = Network(image_shape, layers)
     network.layers_named(settings.l2_layers)
     return network

@@ -21,6 +21,7 @@ from podline.evaluation.slides import slide_of
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
+from podline.models.of_run import describe_run
 from podline.progress import Reporter
 from podline.promotion.comparing import Comparison, JudgedModel, JudgedSplit
 from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
@@ -257,6 +258,5 @@ def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tu
 
 
 def _cost(case: _Case, training: TrainSpec) -> Cost:
-    (height, width, channels), classes = case.manifest.image_shape, len(case.manifest.class_names)
-    model = kind_of(training.recipe).description(training.recipe, (height, width, channels), classes)
+    model = describe_run(case.store, training, case.manifest)
     return Cost(model.bytes, model.multiply_adds)

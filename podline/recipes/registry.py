@@ -19,12 +19,14 @@ from pydantic import BaseModel, ValidationError
 
 from podline import entry_points
 from podline.errors import SettingsError
-from podline.recipes import datasets
+from podline.recipes import datasets, networks
 from podline.recipes.datasets import Kind
 from podline.recipes.settings import Part, Recipe
 from podline.settings import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
+# Tables whose keys are an installed package's to choose.
+_OPTIONS = frozenset({"model.options", "optimizer.options", "augmentation.also", "conversion"})
 FILE_SUFFIX = ".py"
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
 _SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose")
@@ -51,11 +53,11 @@ def get(name: str) -> Recipe:
     if name in _SHIPPED:  # whatever else there is, and whether that can be read
         return _shipped(name)
     if name.endswith(FILE_SUFFIX):
-        return _of_known_data(_of_file(Path(name)))
+        return _of_known_parts(_of_file(Path(name)))
     sources = _sources()
     if name not in sources:
         raise SettingsError(f"there is no recipe {name!r}; {nearest(name, sources)}")
-    return _of_known_data(sources[name]())
+    return _of_known_parts(sources[name]())
 
 
 def of_kind(kind: Kind) -> list[str]:
@@ -142,7 +144,7 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     document = recipe.model_dump()
     paths = _paths(Recipe)
     for path, value in changes.items():
-        if path not in paths:
+        if path not in paths and path.rpartition(".")[0] not in _OPTIONS:
             raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
         *branches, leaf = path.split(".")
         place = document
@@ -161,12 +163,20 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         value = f"{where} = {problem['input']!r}" if where else ", ".join(changes)
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
     datasets.settings_of(changed.dataset, changed.conversion)
+    if changes.keys() & {"model.kind", "optimizer.kind"}:
+        _require_names(changed)
     return changed
 
 
-def _of_known_data(recipe: Recipe) -> Recipe:
+def _require_names(recipe: Recipe) -> None:
+    networks.require(networks.MODELS, recipe.model.kind)
+    networks.require(networks.OPTIMIZERS, recipe.optimizer.kind)
+
+
+def _of_known_parts(recipe: Recipe) -> Recipe:
     try:
         datasets.find(recipe.dataset).settings_of(recipe.conversion)
+        _require_names(recipe)
     except SettingsError as error:
         raise SettingsError(f"recipe {recipe.name}: {error}") from None
     return recipe

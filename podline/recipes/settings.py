@@ -18,6 +18,9 @@ from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
 
+# Of a recipe, a model, an optimizer.
+_NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+
 
 class Duration(Frozen):
     """A stretch of training, given as exactly one of steps, epochs or examples."""
@@ -62,22 +65,25 @@ class ModelSettings(Frozen):
     """The network.
 
     Attributes:
-        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``.
+        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, or the name of
+            an installed package's; see docs/extending.md.
         width: multiplies the number of channels of every layer.
         depth: residual blocks per stage of the resnet; the others have no use for it.
         dropout: share of the features before the classifier that is set to zero in training.
         l2: added to the loss for each kernel of the layers whose names start with one of ``l2_layers``.
         l2_layers: prefixes of layer names; none by default.
         data_format: ``channels_last``; ``channels_first`` works on GPUs only and is refused by name elsewhere.
+        options: settings of an installed package's model, by name.
     """
 
-    kind: Literal["linear", "resnet", "mobilenetv2"] = "resnet"
+    kind: str = Field(default="resnet", pattern=_NAME)
     width: float = Field(default=1.0, gt=0, le=8)
     depth: int = Field(default=1, ge=1, le=20)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     l2: float = Field(default=0.0, ge=0)
     l2_layers: tuple[str, ...] = ()
     data_format: Literal["channels_last", "channels_first"] = "channels_last"
+    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _l2_has_layers(self) -> ModelSettings:
@@ -87,13 +93,19 @@ class ModelSettings(Frozen):
 
 
 class OptimizerSettings(Frozen):
-    """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms."""
+    """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms.
 
-    kind: Literal["sgd", "adam", "adamw", "rmsprop", "adafactor"] = "sgd"
+    Attributes:
+        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``adafactor``, or the name of an installed package's.
+        options: settings of an installed package's optimizer, by name.
+    """
+
+    kind: str = Field(default="sgd", pattern=_NAME)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = True
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: float | None = Field(default=None, gt=0)
+    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class PlateauSettings(Frozen):

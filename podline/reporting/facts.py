@@ -29,6 +29,7 @@ from podline.errors import ArtifactError
 from podline.inventory.catalogue import conversion_of, remarks, training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.models.counts import ModelDescription
+from podline.models.of_run import describe_run
 from podline.recipes.settings import Recipe
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult
@@ -98,16 +99,16 @@ def gather(store: Store, spec: ReportSpec) -> RunFacts:
 def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyEvaluation) -> dict[str, Any]:
     """What :class:`RunFacts` holds, by name."""
     trained = read_completion(store, spec.folder, "train")
-    recipe = training_of(store, spec.run).recipe
+    asked = training_of(store, spec.run)
+    recipe = asked.recipe
     lines = read_metrics(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
-    height, width, channels = manifest.image_shape
     return {
         "spec": spec,
         "manifest": manifest,
         "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         "recipe": recipe,
-        "model": kind_of(recipe).description(recipe, (height, width, channels), len(manifest.class_names)),
+        "model": describe_run(store, asked, manifest),
         "training": TrainResult.model_validate(trained.result),
         "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
         "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),

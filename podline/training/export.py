@@ -15,13 +15,12 @@ import numpy.typing as npt
 
 from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError
-from podline.models.build import exportable
-from podline.stages.specs import WEIGHTS
+from podline.models.stock import exportable
+from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store.contract import Store, explained
 from podline.training.checkpoints import read_arrays, write_arrays
 from podline.training.state import set_weights, weights
 
-ARCHITECTURE = "model/architecture.json"
 KERAS = "model/model.keras"
 
 # Stock batch norm and the fused one round differently, by some 1e-6 of an answer for each layer.

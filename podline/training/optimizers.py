@@ -12,6 +12,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from podline import entry_points
+from podline.errors import SettingsError
+from podline.recipes.networks import OPTIMIZERS
 from podline.recipes.settings import OptimizerSettings
 
 # Searched for in a variable's name: whatever is not a kernel (biases, scales and offsets of norms) does not decay.
@@ -48,7 +51,27 @@ def build_optimizer(
             optimizer = RMSprop(momentum=settings.momentum, **shared)
         case "adafactor":
             optimizer = Adafactor(**shared)
+        case _:
+            optimizer = _installed(settings, learning_rate)
     optimizer.exclude_from_weight_decay(var_names=[NOT_A_KERNEL])
+    return optimizer
+
+
+def _installed(settings: OptimizerSettings, learning_rate: float | Callable[[], Any]) -> keras.optimizers.Optimizer:
+    """The optimizer that an installed package's function gives, for gradients that are summed already.
+
+    Raises:
+        SettingsError: there is no such entry point, it fails, or gives something else.
+    """
+    build = entry_points.named(OPTIMIZERS, settings.kind, "optimizer")
+    try:
+        optimizer: Any = build(settings, learning_rate)
+    except Exception as error:
+        raise SettingsError(f"optimizer {settings.kind}: {entry_points.reason(error)}") from error
+    kind = type(optimizer)
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise SettingsError(f"optimizer {settings.kind}: its function gives a {kind.__name__} vs a Keras optimizer")
+    optimizer.__class__ = type(kind.__name__, (_OfSummedGradients, kind), {})
     return optimizer
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from podline.errors import SettingsError
 from podline.models.batch_layers import FusedBatchNormalization
-from podline.models.build import build_model, exportable, require_device
+from podline.models.build import build_model, require_device
 from podline.models.counts import describe
+from podline.models.stock import exportable
 from podline.recipes.settings import ModelSettings
 
 SMALL, GREY = (32, 32, 3), (28, 28, 1)
