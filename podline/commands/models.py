@@ -12,7 +12,8 @@ from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError, RefusedError, StoreError
+from podline.documents.promotion import PROMOTION, Promotion, read_promotion
+from podline.errors import ArtifactError, RefusedError, StoreError, UndecidedError
 from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import KINDS
@@ -24,6 +25,8 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
+_EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
+_judged_option = click.option("--judged", is_flag=True, help="And why the run that was judged last was not promoted.")
 _recipe_argument = click.argument("recipe", metavar="RECIPE")
 
 
@@ -33,10 +36,13 @@ def models_group() -> None:
 
 
 @models_group.command("list")
+@_judged_option
 @store_options
 @json_option
-def list_models(as_json: bool, **options: Any) -> None:
+def list_models(judged: bool, as_json: bool, **options: Any) -> None:
     """The champion of every recipe: its run, its figure, since when; what is damaged is named after them.
+
+    With --judged a line below it says why the run that was judged last did not become champion.
 
       podline models list --root podline-root
 
@@ -48,8 +54,12 @@ def list_models(as_json: bool, **options: Any) -> None:
     for recipe in recipes:
         try:
             if (entry := champions.champion(store, recipe)) is not None:
-                line = _document(store, recipe, entry) if as_json else f"{recipe:{width}}  {_line(store, entry)}"
-                shown.append(line)
+                last = _last_judged(store, recipe) if judged else None
+                if as_json:
+                    told = {"last_judged": _decision(last)} if judged else {}
+                    shown.append({**_document(store, recipe, entry), **told})
+                else:
+                    shown += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(last)]
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
     if as_json:
@@ -78,13 +88,15 @@ def list_models(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Holds an evaluated run against the champion of its recipe; it takes its place if no rule refuses it.
+    """Holds an evaluated run against the champion of its recipe; it takes its place if it is shown not to be worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
 
-    A refusal names each rule, class or joint, by how much, and ends with exit code 11. Of two promotions at once one
-    wins; the other is told, with exit code 75, and nothing was changed by it. See docs/promotion.md.
+    A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
+    be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
+    12. Of two promotions at once one wins; the other is told, with exit code 75, and nothing was changed by it. See
+    docs/promotion.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -92,11 +104,13 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
     with display.shown() as listener:
         result: PromoteResult = perform(spec, listener, settings)
     if as_json:
-        say_json(result.model_dump(mode="json"))
-        click.get_current_context().exit(0 if result.promoted else RefusedError.exit_code)
-    if not result.promoted:
-        raise RefusedError(f"{result.headline}: {'; '.join(result.refusals)}")
-    say([result.headline, *result.refusals])
+        say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
+        click.get_current_context().exit(_EXIT_CODES[result.verdict])
+    if result.verdict == "undecided":
+        raise UndecidedError(f"{result.headline}: {'; '.join(filter(None, (result.doubt, result.slide)))}")
+    if result.verdict == "refused":
+        raise RefusedError(f"{result.headline}: {'; '.join(filter(None, (*result.refusals, result.slide)))}")
+    say([result.headline, *filter(None, (*result.refusals, result.slide))])
 
 
 @models_group.command("rollback")
@@ -121,9 +135,10 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
 @models_group.command("history")
 @_recipe_argument
+@_judged_option
 @store_options
 @json_option
-def history(recipe: str, as_json: bool, **options: Any) -> None:
+def history(recipe: str, judged: bool, as_json: bool, **options: Any) -> None:
     """Every change of a recipe's champion, the last one first.
 
     podline models history sample --root podline-root
@@ -136,7 +151,8 @@ def history(recipe: str, as_json: bool, **options: Any) -> None:
         known = ", ".join(champions.recipes(store)) or "none"
         raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
     else:
-        say([f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)])
+        lines = [f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)]
+        say([*_not_promoted(_last_judged(store, recipe) if judged else None), *lines])
 
 
 def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:
@@ -163,6 +179,36 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
 def _line(store: Store, entry: Crowned) -> str:
     reason = f": {entry.reason}" if entry.reason else ""
     return f"{entry.run}  {_figure(store, entry.run):28} {entry.action} {moment(entry.time)}{reason}"
+
+
+def _last_judged(store: Store, recipe: str) -> Promotion | None:
+    """The newest decision about a run of a recipe."""
+    judged = [
+        found
+        for found in store.listing("runs")
+        if found.name.startswith(f"runs/{recipe}-") and found.name.endswith(f"/{PROMOTION}")
+    ]
+    for found in sorted(judged, key=lambda each: (each.published, each.name), reverse=True):
+        decision = read_promotion(store, found.name.removesuffix(f"/{PROMOTION}"))
+        if decision is not None and decision.recipe == recipe:
+            return decision
+    return None
+
+
+def _not_promoted(judged: Promotion | None) -> list[str]:
+    """Why the run that was judged last did not become champion, in a line; none if it did."""
+    if judged is None or judged.promoted:
+        return []
+    headline, *reasons = judged.lines()
+    more = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return [f"      {headline}; {reasons[0]}{more}"]
+
+
+def _decision(judged: Promotion | None) -> dict[str, Any] | None:
+    if judged is None:
+        return None
+    headline, *reasons = judged.lines()
+    return {"run": judged.run, "verdict": judged.verdict, "headline": headline, "reasons": reasons}
 
 
 def _figure(store: Store, run: str) -> str:

@@ -47,6 +47,7 @@ class NightRow(NamedTuple):
     run: str
     report: str
     champion: bool
+    verdict: str
     figure: str
     change: str
     word: str
@@ -178,6 +179,7 @@ def _sections(found: Sequence[Series]) -> Iterator[dict[str, Any]]:
                 "settings": _settings(series.first),
                 "count": figures.count(series.count),
                 "since": figures.day(series.first.ended),
+                "slide": series.slide(),
                 "charts": [{"title": chart.title, "svg": svg, "note": chart.note} for chart, svg in drawn],
             }
 
@@ -206,6 +208,7 @@ def _row(entry: Entry, change: Change, champion: bool, base: str) -> NightRow:
         run=entry.run or entry.recipe,
         report=f"{base}{quote(entry.report)}" if entry.report else "",
         champion=champion and entry.outcome is not None,
+        verdict=_verdict(entry),
         figure=figure,
         change=change.text,
         word=change.word,
@@ -215,6 +218,14 @@ def _row(entry: Entry, change: Change, champion: bool, base: str) -> NightRow:
         reused=_reused(entry),
         data=f"{entry.data.dataset} {entry.data.fingerprint[:8]}" if entry.data else "",
     )
+
+
+def _verdict(entry: Entry) -> str:
+    """Why the model is not the champion; empty if it became that, or nobody asked."""
+    decision = entry.promotion
+    if decision is None or decision.verdict == "promoted":
+        return ""
+    return _shortened(f"{decision.verdict}: {decision.reason}")
 
 
 def _shortened(cause: str) -> str:
