@@ -9,6 +9,7 @@ from podline.frozen import Frozen
 from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
+SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
 
 Rule = Literal[
     "guessing", "export", "comparable", "main", "class", "joint", "calibration", "guard", "size", "operations"

@@ -94,11 +94,10 @@ class Predictor:
         manifest = read_manifest(store, training.dataset_folder)
         poses, self.threshold = training.recipe.pose, None
         pick: Callable[[Any], Any] = last_stages(poses) if poses else (lambda logits: logits)
-        self._input: Callable[[Image], Image] = partial(_resized, manifest=manifest)
+        self._input = input_of(poses, manifest)
         self._say: Callable[[str, int, Image, Any], Predicted] = partial(_classes, manifest=manifest)
         if poses:
             self.threshold = _threshold(store, training.folder, reporter) if threshold is None else threshold
-            self._input = partial(_letterboxed, side=poses.side)
             self._say = partial(_people, poses=poses, threshold=self.threshold)
         self._answers: Callable[[Any], Any] = tf.function(
             lambda images: pick(model(images, training=False)),
@@ -151,6 +150,16 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
         threshold=predictor.threshold,
         pictures=tuple(said),
     )
+
+
+def input_of(poses: PoseSettings | None, manifest: Manifest) -> Callable[[Image], Image]:
+    """How a picture of any size, uint8 (height, width, 3), becomes what a model takes.
+
+    Args:
+        poses: a pose network's settings; None for a classifier.
+        manifest: of the data set that the model was trained on.
+    """
+    return partial(_letterboxed, side=poses.side) if poses else partial(_resized, manifest=manifest)
 
 
 def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]:

@@ -18,7 +18,7 @@ from podline.documents.champions import Candidate, Crowned
 from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
-from podline.documents.promotion import PROMOTION, Check, Promotion
+from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, Promotion
 from podline.errors import ArtifactError, SettingsError
 from podline.evaluation.evaluate import logits_of, tally
 from podline.evaluation.forward import News
@@ -31,7 +31,7 @@ from podline.inventory.catalogue import run_of, training_of
 from podline.measures import installed, measure_named
 from podline.models.counts import describe_recipe
 from podline.progress import Reporter
-from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
+from podline.promotion.exports import IMAGES, checked_exports, milliseconds
 from podline.promotion.rules import ENOUGH_PEERS, Cost, Guarded, ModelFigures, Paired, checks_of, export_checks
 from podline.promotion.standings import (
     class_standing,
