@@ -92,6 +92,9 @@ class Settings(Frozen):
         default=None, ge=0, description="bytes of a data set that may stay in the page cache; by default half of memory"
     )
     strategy: StrategyName = Field(default="auto", description="where models run; see podline.strategies")
+    require_accelerator: bool = Field(
+        default=False, description="strategy auto is an error where it would run on the CPU"
+    )
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
     hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long, however fast its steps are")

@@ -17,7 +17,9 @@ name            where
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -36,6 +38,21 @@ def checked(name: str) -> str:
     if not re.fullmatch(PATTERN, name):
         raise ValueError(f"there is no strategy {name!r}; use {NAMES}")
     return name
+
+
+# Nodes of drivers for NVIDIA's and AMD's GPUs and for TPUs, and what each is.
+_NODES = {"dev/nvidia[0-9]*": "an NVIDIA GPU", "dev/kfd": "an AMD GPU", "dev/accel[0-9]*": "a TPU"}
+
+
+def accelerators(root: Path = Path("/")) -> list[str]:
+    """The accelerators that this machine shows, whether or not TensorFlow can use them.
+
+    None where CUDA_VISIBLE_DEVICES hides them on purpose.
+    """
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return []
+    found = [(what, sorted(root.glob(pattern))) for pattern, what in _NODES.items()]
+    return [f"{what} (/{nodes[0].relative_to(root)})" for what, nodes in found if nodes]
 
 
 StrategyName = Annotated[str, AfterValidator(checked), WithJsonSchema({"type": "string", "pattern": f"^({PATTERN})$"})]

@@ -68,6 +68,8 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     recipe = _training(spec, store).recipe
     # First of all, as in training: it sets the seeds that its weights are drawn from.
     strategy = prepared(recipe, spec.strategy)
+    if warning := devices.fallback(spec.strategy):
+        reporter.warn(warning)
     agreement = devices.agreement(strategy)
     before = initial_model(recipe, manifest, strategy)
     with strategy.scope():

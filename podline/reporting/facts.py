@@ -31,6 +31,9 @@ from podline.documents.origins import read_origin
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import conversion_of, remarks
+from podline.ledger.paces import earlier, trained_at
+from podline.ledger.recording import plain
+from podline.ledger.slowness import slowness
 from podline.models.counts import ModelDescription, describe_recipe
 from podline.recipes.settings import Recipe
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
@@ -59,6 +62,7 @@ class RunFacts:
         events: what happened to the run, in order.
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
+        slow: whether training was slower than in the runs before; empty if not.
         origin: what the model was produced by; None if the run does not tell.
     """
 
@@ -75,6 +79,7 @@ class RunFacts:
     events: tuple[EventLine, ...]
     tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
+    slow: str
     origin: Origin | None
 
     @property
@@ -145,22 +150,36 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any
     recipe = _recipe(store, spec.folder)
     lines = read_metrics(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
     height, width, channels = manifest.image_shape
+    training, events = (
+        TrainResult.model_validate(trained.result),
+        tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
+    )
+    origin = read_origin(store, spec.folder)
     return {
         "spec": spec,
         "manifest": manifest,
         "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         "recipe": recipe,
         "model": describe_recipe(recipe, (height, width, channels), len(manifest.class_names)),
-        "training": TrainResult.model_validate(trained.result),
+        "training": training,
         "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
         "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),
         "findings": tuple(line for line in lines if isinstance(line, FindingLine)),
         "decisions": tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
-        "events": tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
+        "events": events,
         "tpu": read_tpu_log(store, spec.folder),
         "stages": tuple(_stage_seconds(store, spec)),
-        "origin": read_origin(store, spec.folder),
+        "slow": _slow(store, recipe, training, origin, _finished(events)),
+        "origin": origin,
     }
+
+
+def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | None, until: float) -> str:
+    if origin is None or training.examples_per_second <= 0:
+        return ""
+    now = trained_at(training.examples_per_second, training.waiting_for_input, origin.environment)
+    found = slowness(now, earlier(store, recipe.name, plain(recipe), "train", until, now))
+    return f"Training was {found}." if found else ""
 
 
 def _finished(events: Sequence[EventLine]) -> float:
