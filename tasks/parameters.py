@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from podline import strategies
 from podline.errors import SettingsError
+from podline.kinds.table import kind_of
 from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.datasets import Kind
@@ -287,8 +288,8 @@ class TrainingParameters(BaseModel, frozen=True):
         """
         recipe = registry.get(self.recipe)
         if recipe.kind != self.kind:
-            trains = "finds people" if recipe.kind == "pose" else "tells classes"
-            raise SettingsError(f"the recipe {recipe.name} {trains}; choose a deployment of the other flow")
+            learns = kind_of(recipe).learns
+            raise SettingsError(f"the recipe {recipe.name} {learns}; choose a deployment of the other flow")
         return self.choices.apply(recipe)
 
     def command(self, root: str) -> str:

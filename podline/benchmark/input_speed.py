@@ -30,13 +30,13 @@ import tensorflow as tf
 from podline.data.reader import open_split
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.input.pipeline import Arrays, TrainingInput
+from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import InputSpeed, InputSpeedSpec, StageSpeed
 from podline.store.opening import open_store
 from podline.store.page_cache import let_go, may_keep
 from podline.training import devices
-from podline.training.objectives import objective_of
 from podline.training.plan import TRAINING_SPLIT, Plan, plan_training
 from podline.training.run import initial_state
 from podline.training.steps import TrainingSteps
@@ -116,7 +116,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     source = TrainingInput(
         open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT),
         manifest,
-        objective_of(spec.recipe).fields,
+        kind_of(spec.recipe).objective(spec.recipe).fields,
         order=plan.order,
         augmentation=spec.recipe.image_augmentation,
     )
@@ -250,7 +250,7 @@ class _Beside:
             strategy,
             state,
             plan.schedule,
-            objective_of(recipe),
+            kind_of(recipe).objective(recipe),
             stages.batch(self._take),
             recipe.batch_size,
         )

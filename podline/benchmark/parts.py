@@ -5,9 +5,9 @@ from __future__ import annotations
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.input.pipeline import TrainingInput
+from podline.kinds.table import kind_of
 from podline.recipes.settings import Recipe
 from podline.store.opening import open_store
-from podline.training.objectives import objective_of
 from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.run import initial_state, prepared
 from podline.training.steps import TrainingSteps
@@ -36,7 +36,7 @@ class Parts:
         """
         store = open_store(root)
         self.recipe, self.manifest = recipe, read_manifest(store, folder)
-        self.plan, self.objective = plan_training(recipe, self.manifest), objective_of(recipe)
+        self.plan, self.objective = plan_training(recipe, self.manifest), kind_of(recipe).objective(recipe)
         self.strategy = prepared(recipe, strategy)
         self.state = initial_state(recipe, self.manifest, self.strategy)
         self._reader = open_split(store, folder, self.manifest, TRAINING_SPLIT)

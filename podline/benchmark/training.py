@@ -16,11 +16,11 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
+from podline.kinds.table import kind_of
 from podline.recipes import registry
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import AugmentationSettings, Recipe, ScheduleSettings
 from podline.store.opening import open_store
-from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT
 from podline.training.run import initial_model, initial_state, prepared
@@ -115,7 +115,7 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
     reader = open_split(open_store(root), folder, manifest, TRAINING_SPLIT)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
     batches = TrainingInput(
-        reader, manifest, objective_of(recipe).fields, order=order, augmentation=recipe.image_augmentation
+        reader, manifest, kind_of(recipe).objective(recipe).fields, order=order, augmentation=recipe.image_augmentation
     )
     return batches.dataset(0, _MANY_STEPS)
 
@@ -125,7 +125,7 @@ def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> Tr
     state = initial_state(recipe, manifest, strategy)
     schedule = build_schedule(recipe.schedule, _MANY_STEPS, Epochs(_MANY_STEPS, 1))
     batches = _input(recipe, manifest, root, folder)
-    return TrainingSteps(strategy, state, schedule, objective_of(recipe), batches, recipe.batch_size)
+    return TrainingSteps(strategy, state, schedule, kind_of(recipe).objective(recipe), batches, recipe.batch_size)
 
 
 def _fit(

@@ -14,7 +14,6 @@ from podline.benchmark.row import BenchmarkRow
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
-from podline.errors import SettingsError
 from podline.inventory.catalogue import dataset_for, manifest_of
 from podline.progress import Listener
 from podline.recipes.choices import Choices
@@ -171,8 +170,7 @@ def benchmark_ceiling(recipe: str, truth: Path | None, fingerprint: str | None, 
     with display.shown() as listener:
         request = Request(recipe, open_store(settings.root), settings, listener)
         chosen = Choices(**options).apply(request.recipe)
-        if chosen.pose is None:
-            raise SettingsError(f"recipe {recipe} is for classes; the ceiling is that of a pose recipe's decoder")
+        poses = chosen.poses
         if truth is None:
             dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(CEILING))
             splits = manifest_of(request.store, dataset).splits
@@ -182,9 +180,9 @@ def benchmark_ceiling(recipe: str, truth: Path | None, fingerprint: str | None, 
         spec = CeilingSpec(
             root=request.store.uri,
             truths=tuple(map(str, truths)),
-            side=chosen.pose.side,
-            targets=chosen.pose.targets,
-            decoding=chosen.pose.decoding,
+            side=poses.side,
+            targets=poses.targets,
+            decoding=poses.decoding,
         )
         found = perform(spec, listener, settings)
     if as_json:

@@ -9,7 +9,8 @@ import click
 from podline.commands import pages
 from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
 from podline.figures import count, short_count, size
-from podline.models.counts import ModelDescription, describe_recipe
+from podline.kinds.table import kind_of
+from podline.models.counts import ModelDescription
 from podline.recipes import datasets
 from podline.recipes.choices import Choices
 
@@ -35,7 +36,7 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
     chosen = Choices(**changes).apply(recipe_of(recipe))
     dataset = datasets.find(chosen.dataset)
     # Images with people are as the recipe says.
-    description = describe_recipe(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0)
+    description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0)
     if as_json:
         say_json(description.model_dump(mode="json"))
     else:

@@ -19,6 +19,7 @@ from podline.documents.metric import Metric
 from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError
 from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
+from podline.kinds.table import KINDS
 from podline.measures import measure_named
 from podline.plain import plain
 from podline.recipes.choices import Choices
@@ -238,7 +239,7 @@ def _figure(store: Store, run: str) -> str:
         found = _metrics(store, run)
     except StoreError:  # runs are deleted to make room, and the history stays
         return "its run is gone"
-    measure = next((name for name in ("top1", "ap") if name in found), None)
+    measure = next((kind.measure for kind in KINDS.values() if kind.measure in found), None)
     return f"{measure_named(measure).label} {metric_text(measure, found[measure])}" if measure else ""
 
 

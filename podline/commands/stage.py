@@ -192,7 +192,7 @@ def _training_told(stage: Stage[Any, Any], spec: Any) -> TrainSpec | None:
 def _read_spec(stage: Stage[S, Any], file: Any) -> S:
     try:
         return stage.spec.model_validate_json(file.read())
-    except ValueError as error:
+    except (ValueError, SettingsError) as error:
         problem = "; ".join(str(error).splitlines()[1:3]).strip() or str(error)
         raise SettingsError(f"{file.name} is no spec of {stage.name}: {problem}") from None
 
@@ -223,7 +223,7 @@ def convert(
 ) -> ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
 
-    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, or a data set of people, coco or coco_sample. The same
+    RECIPE is a recipe's name, or a data set's: cifar10, coco, coco_sample, or an installed package's. The same
     source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
     written again. COCO's images lie in folders or in the official zip files, which are not unpacked; see docs/coco.md.
 

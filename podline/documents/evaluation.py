@@ -6,13 +6,12 @@ same records give the same document.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from podline.documents.metric import Metric
-from podline.documents.pose_evaluation import PoseEvaluation
-from podline.errors import ArtifactError
-from podline.frozen import Frozen, is_object
-from podline.store.contract import Store
+from podline.frozen import Frozen
 
 EVALUATION = "evaluation.json"
 
@@ -104,6 +103,9 @@ class Evaluation(Frozen):
         mistakes: the most confident mistakes, the most confident first, at most 25.
     """
 
+    kind: ClassVar[str] = "classification"
+    measure: ClassVar[str] = "top1"
+
     run: str
     dataset: str
     fingerprint: str
@@ -120,28 +122,7 @@ class Evaluation(Frozen):
     calibration: tuple[CalibrationBin, ...]
     mistakes: tuple[Mistake, ...]
 
-
-def chosen_threshold(store: Store, folder: str) -> float | None:
-    """The score from which on a pose network's results are people, as the evaluation in a run's folder chose it.
-
-    None where there is no evaluation, or where it found nobody to choose by.
-    """
-    evaluation = read_evaluation(store, folder) if store.exists(f"{folder}/{EVALUATION}") else None
-    chosen = evaluation.threshold if isinstance(evaluation, PoseEvaluation) else None
-    return chosen.judged.score if chosen else None
-
-
-def read_evaluation(store: Store, folder: str) -> Evaluation | PoseEvaluation:
-    """The evaluation in a run's folder, of whichever kind the run is.
-
-    Raises:
-        StoreError: there is none, or it cannot be read.
-        ArtifactError: it is not an evaluation.
-    """
-    name = f"{folder}/{EVALUATION}"
-    document = store.read_json(name)
-    kind = PoseEvaluation if is_object(document) and document.get("task") == "pose" else Evaluation
-    try:
-        return kind.model_validate(document)
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error
+    @property
+    def examples(self) -> int:
+        """How many examples of the split were judged."""
+        return self.trained.examples

@@ -235,7 +235,7 @@ class Outcome(Frozen):
     """
 
     split: str
-    measure: Literal["top1", "ap"]
+    measure: str
     examples: int
     metrics: dict[str, Metric]
     untrained: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -108,6 +108,9 @@ class PoseEvaluation(Frozen):
             nobody is labelled.
     """
 
+    kind: ClassVar[str] = "pose"
+    measure: ClassVar[str] = "ap"
+
     task: Literal["pose"] = "pose"
     run: str
     dataset: str
@@ -126,6 +129,11 @@ class PoseEvaluation(Frozen):
     pictures: Ranked
     seen_pictures: Ranked
     maps_of: int | None
+
+    @property
+    def examples(self) -> int:
+        """How many images of the split were judged."""
+        return self.trained.images
 
     @property
     def score_threshold(self) -> float:

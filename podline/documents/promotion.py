@@ -90,7 +90,7 @@ class Promotion(Frozen):
     weights_sha256: str
     against: str
     peers: tuple[str, ...]
-    measure: Literal["top1", "ap"]
+    measure: str
     rate: float
     promoted: bool
     anyway: bool = False

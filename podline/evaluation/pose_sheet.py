@@ -11,21 +11,20 @@ import tensorflow as tf
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import open_split
 from podline.documents.completion import completion_name
-from podline.documents.evaluation import chosen_threshold
 from podline.documents.manifest import Manifest
-from podline.drawing.picture_sheet import Block, Image, Picture, PictureRow
+from podline.drawing.picture_sheet import LARGE, Block, Image, Picture, PictureRow, Sheet, sheet
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
-from podline.evaluation.poses import FIELDS, find_people, pose_answers, settings_of
+from podline.evaluation.poses import FIELDS, chosen_threshold, find_people, pose_answers
 from podline.figures import count
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.inventory.catalogue import run_of
+from podline.kinds.pose import POSE
 from podline.progress import Reporter
 from podline.stages.table import TRAIN
 from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.training.export import load_model
-from podline.training.objectives import objective_of
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
 
 _KEYPOINTS = "keypoints"
@@ -33,7 +32,7 @@ _KEYPOINTS = "keypoints"
 _WITH_PEOPLE = 2
 
 
-def pose_blocks(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> list[Block]:
+def pose_sheet(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> tuple[Sheet, None]:
     """What the network is fed and, if the spec names a run, whom it finds.
 
     Raises:
@@ -42,14 +41,16 @@ def pose_blocks(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Repo
         ArtifactError: the data set or the weights are not what they were.
     """
     blocks = [_fed(spec, store, manifest)]
-    return [*blocks, _found(spec, store, manifest, reporter)] if spec.run else blocks
+    if spec.run:
+        blocks.append(_found(spec, store, manifest, reporter))
+    return sheet(blocks, LARGE), None
 
 
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """The first examples of the first batch, as stored and as each of the first epochs augments them."""
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
     order = plan_training(spec.recipe.at_first, manifest).order
-    fields, augmentation = objective_of(spec.recipe).fields, spec.recipe.image_augmentation
+    fields, augmentation = POSE.objective(spec.recipe).fields, spec.recipe.image_augmentation
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)
     _, ids, stored = source.read(0)
     ids, stored = ids[: spec.examples], {name: values[: spec.examples] for name, values in stored.items()}
@@ -87,7 +88,7 @@ def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter)
     if not store.exists(completion_name(folder, TRAIN.name)):
         raise StoreError(f"{store.uri}: run {spec.run} is not finished; `podline train` goes on with it")
     weights = run_of(store, spec.run).stages[TRAIN.name].result["weights_sha256"]
-    poses = settings_of(spec.recipe)
+    poses = spec.recipe.poses
     answers = pose_answers(load_model(store, folder, weights), tf.distribute.get_strategy(), poses)
     reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT)
     labels = reader.gather(np.arange(len(reader)), ["label"])["label"]

@@ -15,11 +15,12 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.keypoints import JOINTS
 from podline.data.reader import SplitReader, open_split
-from podline.documents.manifest import Manifest
+from podline.documents.evaluation import EVALUATION
 from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
 from podline.errors import DivergenceError
+from podline.evaluation.case import Case, Judgement
 from podline.evaluation.coco_results import Results, Truth, people_to_results
 from podline.evaluation.forward import IMAGE, Answers, News, answers_of
 from podline.evaluation.oks import at_threshold, judged, tables
@@ -28,10 +29,9 @@ from podline.evaluation.pose_decoding import People, decode_people
 from podline.evaluation.pose_images import by_image, ranked
 from podline.input.pipeline import EvaluationInput
 from podline.input.pose_targets import pose_targets
+from podline.kinds.table import read_evaluation
 from podline.models.pose import stage_names
-from podline.progress import Reporter
 from podline.recipes.pose_settings import PoseSettings
-from podline.recipes.settings import Recipe
 from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store
 from podline.training.plan import TRAINING_SPLIT, plan_training
@@ -42,28 +42,6 @@ FIELDS = (IMAGE, ID, SIZE)
 
 _SEEN_AT_LEAST = 200
 _UNKNOWN = Metric(value=0.0, low=0.0, high=1.0)
-
-
-class JudgedPoses(NamedTuple):
-    """The document, and what goes into files of its own.
-
-    Attributes:
-        document: all figures.
-        people: those that the trained network found in the split.
-        seen_people: likewise, in images that it was trained on.
-        maps: what it answers for the image ``document.maps_of``.
-    """
-
-    document: PoseEvaluation
-    people: Results
-    seen_people: Results
-    maps: PoseMaps | None
-
-    def files(self) -> dict[str, bytes]:
-        """What lies beside the document, by name."""
-        people = {people_name(self.document.split): self.people, people_name(SEEN): self.seen_people}
-        files = {name: (json.dumps(found) + "\n").encode() for name, found in people.items()}
-        return files | ({MAPS: maps_to_bytes(self.maps)} if self.maps else {})
 
 
 class _Split(NamedTuple):
@@ -84,36 +62,28 @@ class _Split(NamedTuple):
     image_ids: npt.NDArray[np.int64]
 
 
-def judge_poses(
-    spec: EvaluateSpec,
-    recipe: Recipe,
-    answers: tuple[Answers, Answers],
-    store: Store,
-    manifest: Manifest,
-    reporter: Reporter,
-) -> JudgedPoses:
-    """Finds the people of a split with two networks, and judges both.
+def judge(case: Case) -> Judgement:
+    """Finds the people of a split with a run's network, before training and after it, and judges both.
 
-    Args:
-        spec: the run and the split.
-        recipe: what the run was trained with; a pose recipe.
-        answers: of the network before training and after it, see :func:`pose_answers`.
-        store: with the data set.
-        manifest: of the data set.
-        reporter: told of progress.
+    Beside the document lie the people found, as COCO results, and what the network answers for one image.
 
     Raises:
         ArtifactError: the data set has no truth, or is not what it was.
         DivergenceError: a network's answers are not finite.
     """
-    poses = settings_of(recipe)
-    before, after = answers
-    split = _split(spec, store, manifest, spec.split, None, reporter)
-    trained_on = plan_training(recipe, manifest).order.ids
-    seen_ids = trained_on[: max(len(split.ids), _SEEN_AT_LEAST)]
-    seen = _split(spec, store, manifest, TRAINING_SPLIT, seen_ids, reporter)
+    poses = case.recipe.poses
+    return judge_answers(case, *(pose_answers(model, case.strategy, poses) for model in (case.before, case.after)))
+
+
+def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
+    """The same of what two networks answer; see :func:`pose_answers`."""
+    spec, recipe = case.spec, case.recipe
+    poses = recipe.poses
+    split = _split(case, spec.split, None)
+    trained_on = plan_training(recipe, case.manifest).order.ids
+    seen = _split(case, TRAINING_SPLIT, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
     is_seen = spec.split == TRAINING_SPLIT
-    news = News(reporter, 2 * len(split.ids) + (0 if is_seen else len(seen.ids)))
+    news = News(case.reporter, 2 * len(split.ids) + (0 if is_seen else len(seen.ids)))
     untrained, people = (find_people(model, split.batches, poses, news.done) for model in (before, after))
     if is_seen:
         wanted = set(seen.image_ids.tolist())
@@ -125,14 +95,25 @@ def judge_poses(
     maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
     for each in (split, seen):
         each.reader.require_unchanged()
-    return JudgedPoses(document, people, seen_people, maps)
+    warning = "" if document.better_than_guessing else document.verdict()
+    return Judgement(document, _files(document.split, people, seen_people, maps), warning)
 
 
-def settings_of(recipe: Recipe) -> PoseSettings:
-    """The pose settings of a recipe that has some."""
-    if recipe.pose is None:
-        raise ValueError(f"recipe {recipe.name} is for classes, not for poses")
-    return recipe.pose
+def _files(split: str, people: Results, seen_people: Results, maps: PoseMaps | None) -> dict[str, bytes]:
+    """What lies beside the document, by name."""
+    found = {people_name(split): people, people_name(SEEN): seen_people}
+    files = {name: (json.dumps(results) + "\n").encode() for name, results in found.items()}
+    return files | ({MAPS: maps_to_bytes(maps)} if maps else {})
+
+
+def chosen_threshold(store: Store, folder: str) -> float | None:
+    """The score from which on results are people, as the evaluation in a run's folder chose it.
+
+    None where there is no evaluation, or where it found nobody to choose by.
+    """
+    evaluation = read_evaluation(store, folder) if store.exists(f"{folder}/{EVALUATION}") else None
+    chosen = evaluation.threshold if isinstance(evaluation, PoseEvaluation) else None
+    return chosen.judged.score if chosen else None
 
 
 def pose_answers(model: Any, strategy: tf.distribute.Strategy, poses: PoseSettings) -> Answers:
@@ -199,20 +180,14 @@ def _results(
     ]
 
 
-def _split(
-    spec: EvaluateSpec,
-    store: Store,
-    manifest: Manifest,
-    name: str,
-    ids: npt.NDArray[np.int64] | None,
-    reporter: Reporter,
-) -> _Split:
-    reader = open_split(store, spec.dataset_folder, manifest, name, reporter)
+def _split(case: Case, name: str, ids: npt.NDArray[np.int64] | None) -> _Split:
+    store, folder, manifest = case.store, case.spec.dataset_folder, case.manifest
+    reader = open_split(store, folder, manifest, name, case.reporter)
     taken = np.arange(len(reader)) if ids is None else ids
     image_ids = reader.gather(taken, [ID])[ID][:, 0]
-    truth, known = read_truth(store, spec.dataset_folder, manifest, name), set(image_ids.tolist())
+    truth, known = read_truth(store, folder, manifest, name), set(image_ids.tolist())
     return _Split(
-        EvaluationInput(reader, manifest, FIELDS, batch_size=spec.batch_size, ids=ids),
+        EvaluationInput(reader, manifest, FIELDS, batch_size=case.spec.batch_size, ids=ids),
         truth
         | {
             "images": [image for image in truth["images"] if image["id"] in known],

@@ -9,18 +9,22 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from podline import entry_points
 from podline.data.order import random_below
+from podline.data.records import IMAGE
+from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.frozen import Json
-from podline.recipes.settings import AugmentationSettings
+from podline.recipes.settings import AugmentationSettings, Recipe
 
 Images = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
 ENTRY_POINTS = "podline.augmentations"
 
 # Images handled at a time: few enough that what is made on the way stays in the processor's cache and in memory that
@@ -62,6 +66,25 @@ def augment(
             part = _also(name, part, settings.also[name], replace(chance, prefix=f"{name}/"))
         augmented[block] = part
     return augmented
+
+
+def augmented(
+    arrays: Arrays, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
+) -> Arrays:
+    """A batch with its images augmented; see :func:`augment`."""
+    return arrays | {IMAGE: augment(arrays[IMAGE], ids, settings, seed, epoch, fill)}
+
+
+def require_room(recipe: Recipe, manifest: Manifest) -> None:
+    """What augmentation cannot do with images of this shape it says at the first one, which a blank one stands for.
+
+    Raises:
+        SettingsError: see :func:`augment`.
+    """
+    blank = np.zeros((1, *manifest.image_shape), np.uint8)
+    later = recipe.changing.augmentation
+    for settings in (recipe.augmentation, *(settings for _, settings in (later.at if later else ()))):
+        augment(blank, np.zeros(1, np.int64), settings, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
 
 
 @dataclass(frozen=True)

@@ -26,14 +26,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline import entry_points
 from podline.data.order import TrainingOrder
 from podline.documents.manifest import Manifest
-from podline.input.augmentation import augment
 from podline.input.buffers import Buffers
-from podline.input.pose_augmentation import augment_poses
+from podline.recipes.augmentations import Augmentation
 from podline.recipes.changes import ByEpoch
-from podline.recipes.pose_settings import PoseAugmentationSettings
-from podline.recipes.settings import AugmentationSettings
 
 Arrays = dict[str, npt.NDArray[Any]]
 Spec = Mapping[str, tf.TensorSpec]
@@ -153,8 +151,8 @@ class TrainingInput(_Batches):
     """
 
     order: TrainingOrder
-    augmentation: AugmentationSettings | PoseAugmentationSettings
-    later: ByEpoch[AugmentationSettings] | None = None
+    augmentation: Augmentation
+    later: ByEpoch[Any] | None = None
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
         """The epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
@@ -169,12 +167,10 @@ class TrainingInput(_Batches):
         if settings == type(settings)():
             return arrays
         fill = np.rint(self.manifest.split("train").mean).astype(np.uint8)
-        if isinstance(settings, PoseAugmentationSettings):
-            return augment_poses(arrays, ids, settings, seed, epoch, fill)
-        return arrays | {"image": augment(arrays["image"], ids, settings, seed, epoch, fill)}
+        return entry_points.load(settings.applied_by)(arrays, ids, settings, seed, epoch, fill)
 
-    def _settings(self, epoch: int) -> AugmentationSettings | PoseAugmentationSettings:
-        if self.later is None or isinstance(self.augmentation, PoseAugmentationSettings):
+    def _settings(self, epoch: int) -> Augmentation:
+        if self.later is None:
             return self.augmentation
         return self.later.value(self.augmentation, epoch - self.order.first_epoch)
 

@@ -18,7 +18,10 @@ import numpy.typing as npt
 
 from podline.data.keypoints import MIRRORED
 from podline.data.order import random_uniform
+from podline.documents.manifest import Manifest
+from podline.errors import SettingsError
 from podline.recipes.pose_settings import PoseAugmentationSettings
+from podline.recipes.settings import Recipe
 
 Doubles = npt.NDArray[np.float64]
 Pixels = npt.NDArray[np.uint8]
@@ -195,3 +198,17 @@ def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
     for image, matrix, target in zip(images, matrices, changed, strict=True):
         cv2.transform(image, matrix, dst=target)
     return changed
+
+
+def require_side(recipe: Recipe, manifest: Manifest) -> None:
+    """A network's input has the size of the images.
+
+    Raises:
+        SettingsError: it has not.
+    """
+    side, found = recipe.poses.side, manifest.image_shape[0]
+    if found != side:
+        raise SettingsError(
+            f"pose.side={side} vs images of {found} pixels in {manifest.dataset}/{manifest.fingerprint}: convert the "
+            f"data with `--side {side}`, or train with `--set pose.side={found}`"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from podline.data.official import official_lines, records_read
@@ -10,6 +11,7 @@ from podline.documents.completion import Completion, completion_name, read_compl
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import Reporter
+from podline.recipes.datasets import settings_of
 from podline.recipes.settings import Recipe
 from podline.stages.specs import ConvertResult, TrainSpec
 from podline.stages.table import CONVERT, STAGES
@@ -59,7 +61,12 @@ def datasets(store: Store, name: str | None = None) -> list[Dataset]:
 
 
 def choose_dataset(
-    store: Store, name: str, fingerprint: str | None, reporter: Reporter, side: int | None = None
+    store: Store,
+    name: str,
+    fingerprint: str | None,
+    reporter: Reporter,
+    side: int | None = None,
+    settings: Mapping[str, int | str] | None = None,
 ) -> Dataset:
     """The data set of a fingerprint, which may be shortened; without one, the newest, and the reporter is told which.
 
@@ -69,6 +76,7 @@ def choose_dataset(
         fingerprint: how its fingerprint begins.
         reporter: told which one is taken if there are several.
         side: without a fingerprint, only those with images so high, in pixels.
+        settings: likewise, only those that were converted with these.
 
     Raises:
         StoreError: there is none, or more than one fits.
@@ -76,8 +84,11 @@ def choose_dataset(
     found = datasets(store, name)
     if side and not fingerprint:
         found = [dataset for dataset in found if manifest_of(store, dataset).image_shape[0] == side]
+    if settings and not fingerprint:
+        found = [dataset for dataset in found if settings.items() <= manifest_of(store, dataset).converter.items()]
     if not found:
         of_side, option = (f" with images of {side} pixels", f" --side {side}") if side else ("", "")
+        of_side += "".join(f", {key} {value}" for key, value in (settings or {}).items())
         others = ", ".join(sorted({dataset.name for dataset in datasets(store)} - {name}))
         raise StoreError(
             f"{store.uri} has no data set {name}{of_side}{f' vs {others} that are there' if others else ''}; "
@@ -96,13 +107,16 @@ def choose_dataset(
 
 
 def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter: Reporter) -> Dataset:
-    """The data set that a recipe trains on; with people, one whose images have the size of the network's input.
+    """The data set that a recipe trains on: with people, one whose images have the size of the network's input.
+
+    Of a recipe with settings of the conversion, one that was converted with them.
 
     Raises:
         StoreError: see :func:`choose_dataset`.
     """
-    side = recipe.pose.side if recipe.pose else None
-    return choose_dataset(store, recipe.dataset, fingerprint, reporter, side)
+    converter = {} if fingerprint else settings_of(recipe.dataset, recipe.conversion).converter()
+    settings = {name: converter[name] for name in recipe.conversion if name in converter}
+    return choose_dataset(store, recipe.dataset, fingerprint, reporter, recipe.image_side, settings)
 
 
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:

@@ -14,7 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from podline.datasets.changes import change_between, in_words
-from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import (
     Annealing,
     Data,
@@ -33,9 +34,8 @@ from podline.documents.ledger_entry import (
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.metrics_log import METRICS, AnnealingLine, read_metrics
 from podline.documents.origins import keep_origin, read_origin
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.errors import PodlineError, one_line
-from podline.intervals import wilson_interval
+from podline.kinds.table import kind_of, read_evaluation
 from podline.ledger import ledger, provenance
 from podline.progress import Reporter
 from podline.recipes import registry
@@ -296,9 +296,7 @@ def data_of(manifest: Manifest) -> Data:
     )
 
 
-def outcome_of(
-    document: Evaluation | PoseEvaluation, parameters: int, model_bytes: int, evaluation_sha256: str
-) -> Outcome:
+def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evaluation_sha256: str) -> Outcome:
     """What the ledger tells of an evaluation.
 
     Args:
@@ -307,19 +305,13 @@ def outcome_of(
         model_bytes: of its weights.
         evaluation_sha256: of the document's file.
     """
-    if isinstance(document, PoseEvaluation):
-        measure, examples = "ap", document.trained.images
-        parts = {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in document.joints}
-    else:
-        measure, examples = "top1", document.trained.examples
-        parts = {found.name: found.accuracy for found in document.per_class}
     return Outcome(
         split=document.split,
-        measure=measure,
-        examples=examples,
+        measure=document.measure,
+        examples=document.examples,
         metrics=document.trained.metrics,
-        untrained=document.untrained.metrics[measure].value,
-        parts=parts,
+        untrained=document.untrained.metrics[document.measure].value,
+        parts=kind_of(document).parts(document),
         parameters=parameters,
         model_bytes=model_bytes,
         weights_sha256=document.weights_sha256,

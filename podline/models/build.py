@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.models.network import (
@@ -33,7 +34,7 @@ from podline.models.network import (
     Upsample,
 )
 from podline.models.networks import network_for
-from podline.recipes.settings import ModelSettings
+from podline.recipes.settings import ModelSettings, Recipe
 
 
 def build_model(
@@ -79,6 +80,17 @@ def build_model(
         logits = maker.apply(layer, read)
         outputs[layer.name] = logits
     return keras.Model(image, logits, name=settings.kind)
+
+
+def class_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
+    """A classifier's model for a data set, with fresh weights; pixels are normalised by the training split.
+
+    Raises:
+        SettingsError: see :func:`build_model`.
+    """
+    (height, width, channels), split = manifest.image_shape, manifest.split("train")
+    shape, classes = (height, width, channels), len(manifest.class_names)
+    return build_model(recipe.model, shape, classes, split.mean, split.std, recipe.seed)
 
 
 def exportable(model: keras.Model) -> keras.Model:

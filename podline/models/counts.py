@@ -119,12 +119,15 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
     return _described(settings.kind, network, classes, micronet_score(network) if is_cifar100 else None)
 
 
-def describe_recipe(recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
-    """The same of a recipe's model, be it for classes or for poses; of the latter the recipe says all itself."""
-    if recipe.pose is None:
-        return describe(recipe.model, image_shape, classes)
-    network = pose_network(recipe.pose.model, recipe.pose.side, recipe.pose.targets.stride)
-    return _described("pose", network, 0, None)
+def describe_classifier(recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
+    """A classifier's model; see :func:`describe`."""
+    return describe(recipe.model, image_shape, classes)
+
+
+def describe_pose_network(recipe: Recipe, _image_shape: tuple[int, int, int], _classes: int) -> ModelDescription:
+    """A pose recipe's network, of which the recipe says all itself."""
+    poses = recipe.poses
+    return _described("pose", pose_network(poses.model, poses.side, poses.targets.stride), 0, None)
 
 
 def _described(kind: str, network: Network, classes: int, micronet: MicroNetScore | None) -> ModelDescription:

@@ -7,10 +7,21 @@ from typing import Any
 
 import keras
 
+from podline.documents.manifest import Manifest
 from podline.models.build import LayerMaker
 from podline.models.pose import pose_network, stage_names
 from podline.recipes.pose_settings import PoseModelSettings
-from podline.recipes.settings import ModelSettings
+from podline.recipes.settings import ModelSettings, Recipe
+
+
+def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
+    """A pose recipe's model for a data set, with fresh weights; pixels are normalised by the training split.
+
+    Raises:
+        SettingsError: see :func:`build_pose_model`.
+    """
+    poses, split = recipe.poses, manifest.split("train")
+    return build_pose_model(poses.model, poses.side, poses.targets.stride, split.mean, split.std, recipe.seed)
 
 
 def build_pose_model(

@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
 from podline.documents import champions
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
-from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
+from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
-from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, Promotion
-from podline.errors import ArtifactError, SettingsError
-from podline.evaluation.evaluate import logits_of, tally
-from podline.evaluation.forward import News
-from podline.evaluation.guesses import Guesses, read_guesses
-from podline.evaluation.installed_measures import compared
-from podline.evaluation.oks import judged, tables
-from podline.evaluation.poses import FIELDS, find_people, pose_answers
-from podline.input.pipeline import EvaluationInput
+from podline.errors import ArtifactError
 from podline.inventory.catalogue import run_of, training_of
-from podline.measures import installed, measure_named
-from podline.models.counts import describe_recipe
+from podline.kinds.table import kind_of, read_evaluation
+from podline.measures import measure_named
 from podline.progress import Reporter
+from podline.promotion.comparing import Comparison, JudgedModel, JudgedSplit
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
-from podline.promotion.rules import ENOUGH_PEERS, Cost, Guarded, ModelFigures, Paired, checks_of, export_checks
-from podline.promotion.standings import (
-    class_standing,
-    examples_of,
-    paired_classes,
-    paired_poses,
-    peers_of,
-    pose_standing,
-    standing_of,
-)
+from podline.promotion.rules import ENOUGH_PEERS, Cost, checks_of, export_checks
+from podline.promotion.standings import examples_of, peers_of
 from podline.stages.completed import complete
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.export import load_model
-from podline.training.objectives import objective_of
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """A model on the candidate's examples: its standing, and what it said of each of them.
-
-    Attributes:
-        standing: how good it is.
-        guesses: of a classifier.
-        people: of a pose network, COCO results.
-    """
-
-    standing: ModelFigures
-    guesses: Guesses | None = None
-    people: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,13 +50,23 @@ class _Case:
     store: Store
     training: TrainSpec
     manifest: Manifest
-    evaluation: Evaluation | PoseEvaluation
+    evaluation: AnyEvaluation
     reporter: Reporter
 
     @property
-    def measure(self) -> Any:
+    def measure(self) -> str:
         """The metric that counts."""
-        return "top1" if isinstance(self.evaluation, Evaluation) else "ap"
+        return self.evaluation.measure
+
+    @property
+    def comparison(self) -> Comparison:
+        """How two models of its kind are compared."""
+        return kind_of(self.evaluation).comparison()
+
+    @property
+    def examples(self) -> JudgedSplit:
+        """What the candidate was judged on."""
+        return JudgedSplit(self.store, self.spec.dataset_folder, self.manifest, self.spec.split, self.reporter)
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
@@ -223,33 +200,16 @@ def _compared(case: _Case, before: Crowned, images: Any) -> tuple[list[Check], t
     training = training_of(store, before.run)
     model: Any = load_model(store, training.folder, before.weights_sha256)
     examples = examples_of(case.manifest, spec.split)
-    champion, candidate = _champion(case, training, model, examples), _candidate(case)
-    peers = [champion.standing, *peers_of(store, before, spec.run, examples, spec.split)]
-    paired = None if len(peers) >= ENOUGH_PEERS else _paired(case, champion, candidate)
+    champion = _champion(case, training, model, examples)
+    candidate = case.comparison.left(store, spec.verdict_folder, case.evaluation)
+    peers = [champion.figures, *peers_of(store, before, spec.run, examples, spec.split)]
+    paired = (
+        None if len(peers) >= ENOUGH_PEERS else case.comparison.paired(case.examples, champion, candidate, spec.rules)
+    )
     costs = _cost(case, training), _cost(case, case.training)
-    guarded = _guarded(case, champion, candidate)
-    checks = checks_of(candidate.standing, peers, paired, costs, spec.rules, guarded)
+    guarded = case.comparison.guarded(case.examples, champion, candidate, spec.rules)
+    checks = checks_of(candidate.figures, peers, paired, costs, spec.rules, guarded)
     return checks, tuple(peer.run for peer in peers), milliseconds(model, images)
-
-
-def _guarded(case: _Case, champion: _Judged, candidate: _Judged) -> list[Guarded]:
-    """The guarded measures of both models.
-
-    Raises:
-        SettingsError: a name is no installed measure's of which more is better, or the model is no classifier.
-    """
-    before, after, found = champion.guesses, candidate.guesses, []
-    measures = {measure.name: measure for measure in installed() if measure.higher_is_better}
-    for name in case.spec.rules.guards:
-        if name not in measures:
-            known = ", ".join(measures) or "none is installed"
-            raise SettingsError(f"promotion.guards: {name} vs the installed measures of which more is better: {known}")
-        if before is None or after is None:
-            raise SettingsError(f"promotion.guards: {name} is a measure of classes, and {case.spec.run} finds people")
-        classes = len(case.manifest.class_names)
-        figures = compared(measures[name], after.labels, before.predictions, after.predictions, classes)
-        found.append(Guarded(measures[name].label, *figures))
-    return found
 
 
 def _incomparable(case: _Case, before: Crowned) -> str:
@@ -269,58 +229,18 @@ def _incomparable(case: _Case, before: Crowned) -> str:
     return ""
 
 
-def _candidate(case: _Case) -> _Judged:
-    return _left(case.store, case.spec.verdict_folder, case.evaluation)
-
-
-def _left(store: Store, folder: str, evaluation: Evaluation | PoseEvaluation) -> _Judged:
-    """What an evaluation left."""
-    if isinstance(evaluation, Evaluation):
-        return _Judged(standing_of(evaluation), guesses=read_guesses(store, folder))
-    return _Judged(standing_of(evaluation), people=read_people(store, folder, evaluation.split))
-
-
-def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tuple[str, ...]) -> _Judged:
+def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tuple[str, ...]) -> JudgedModel:
     """The champion on the candidate's examples: as it was judged, if that was on the same ones; else judged anew."""
     store, spec = case.store, case.spec
     was = read_manifest(store, training.dataset_folder)
     done = run_of(store, training.run).stages
     if examples_of(was, spec.split) == examples and "evaluate" in done:
-        return _left(store, training.folder, read_evaluation(store, training.folder))
+        return case.comparison.left(store, training.folder, read_evaluation(store, training.folder))
     case.reporter.log(f"judging the champion, {training.run}, on the examples that {spec.run} was judged on")
-    return _judged_anew(case, training, model)
-
-
-def _judged_anew(case: _Case, training: TrainSpec, model: keras.Model) -> _Judged:
-    spec, store, manifest = case.spec, case.store, case.manifest
-    reader, strategy = open_split(store, spec.dataset_folder, manifest, spec.split), tf.distribute.get_strategy()
-    size, poses = training.recipe.evaluation_batch_size, training.recipe.pose
-    fields = FIELDS if poses else objective_of(training.recipe).fields
-    batches = EvaluationInput(reader, manifest, fields, batch_size=size)
-    news = News(case.reporter, batches.count)
-    if poses:
-        people = find_people(pose_answers(model, strategy, poses), batches, poses, news.done)
-        # As it would come back from a file.
-        people = json.loads(json.dumps(people))
-        reader.require_unchanged()
-        found = tables(judged(read_truth(store, spec.dataset_folder, manifest, spec.split), people))
-        return _Judged(pose_standing(training.run, found.figures.ap, found.people, found.joints), people=people)
-    counted = tally(logits_of(model, strategy), batches, len(manifest.class_names), news.done)
-    reader.require_unchanged()
-    standing = class_standing(training.run, counted.figures(), counted.per_class(manifest.class_names))
-    return _Judged(standing, guesses=counted.guesses())
-
-
-def _paired(case: _Case, champion: _Judged, candidate: _Judged) -> Paired:
-    rules = case.spec.rules
-    if champion.guesses is not None and candidate.guesses is not None:
-        return paired_classes(champion.guesses, candidate.guesses, case.manifest.class_names, rules)
-    truth = read_truth(case.store, case.spec.dataset_folder, case.manifest, case.spec.split)
-    before, after = (judged(truth, each.people or []) for each in (champion, candidate))
-    return paired_poses(before, after, rules)
+    return case.comparison.anew(case.examples, training, model)
 
 
 def _cost(case: _Case, training: TrainSpec) -> Cost:
-    height, width, channels = case.manifest.image_shape
-    model = describe_recipe(training.recipe, (height, width, channels), len(case.manifest.class_names))
+    (height, width, channels), classes = case.manifest.image_shape, len(case.manifest.class_names)
+    model = kind_of(training.recipe).description(training.recipe, (height, width, channels), classes)
     return Cost(model.bytes, model.multiply_adds)

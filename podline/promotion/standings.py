@@ -11,7 +11,7 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.documents import champions
 from podline.documents.champions import Crowned
-from podline.documents.evaluation import EVALUATION, ClassFigures, Evaluation, Figures, read_evaluation
+from podline.documents.evaluation import EVALUATION, ClassFigures, Evaluation, Figures
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.pose_figures import JointFigures
@@ -24,6 +24,7 @@ from podline.evaluation.oks import close_joints
 from podline.evaluation.paired import chance_to_lose, changed
 from podline.intervals import Z
 from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of, read_evaluation
 from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
 from podline.promotion.rules import ModelFigures, Paired, chance_beyond
 from podline.recipes.promotion_settings import PromotionSettings
@@ -36,10 +37,13 @@ _LOOKED_AT, MOST_PEERS = 60, 20
 _DRAWS = 200
 
 
-def standing_of(document: Evaluation | PoseEvaluation) -> ModelFigures:
-    """How good a model is, as its evaluation says."""
-    if isinstance(document, Evaluation):
-        return class_standing(document.run, document.trained, document.per_class)
+def class_figures(document: Evaluation) -> ModelFigures:
+    """How good a classifier is, as its evaluation says."""
+    return class_standing(document.run, document.trained, document.per_class)
+
+
+def pose_figures(document: PoseEvaluation) -> ModelFigures:
+    """How good a pose network is, as its evaluation says."""
     return pose_standing(document.run, document.trained.metrics["ap"].value, document.trained.people, document.joints)
 
 
@@ -106,7 +110,8 @@ def _judged_on(store: Store, peer: TrainSpec, examples: tuple[str, ...], split: 
     """The peer's standing, if it was judged on these examples and its files can be read."""
     try:
         if examples_of(read_manifest(store, peer.dataset_folder), split) == examples:
-            yield standing_of(read_evaluation(store, peer.folder))
+            document = read_evaluation(store, peer.folder)
+            yield kind_of(document).figures(document)
     except PodlineError:  # what a peer has lost is no reason to refuse another
         return
 

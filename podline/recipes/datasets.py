@@ -7,6 +7,7 @@ learn its name and kind without NumPy, OpenCV or whatever reads its files.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -37,7 +38,8 @@ class ConverterSettings(Frozen):
 
     def converter(self) -> dict[str, int | str]:
         """What of them a converted data set's bytes depend on: goes into fingerprint and manifest."""
-        return self.model_dump(mode="json")
+        values = self.model_dump(mode="json")
+        return {name: value if type(value) in (int, str) else json.dumps(value) for name, value in values.items()}
 
 
 class UnknownSettings(ConverterSettings):

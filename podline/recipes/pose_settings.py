@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field, model_validator
 
 from podline.frozen import Frozen
+from podline.recipes.augmentations import Augmentation
 
 
 class PoseTargetSettings(Frozen):
@@ -55,7 +58,7 @@ class PoseModelSettings(Frozen):
         return self
 
 
-class PoseAugmentationSettings(Frozen):
+class PoseAugmentationSettings(Augmentation):
     """What chance does to a training image and its people; each example has draws of its own. All is off by default.
 
     Attributes:
@@ -68,6 +71,8 @@ class PoseAugmentationSettings(Frozen):
         contrast: multiply differences from middle grey by up to this much more or less than 1.
         saturation: multiply differences from a pixel's own grey likewise.
     """
+
+    applied_by: ClassVar[str] = "podline.input.pose_augmentation:augment_poses"
 
     flip: bool = False
     rotation: float = Field(default=0.0, ge=0, le=180)

@@ -46,7 +46,7 @@ def get(name: str) -> Recipe:
         name: one of :func:`names`, or the path of a Python file, which ends in ``.py``.
 
     Raises:
-        SettingsError: there is none, or none of its data set.
+        SettingsError: there is none, or not its data set, or a setting that this does not have.
     """
     if name in _SHIPPED:  # whatever else there is, and whether that can be read
         return _shipped(name)
@@ -153,18 +153,20 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
             place.clear()
         place[leaf] = value
     try:
-        return Recipe.model_validate(document)
+        changed = Recipe.model_validate(document)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])
         # What is wrong with the whole of a recipe is about several of its values, and the message names them.
         value = f"{where} = {problem['input']!r}" if where else ", ".join(changes)
         raise SettingsError(f"recipe {recipe.name}: {value}: {problem['msg']}") from None
+    datasets.settings_of(changed.dataset, changed.conversion)
+    return changed
 
 
 def _of_known_data(recipe: Recipe) -> Recipe:
     try:
-        datasets.find(recipe.dataset)
+        datasets.find(recipe.dataset).settings_of(recipe.conversion)
     except SettingsError as error:
         raise SettingsError(f"recipe {recipe.name}: {error}") from None
     return recipe

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from podline.errors import SettingsError
 from podline.frozen import Frozen, Json
 from podline.recipes import datasets
+from podline.recipes.augmentations import Augmentation
 from podline.recipes.changes import ByEpoch
 from podline.recipes.datasets import DatasetName, Kind
 from podline.recipes.epochs import Epochs
-from podline.recipes.pose_settings import PoseAugmentationSettings, PoseSettings
+from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
 
 
@@ -178,7 +180,7 @@ class ExplosionSettings(Frozen):
     stretches: int = Field(default=3, ge=1)
 
 
-class AugmentationSettings(Frozen):
+class AugmentationSettings(Augmentation):
     """What chance does to a training image; each example has draws of its own.
 
     Attributes:
@@ -187,6 +189,8 @@ class AugmentationSettings(Frozen):
         cutout: side of a square that is filled with the mean grey; 0 is off.
         also: augmentations of installed packages, name → amount; after all of these, in the order of their names.
     """
+
+    applied_by: ClassVar[str] = "podline.input.augmentation:augmented"
 
     pad: int = Field(default=0, ge=0, le=64)
     flip: bool = False
@@ -234,6 +238,7 @@ class Recipe(Frozen):
     Attributes:
         name: what the command line calls it.
         dataset: the data set it is for.
+        conversion: the data set's own settings of its conversion, by name; what is not named has its default.
         pose: all that is about poses, for data sets of people; ``model``, ``augmentation`` and ``label_smoothing`` are
             for classes and stay as they are then.
         batch_size: examples in a step, over all replicas.
@@ -261,6 +266,7 @@ class Recipe(Frozen):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
     dataset: DatasetName
+    conversion: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
     pose: PoseSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1)
@@ -325,7 +331,23 @@ class Recipe(Frozen):
         return "pose" if self.pose else "classification"
 
     @property
-    def image_augmentation(self) -> AugmentationSettings | PoseAugmentationSettings:
+    def poses(self) -> PoseSettings:
+        """The settings of a pose recipe.
+
+        Raises:
+            SettingsError: it is for classes.
+        """
+        if self.pose is None:
+            raise SettingsError(f"recipe {self.name} is for classes, not for poses")
+        return self.pose
+
+    @property
+    def image_side(self) -> int | None:
+        """Of the square images that it needs, in pixels; None is any."""
+        return self.pose.side if self.pose else None
+
+    @property
+    def image_augmentation(self) -> Augmentation:
         """What chance does to training images, of whichever kind the recipe is."""
         return self.pose.augmentation if self.pose else self.augmentation
 

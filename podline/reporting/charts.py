@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from podline import figures
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation
 from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, StepsLine
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.drawing.drawing import ACCENT, INK, MUTED, PAPER, SECOND, chart
 from podline.measures import measure_named
 
@@ -25,7 +25,7 @@ MOST_POINTS = 500
 T = TypeVar("T")
 
 
-def verdict(evaluation: Evaluation | PoseEvaluation, measure: str, seen: str) -> str:
+def verdict(evaluation: AnyEvaluation, measure: str, seen: str) -> str:
     """The result with its interval on one axis: guessing, the untrained network, the trained one on both splits.
 
     Args:

@@ -8,19 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.reader import SplitReader, open_split
+from podline.data.reader import open_split
 from podline.datasets.changes import change_between
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import local_artifact
-from podline.documents.evaluation import Evaluation, read_evaluation
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, StepsLine, read_metrics
 from podline.documents.origins import ORIGIN, read_origin
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.promotion import read_promotion
 from podline.evaluation import noise
 from podline.evaluation.moved_parts import ShareChange, chances
@@ -28,39 +27,22 @@ from podline.evaluation.noise import Difference
 from podline.figures import count, percent
 from podline.frozen import Frozen
 from podline.inventory.catalogue import training_of
+from podline.kinds.kind import Kind
+from podline.kinds.table import kind_by_measure, kind_of, read_evaluation
 from podline.ledger.differences import NamedDifference, differing
-from podline.plurals import plural
-from podline.reporting.lost_people import Found, drawn, lost_people
-from podline.reporting.pairs import FoundPair, GuessedPair, judgement, paired
+from podline.measures import measure_named
+from podline.reporting.pairs import LostExample, Pair, judgement, paired
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
 
 if TYPE_CHECKING:
-    from podline.drawing.picture_sheet import Sheet
+    from podline.drawing.picture_sheet import Picture, Sheet
 
-MOST_EXAMPLES, MOST_IMAGES = 24, 8
-"""So many examples of a classifier are named and shown, and so many images of people."""
 _IN_A_ROW, _PAIRS_IN_A_ROW = 8, 2
 _WRONG = "#c0392b"
 _RULES = "promotion."
 
 Image = npt.NDArray[np.uint8]
-
-
-class LostExample(Frozen):
-    """An example that the other run gets right and this one does not, or an image in which it finds more joints.
-
-    Attributes:
-        record: its place in the split, as :meth:`podline.data.reader.SplitReader.gather` takes it.
-        name: its class, or COCO's id of the image.
-        before: what the other run says of it.
-        after: what this one says.
-    """
-
-    record: int
-    name: str
-    before: str
-    after: str
 
 
 class MovedPart(Frozen):
@@ -107,7 +89,7 @@ class Drop(Frozen):
 
     run: str
     against: str
-    measure: Literal["top1", "ap"]
+    measure: str
     difference: Difference
     lost: int
     gained: int
@@ -122,14 +104,23 @@ class Drop(Frozen):
         fell = self.difference.value < 0 and not self.difference.noise
         return fell or any(part.after < part.before and not part.noise for part in self.parts)
 
+    @property
+    def _kind(self) -> Kind:
+        return kind_by_measure(self.measure)
+
+    def about_pictures(self) -> str:
+        """What the pictures of examples show, in words."""
+        kind = self._kind
+        return f"✓ {kind.says.format(self.against)}, ✗ {kind.says.format(self.run)}{kind.lost_hint}"
+
     def headline(self) -> str:
         """The drop in a sentence."""
-        name = "AP" if self.measure == "ap" else "accuracy"
+        name = measure_named(self.measure).label
         way = "lower" if self.difference.value < 0 else "higher"
         points = f"{100 * abs(self.difference.value):.1f} points {way} {name} than"
         held = points if self.difference.value else f"the same {name} as"
         chance = "which could be noise" if self.difference.noise else "which is more than noise"
-        what = "people" if self.measure == "ap" else "examples"
+        what = self._kind.examples
         return (
             f"{self.run} has {held} {self.against}, {chance} "
             f"(p = {self.difference.p_value:.2g}): {count(self.lost)} {what} lost, {count(self.gained)} gained."
@@ -137,10 +128,7 @@ class Drop(Frozen):
 
     def heading(self) -> str:
         """What is above the pictures of examples, in words."""
-        shown, lost = count(len(self.examples)), count(self.lost)
-        if self.measure == "ap":
-            return f"Found before, not now: the {shown} images that lost the most joints"
-        return f"Right before, wrong now: {shown} of {lost}"
+        return self._kind.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
 
     def lines(self) -> list[str]:
         """All of it in words."""
@@ -178,23 +166,31 @@ class Explained(NamedTuple):
     def picture_sheet(self) -> Sheet:
         """The examples that were lost, as one figure."""
         # matplotlib: nothing that a flow should wait for.
-        from podline.drawing.picture_sheet import LARGE, SMALL, Block, Picture, PictureRow, sheet  # noqa: PLC0415
+        from podline.drawing.picture_sheet import LARGE, SMALL, Block, PictureRow, sheet  # noqa: PLC0415
 
-        of_people = self.drop.measure == "ap"
-        pictures = []
-        for images, lost in zip(self.pictures, self.drop.examples, strict=True):
-            if of_people:
-                before, after = images
-                pictures.append(Picture(before, f"{lost.name}, before\n✓ {lost.before}"))
-                pictures.append(Picture(after, f"{lost.name}, now\n✗ {lost.after}", _WRONG))
-            else:
-                pictures.append(Picture(images[0], f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG))
-        says = "whom {} finds" if of_people else "what {} says"
-        about = f"✓ {says.format(self.drop.against)}, ✗ {says.format(self.drop.run)}"
-        about += "; people that only the first finds are framed, joints are ringed" if of_people else ""
-        columns, side = (2 * _PAIRS_IN_A_ROW, LARGE) if of_people else (_IN_A_ROW, SMALL)
+        pictures = [
+            picture
+            for images, lost in zip(self.pictures, self.drop.examples, strict=True)
+            for picture in self._captioned(images, lost)
+        ]
+        columns, side = (2 * _PAIRS_IN_A_ROW, LARGE) if self.in_pairs else (_IN_A_ROW, SMALL)
         rows = [PictureRow("", pictures[start : start + columns]) for start in range(0, len(pictures), columns)]
-        return sheet([Block(self.drop.heading(), about, rows)], side)
+        return sheet([Block(self.drop.heading(), self.drop.about_pictures(), rows)], side)
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether each example has two pictures: one with what the other run finds, one with what this one finds."""
+        return any(len(images) > 1 for images in self.pictures)
+
+    def _captioned(self, images: Sequence[Image], lost: LostExample) -> Iterator[Picture]:
+        from podline.drawing.picture_sheet import Picture  # noqa: PLC0415
+
+        if len(images) == 1:
+            yield Picture(images[0], f"{lost.name}\n✓ {lost.before}\n✗ {lost.after}", _WRONG)
+            return
+        before, after = images
+        yield Picture(before, f"{lost.name}, before\n✓ {lost.before}")
+        yield Picture(after, f"{lost.name}, now\n✗ {lost.after}", _WRONG)
 
 
 class _Run(NamedTuple):
@@ -202,7 +198,7 @@ class _Run(NamedTuple):
 
     training: TrainSpec
     manifest: Manifest
-    evaluation: Evaluation | PoseEvaluation
+    evaluation: AnyEvaluation
 
 
 def rival_of(store: Store, run: str) -> str:
@@ -211,7 +207,7 @@ def rival_of(store: Store, run: str) -> str:
     return decision.against if decision else ""
 
 
-def explain(store: Store, run: str, against: str, pair: GuessedPair | FoundPair | None = None) -> Explained:
+def explain(store: Store, run: str, against: str, pair: Pair | None = None) -> Explained:
     """Holds a run against another, example by example.
 
     Args:
@@ -228,18 +224,17 @@ def explain(store: Store, run: str, against: str, pair: GuessedPair | FoundPair 
     if pair is None:
         pair = paired(store, *(judgement(each.training.folder, each.evaluation) for each in (before, after)))
     reader = open_split(store, after.training.dataset_folder, after.manifest, JUDGED)
-    found = (
-        _classes(pair, after.manifest, reader) if isinstance(pair, GuessedPair) else _poses(pair, reader, before, after)
-    )
-    measure = "top1" if isinstance(pair, GuessedPair) else "ap"
+    kind = kind_of(after.evaluation)
+    found = kind.lost_examples(pair, reader, before.evaluation, after.evaluation)
+    parts = pair.moved(tuple(kind.parts(after.evaluation)))
     drop = Drop(
         run=run,
         against=against,
-        measure=measure,
-        difference=pair.differences[measure],
+        measure=kind.measure,
+        difference=pair.differences[kind.measure],
         lost=found.lost,
         gained=found.gained,
-        parts=tuple(sorted(_moved(found.parts), key=lambda part: part.after - part.before)),
+        parts=tuple(sorted(_moved(parts), key=lambda part: part.after - part.before)),
         examples=tuple(found.examples),
         gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
         differences=_differences(store, before, after),
@@ -247,65 +242,9 @@ def explain(store: Store, run: str, against: str, pair: GuessedPair | FoundPair 
     return Explained(drop, tuple(found.pictures))
 
 
-class _Judgement(NamedTuple):
-    lost: int
-    gained: int
-    parts: Mapping[str, ShareChange]
-    examples: list[LostExample]
-    pictures: list[tuple[Image, ...]]
-
-
 def _opened(store: Store, run: str) -> _Run:
     training = training_of(store, run)
     return _Run(training, read_manifest(store, training.dataset_folder), read_evaluation(store, training.folder))
-
-
-def _classes(pair: GuessedPair, manifest: Manifest, reader: SplitReader) -> _Judgement:
-    then, now, names = pair.before, pair.after, manifest.class_names
-    lost = np.flatnonzero(then.right & ~now.right)
-    surest = lost[np.argsort(-then.confidences[lost], kind="stable")][:MOST_EXAMPLES]
-    return _Judgement(
-        len(lost),
-        int((now.right & ~then.right).sum()),
-        pair.moved(names),
-        [
-            LostExample(
-                record=record,
-                name=names[now.labels[record]],
-                before=f"{names[then.predictions[record]]}, {100 * then.confidences[record]:.0f} %",
-                after=f"{names[now.predictions[record]]}, {100 * now.confidences[record]:.0f} %",
-            )
-            for record in surest.tolist()
-        ],
-        [(image,) for image in reader.gather(surest, ["image"])["image"]] if len(surest) else [],
-    )
-
-
-def _poses(pair: FoundPair, reader: SplitReader, before: _Run, after: _Run) -> _Judgement:
-    people = lost_people(pair, reader)
-    shown = people.images[:MOST_IMAGES]
-    evaluations = [each.evaluation for each in (before, after)]
-    thresholds = [each.score_threshold if isinstance(each, PoseEvaluation) else 0.0 for each in evaluations]
-    return _Judgement(
-        people.lost,
-        people.gained,
-        pair.moved(),
-        [
-            LostExample(
-                record=image.record,
-                name=f"image {image.image_id}",
-                before=_of_all(image.before, image.there),
-                after=_of_all(image.after, image.there),
-            )
-            for image in shown
-        ],
-        [drawn(image, pair, reader, thresholds) for image in shown],
-    )
-
-
-def _of_all(found: Found, there: Found) -> str:
-    people, joints = plural(there.people, "person", "people"), plural(there.joints, "joint")
-    return f"{found.people} of {people}, {found.joints} of {joints}"
 
 
 def _moved(parts: Mapping[str, ShareChange]) -> Iterator[MovedPart]:

@@ -7,12 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from podline.data.reader import open_split
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import completion_name, local_artifact, read_completion
-from podline.documents.evaluation import EVALUATION, Evaluation, read_evaluation
+from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import (
@@ -28,17 +25,16 @@ from podline.documents.metrics_log import (
     read_metrics,
 )
 from podline.documents.origins import read_origin
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.errors import ArtifactError
-from podline.inventory.catalogue import conversion_of, remarks
+from podline.inventory.catalogue import conversion_of, remarks, training_of
+from podline.kinds.table import kind_of, read_evaluation
 from podline.ledger.paces import earlier, trained_at
 from podline.ledger.recording import plain
 from podline.ledger.slowness import slowness
-from podline.models.counts import ModelDescription, describe_recipe
+from podline.models.counts import ModelDescription
 from podline.recipes.settings import Recipe
-from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage, judged_pictures, maps_of_image
 from podline.reporting.standing import RunStanding, standing_of
-from podline.stages.specs import ReportSpec, TrainResult, TrainSpec
+from podline.stages.specs import ReportSpec, TrainResult
 from podline.store.contract import Store
 from podline.tpu.tpu_log import TpuLogEntry
 from podline.tpu.tpu_log_file import read_tpu_log
@@ -64,6 +60,8 @@ class RunFacts:
         stages: (stage, seconds of work) for every stage that is done, in order.
         slow: whether training was slower than in the runs before; empty if not.
         origin: what the model was produced by; None if the run does not tell.
+        evaluation: the figures.
+        standing: beside the champion and the nights before.
     """
 
     spec: ReportSpec
@@ -81,6 +79,8 @@ class RunFacts:
     stages: tuple[tuple[str, float], ...]
     slow: str
     origin: Origin | None
+    evaluation: AnyEvaluation
+    standing: RunStanding
 
     @property
     def rejected(self) -> frozenset[int]:
@@ -88,41 +88,7 @@ class RunFacts:
         return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
 
 
-@dataclass(frozen=True)
-class Facts(RunFacts):
-    """A classifier's run.
-
-    Attributes:
-        evaluation: the figures.
-        standing: beside the champion and the nights before.
-        mistakes: images of ``evaluation.mistakes``, uint8 (n, height, width, channels).
-    """
-
-    evaluation: Evaluation
-    standing: RunStanding
-    mistakes: npt.NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
-class PoseFacts(RunFacts):
-    """A pose network's run.
-
-    Attributes:
-        evaluation: the figures.
-        standing: beside the champion and the nights before.
-        pictures: the best, the median and the worst images of the split that was judged, by that name.
-        seen: likewise, of images that were trained on.
-        maps: what the network answers for one image; None where there is nobody to find.
-    """
-
-    evaluation: PoseEvaluation
-    standing: RunStanding
-    pictures: dict[str, list[JudgedPicture]]
-    seen: dict[str, list[JudgedPicture]]
-    maps: MapsOfImage | None
-
-
-def gather(store: Store, spec: ReportSpec) -> Facts | PoseFacts:
+def gather(store: Store, spec: ReportSpec) -> RunFacts:
     """Reads everything that the report on a run needs.
 
     Raises:
@@ -131,46 +97,36 @@ def gather(store: Store, spec: ReportSpec) -> Facts | PoseFacts:
     """
     evaluation = _evaluation(store, spec)
     manifest = read_manifest(store, spec.dataset_folder)
-    shared = _shared(store, spec, manifest)
-    shared["standing"] = standing_of(store, spec, shared["recipe"], evaluation, _finished(shared["events"]))
-    if isinstance(evaluation, Evaluation):
-        return Facts(**shared, evaluation=evaluation, mistakes=_mistakes(store, spec, manifest, evaluation))
-    return PoseFacts(
-        **shared,
-        evaluation=evaluation,
-        pictures=judged_pictures(store, spec, manifest, evaluation, seen=False),
-        seen=judged_pictures(store, spec, manifest, evaluation, seen=True),
-        maps=maps_of_image(store, spec, manifest, evaluation),
-    )
+    return kind_of(evaluation).facts(store, spec, manifest, evaluation, _shared(store, spec, manifest, evaluation))
 
 
-def _shared(store: Store, spec: ReportSpec, manifest: Manifest) -> dict[str, Any]:
+def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyEvaluation) -> dict[str, Any]:
     """What :class:`RunFacts` holds, by name."""
     trained = read_completion(store, spec.folder, "train")
-    recipe = _recipe(store, spec.folder)
+    recipe = training_of(store, spec.run).recipe
     lines = read_metrics(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
+    events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
     height, width, channels = manifest.image_shape
-    training, events = (
-        TrainResult.model_validate(trained.result),
-        tuple(read_events(store.local(f"{spec.folder}/{EVENTS}"))),
-    )
+    training = TrainResult.model_validate(trained.result)
     origin = read_origin(store, spec.folder)
     return {
         "spec": spec,
         "manifest": manifest,
         "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         "recipe": recipe,
-        "model": describe_recipe(recipe, (height, width, channels), len(manifest.class_names)),
+        "model": kind_of(recipe).description(recipe, (height, width, channels), len(manifest.class_names)),
         "training": training,
         "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
         "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),
         "findings": tuple(line for line in lines if isinstance(line, FindingLine)),
         "decisions": tuple(line for line in lines if isinstance(line, PlateauLine | AnnealingLine)),
-        "events": events,
+        "events": tuple(events),
         "tpu": read_tpu_log(store, spec.folder),
         "stages": tuple(_stage_seconds(store, spec)),
         "slow": _slow(store, recipe, training, origin, _finished(events)),
         "origin": origin,
+        "evaluation": evaluation,
+        "standing": standing_of(store, spec, recipe, evaluation, _finished(events)),
     }
 
 
@@ -187,7 +143,7 @@ def _finished(events: Sequence[EventLine]) -> float:
     return events[-1].time if events else time.time()
 
 
-def _evaluation(store: Store, spec: ReportSpec) -> Evaluation | PoseEvaluation:
+def _evaluation(store: Store, spec: ReportSpec) -> AnyEvaluation:
     name = f"{spec.verdict_folder}/{EVALUATION}"
     evaluation = read_evaluation(store, spec.verdict_folder)
     found = store.sha256(name)
@@ -197,14 +153,6 @@ def _evaluation(store: Store, spec: ReportSpec) -> Evaluation | PoseEvaluation:
             "evaluate the run again"
         )
     return evaluation
-
-
-def _recipe(store: Store, run_folder: str) -> Recipe:
-    name = f"{run_folder}/spec.json"
-    try:
-        return TrainSpec.model_validate(store.read_json(name)).recipe
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not a training spec ({error}); train the run again") from error
 
 
 def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]]:
@@ -218,9 +166,3 @@ def _stage_seconds(store: Store, spec: ReportSpec) -> Iterator[tuple[str, float]
         for stage in stages:
             if store.exists(completion_name(folder, stage)):
                 yield stage, float(read_completion(store, folder, stage).result["seconds"])
-
-
-def _mistakes(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: Evaluation) -> npt.NDArray[np.uint8]:
-    reader = open_split(store, spec.dataset_folder, manifest, evaluation.split)
-    records = np.array([mistake.record for mistake in evaluation.mistakes], np.int64)
-    return reader.gather(records, ["image"])["image"]

@@ -20,7 +20,7 @@ from podline.evaluation.noise import METHODS, Difference
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
-from podline.reporting.pairs import GuessedPair, Judged, paired
+from podline.reporting.pairs import Judged, paired
 from podline.store.contract import Store
 
 
@@ -157,7 +157,7 @@ def in_words(measure: str, difference: Difference) -> str:
     if difference.value == 0:
         how = "is the same"
     else:
-        unit = " points" if measure == "top1" else ""
+        unit = " points" if measure_named(measure).in_percent else ""
         how = f"is {'better' if difference.value > 0 else 'worse'} by {_size(measure, abs(difference.value))}{unit}"
     noisy = "could be noise" if difference.noise else "more than noise"
     interval = f"[{_size(measure, difference.low)}, {_size(measure, difference.high)}]"
@@ -166,7 +166,7 @@ def in_words(measure: str, difference: Difference) -> str:
 
 
 def _size(measure: str, value: float) -> str:
-    text = f"{100 * value:.2f}" if measure == "top1" else f"{value:.4f}"
+    text = f"{100 * value:.2f}" if measure_named(measure).in_percent else f"{value:.4f}"
     return text.replace("-", "−")
 
 
@@ -191,8 +191,7 @@ def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple
     """
     pair = paired(store, _judged(store, first), _judged(store, entry))
     outcome = _outcome(entry)
-    moved = pair.moved(list(outcome.parts)) if isinstance(pair, GuessedPair) else pair.moved()
-    return pair.differences[outcome.measure], tuple(_parts(moved))
+    return pair.differences[outcome.measure], tuple(_parts(pair.moved(list(outcome.parts))))
 
 
 def _outcome(entry: Entry) -> Outcome:

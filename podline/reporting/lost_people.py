@@ -13,8 +13,8 @@ from pycocotools.cocoeval import COCOeval
 from podline.data.reader import SplitReader
 from podline.drawing.skeletons import Image, with_skeletons
 from podline.evaluation.oks import CloseJoints, people_in
+from podline.reporting.found_pair import FoundPair
 from podline.reporting.judged_pictures import Scene, records_of, scene
-from podline.reporting.pairs import FoundPair
 
 # Pictures are shown at about this size; frames and rings around what was lost, in their pixels.
 _LONGER_SIDE, _LINE, _RADIUS = 480, 2, 11

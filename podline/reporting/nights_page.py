@@ -200,8 +200,7 @@ def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> 
     figure = ""
     if entry.outcome is not None:
         figure = quoted.metric_of(f"{entry.name}.outcome.metrics", entry.outcome.measure, entry.outcome.metrics)
-        if entry.outcome.measure == "ap":
-            figure = quoted.joined("AP ", figure)
+        figure = quoted.with_name(entry.outcome.measure, figure)
     began = _BEGAN.get(entry.started, "")
     return NightRow(
         ended=figures.short_moment(entry.ended),

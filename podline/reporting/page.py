@@ -11,19 +11,20 @@ from podline import figures
 from podline.documents.evaluation import Evaluation
 from podline.measures import shown
 from podline.reporting import charts, pictures, quoted, tables, verdict
-from podline.reporting.facts import Facts, RunFacts
+from podline.reporting.class_facts import ClassFacts
+from podline.reporting.facts import RunFacts
 from podline.reporting.origin_table import origin_table
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
 from podline.store.sealed_text import INDEX
 
 
-def html(facts: Facts) -> str:
+def html(facts: ClassFacts) -> str:
     """The page: one self-contained HTML document."""
     template = TEMPLATES.get_template("page.html")
     return unbroken(template.render(_content(facts), charts=_charts(facts), pictures=_pictures(facts)))
 
 
-def markdown(facts: Facts) -> str:
+def markdown(facts: ClassFacts) -> str:
     """The same in Markdown, with the same figures; without charts and pictures."""
     return MARKDOWN_TEMPLATES.get_template("page.md").render(_content(facts))
 
@@ -58,7 +59,7 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
     }
 
 
-def _content(facts: Facts) -> dict[str, Any]:
+def _content(facts: ClassFacts) -> dict[str, Any]:
     """What both templates show."""
     evaluation = facts.evaluation
     about = f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly"
@@ -100,7 +101,7 @@ def _against_guessing(evaluation: Evaluation) -> str:
     )
 
 
-def _tiles(facts: Facts) -> list[verdict.Tile]:
+def _tiles(facts: ClassFacts) -> list[verdict.Tile]:
     """What is looked at first, after the accuracy."""
     metrics = facts.evaluation.trained.metrics
     return [verdict.metric_tile(facts, measure.name) for measure in shown(metrics) if measure.name != "top1"]
@@ -122,7 +123,7 @@ def _throughput(facts: RunFacts) -> str:
     )
 
 
-def _charts(facts: Facts) -> dict[str, Markup]:
+def _charts(facts: ClassFacts) -> dict[str, Markup]:
     evaluation = facts.evaluation
     top1 = evaluation.trained.metrics["top1"].value
     drawn = (
@@ -157,7 +158,7 @@ def marked(drawn: Mapping[str, str]) -> dict[str, Markup]:
     return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 (our own drawing; its alt text is escaped)
 
 
-def _pictures(facts: Facts) -> list[dict[str, str]]:
+def _pictures(facts: ClassFacts) -> list[dict[str, str]]:
     names = facts.evaluation.class_names
     return [
         {

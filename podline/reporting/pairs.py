@@ -6,29 +6,21 @@ why; then two figures with intervals of their own are all there is to go by.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from pycocotools.cocoeval import COCOeval
 
-from podline.data.coco_truth import read_truth
-from podline.datasets.census import census_of, same_examples
-from podline.documents.evaluation import Evaluation
-from podline.documents.manifest import dataset_folder, read_manifest
-from podline.documents.pose_evaluation import PoseEvaluation, read_people
-from podline.errors import ArtifactError, StoreError
-from podline.evaluation import noise
-from podline.evaluation.guesses import GUESSES, Guesses, read_guesses
-from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.errors import StoreError
+from podline.evaluation.moved_parts import ShareChange
 from podline.evaluation.noise import Difference
-from podline.evaluation.oks import CloseJoints, close_joints, judged
+from podline.frozen import Frozen
+from podline.kinds.table import kind_by_measure
 from podline.store.contract import Store
 
-Measure = Literal["top1", "ap"]
+Image = npt.NDArray[np.uint8]
 
 
 class Judged(NamedTuple):
@@ -43,72 +35,68 @@ class Judged(NamedTuple):
     """
 
     folder: str
-    measure: Measure
+    measure: str
     dataset: str
     fingerprint: str
     split: str
 
 
-def measure_of(evaluation: Evaluation | PoseEvaluation) -> Measure:
-    """The metric that counts."""
-    return "ap" if isinstance(evaluation, PoseEvaluation) else "top1"
-
-
-def judgement(folder: str, evaluation: Evaluation | PoseEvaluation) -> Judged:
+def judgement(folder: str, evaluation: AnyEvaluation) -> Judged:
     """What a folder's evaluation was of."""
-    return Judged(folder, measure_of(evaluation), evaluation.dataset, evaluation.fingerprint, evaluation.split)
+    return Judged(folder, evaluation.measure, evaluation.dataset, evaluation.fingerprint, evaluation.split)
 
 
-@dataclass(frozen=True)
-class GuessedPair:
-    """Two classifiers, in the order of the second's split.
+class Pair(Protocol):
+    """Two models on the same examples."""
 
-    Attributes:
-        before: what the first said.
-        after: what the second said.
-    """
-
-    before: Guesses
-    after: Guesses
-
-    @cached_property
+    @property
     def differences(self) -> dict[str, Difference]:
         """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
-        return {"top1": noise.accuracies(self.before.right, self.after.right)}
+        ...
 
-    def moved(self, class_names: Sequence[str]) -> dict[str, ShareChange]:
-        """How each class moved, by name."""
-        return moved_classes(self.before, self.after, class_names)
+    def moved(self, names: Sequence[str]) -> Mapping[str, ShareChange]:
+        """How each class or joint moved, by name.
+
+        Args:
+            names: of all classes, in the order of their labels, or of all joints.
+        """
+        ...
 
 
-@dataclass(frozen=True)
-class FoundPair:
-    """Two pose networks.
+class LostExample(Frozen):
+    """An example that the other run gets right and this one does not, or an image in which it finds more joints.
 
     Attributes:
-        before: the people that the first found, judged.
-        after: those of the second.
+        record: its place in the split, as :meth:`podline.data.reader.SplitReader.gather` takes it.
+        name: its class, or COCO's id of the image.
+        before: what the other run says of it.
+        after: what this one says.
     """
 
-    before: COCOeval
-    after: COCOeval
-
-    @cached_property
-    def differences(self) -> dict[str, Difference]:
-        """Of the metrics that can be held against each other so, by name; the one that counts is among them."""
-        return noise.average_precisions(self.before, self.after)
-
-    @cached_property
-    def people(self) -> tuple[dict[int, CloseJoints], dict[int, CloseJoints]]:
-        """Those in truth, by the annotation's id, as the first network found them, and as the second did."""
-        return close_joints(self.before), close_joints(self.after)
-
-    def moved(self) -> dict[str, ShareChange]:
-        """How each joint moved, by name."""
-        return moved_joints(*self.people)
+    record: int
+    name: str
+    before: str
+    after: str
 
 
-def paired(store: Store, before: Judged, after: Judged) -> GuessedPair | FoundPair:
+class LostExamples(NamedTuple):
+    """What the second of a pair gets wrong and the first got right.
+
+    Attributes:
+        lost: how many examples, or people.
+        gained: likewise, the other way round.
+        examples: some of those lost.
+        pictures: of each of these, uint8 (height, width, channels): the image as it is, or one with what the first
+            finds and one with what the second does.
+    """
+
+    lost: int
+    gained: int
+    examples: list[LostExample]
+    pictures: list[tuple[Image, ...]]
+
+
+def paired(store: Store, before: Judged, after: Judged) -> Pair:
     """Two judgements on the same examples.
 
     Raises:
@@ -119,45 +107,4 @@ def paired(store: Store, before: Judged, after: Judged) -> GuessedPair | FoundPa
         raise StoreError(f"there is nothing to compare: {before.measure} vs {after.measure}")
     if (before.dataset, before.split) != (after.dataset, after.split):
         raise StoreError(f"the test sets differ: {before.dataset} {before.split} vs {after.dataset} {after.split}")
-    return _found(store, before, after) if after.measure == "ap" else _guessed(store, before, after)
-
-
-def _guessed(store: Store, before: Judged, after: Judged) -> GuessedPair:
-    then, now = (read_guesses(store, each.folder) for each in (before, after))
-    same = before.fingerprint == after.fingerprint
-    places = np.arange(len(now.labels)) if same else _places(store, before, after)
-    if not len(then.labels) == len(now.labels) == len(places):
-        raise ArtifactError(
-            f"{store.where(f'{after.folder}/{GUESSES}')} and {store.where(f'{before.folder}/{GUESSES}')} hold "
-            f"{len(now.labels)} and {len(then.labels)} guesses vs {len(places)} examples; evaluate the runs again"
-        )
-    ordered = Guesses(**{field.name: getattr(then, field.name)[places] for field in fields(Guesses)})
-    if not np.array_equal(ordered.labels, now.labels):
-        raise ArtifactError(
-            f"{store.where(f'{after.folder}/{GUESSES}')} and {store.where(f'{before.folder}/{GUESSES}')} are not of "
-            "the same examples; evaluate the runs again"
-        )
-    return GuessedPair(ordered, now)
-
-
-def _places(store: Store, before: Judged, after: Judged) -> npt.NDArray[np.int64]:
-    """For each example of the second's split, where the first's has it."""
-    there, here = (census_of(store, each.dataset, each.fingerprint)[each.split] for each in (before, after))
-    then, now = same_examples(there, here)
-    if not len(now) == len(there) == len(here):
-        raise StoreError(f"the test sets differ: {len(now)} of {len(there)} and {len(here)} examples are the same")
-    return then[np.argsort(now)]
-
-
-def _found(store: Store, before: Judged, after: Judged) -> FoundPair:
-    truths = [_truth(store, each) for each in (before, after)]
-    if truths[0] != truths[1]:
-        raise StoreError("the test sets differ: other images, or other people in them")
-    people = [read_people(store, each.folder, each.split) for each in (before, after)]
-    then, now = (judged(truths[0], each) for each in people)
-    return FoundPair(then, now)
-
-
-def _truth(store: Store, of: Judged) -> dict[str, Any]:
-    folder = dataset_folder(of.dataset, of.fingerprint)
-    return read_truth(store, folder, read_manifest(store, folder), of.split)
+    return kind_by_measure(after.measure).pair(store, before, after)

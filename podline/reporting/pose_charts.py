@@ -9,7 +9,7 @@ from podline.documents.metrics_log import StepsLine
 from podline.documents.pose_figures import JointFigures
 from podline.drawing.drawing import ACCENT, MUTED, SECOND, chart
 from podline.reporting.charts import steps_axis, thinned, verdict, words_on_the_left
-from podline.reporting.facts import PoseFacts
+from podline.reporting.pose_facts import PoseFacts
 
 MEASURES = {
     "loss": "Loss of each stage",

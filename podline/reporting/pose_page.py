@@ -10,9 +10,9 @@ from podline.documents.pose_evaluation import PoseEvaluation
 from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.drawing.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.reporting import pictures, pose_charts, pose_tables, quoted, verdict
-from podline.reporting.facts import PoseFacts
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
 from podline.reporting.page import marked, run_charts, run_content
+from podline.reporting.pose_facts import PoseFacts
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
 
 # Pictures are shown at about this size; twice as many pixels are sharp on a screen of high resolution as well.

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from podline import figures
 from podline.documents.metric import Metric
+from podline.measures import measure_named
 
 
 class Quoted(str):
@@ -87,3 +88,9 @@ def metric(source: str, name: str, metric: Metric) -> Quoted:
 def metric_of(source: str, name: str, metrics: Mapping[str, Metric]) -> Quoted:
     """The metric of a name among several, with its interval; ``source`` is the place of all of them."""
     return metric(f"{source}.{name}", name, metrics[name])
+
+
+def with_name(name: str, figure: Quoted) -> Quoted:
+    """A metric's figure as it stands alone: what is no share is called by its name, as ``AP 0.815``."""
+    measure = measure_named(name)
+    return figure if measure.in_percent else joined(f"{measure.label} ", figure)

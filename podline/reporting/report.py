@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from podline.kinds.table import kind_of
 from podline.progress import Reporter
-from podline.reporting import page, pose_page
-from podline.reporting.facts import Facts, PoseFacts, gather
+from podline.reporting.facts import gather
 from podline.stages.completed import complete
 from podline.stages.specs import ReportResult, ReportSpec
 from podline.store.opening import open_store
@@ -30,7 +30,8 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     store = open_store(spec.root)
     reporter.progress(0, 2, "files")
     facts = gather(store, spec)
-    html, markdown = _rendered(facts)
+    kind = kind_of(facts.evaluation)
+    html, markdown = kind.html(facts), kind.markdown(facts)
     for done, (file, text) in enumerate({HTML: html, MARKDOWN: markdown}.items(), start=1):
         store.publish_bytes(f"{spec.verdict_folder}/{file}", text.encode(), replace=True)
         reporter.progress(done, 2, "files")
@@ -41,9 +42,3 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     )
     complete(store, spec.verdict_folder, spec, result, (result.html, result.markdown))
     return result
-
-
-def _rendered(facts: Facts | PoseFacts) -> tuple[str, str]:
-    if isinstance(facts, PoseFacts):
-        return pose_page.html(facts), pose_page.markdown(facts)
-    return page.html(facts), page.markdown(facts)

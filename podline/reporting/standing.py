@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry
-from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.promotion import Promotion, read_promotion
 from podline.errors import StoreError
 from podline.evaluation.noise import Difference, unpaired
+from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.differences import same_but_for_seed
 from podline.ledger.recording import plain
 from podline.recipes.settings import Recipe
 from podline.reporting.drop import Explained, explain
-from podline.reporting.pairs import FoundPair, GuessedPair, judgement, measure_of, paired
+from podline.reporting.pairs import Pair, judgement, paired
 from podline.stages.specs import JUDGED, ReportSpec
 from podline.store.contract import Store
 
@@ -49,14 +49,14 @@ class Rival:
 
     role: Role
     run: str
-    evaluation: Evaluation | PoseEvaluation
+    evaluation: AnyEvaluation
     differences: Mapping[str, Difference]
-    pair: GuessedPair | FoundPair | None
+    pair: Pair | None
 
     @property
     def difference(self) -> Difference:
         """Of the metric that counts."""
-        return self.differences[measure_of(self.evaluation)]
+        return self.differences[self.evaluation.measure]
 
     def word(self) -> Word:
         """What to think of the difference."""
@@ -81,9 +81,7 @@ class RunStanding:
     worse: Explained | None = None
 
 
-def standing_of(
-    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: Evaluation | PoseEvaluation, until: float
-) -> RunStanding:
+def standing_of(store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyEvaluation, until: float) -> RunStanding:
     """Where a run stands.
 
     Args:
@@ -126,7 +124,7 @@ def word_of(name: str, before_to_after: Difference) -> Word:
 
 
 def _before(
-    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: Evaluation | PoseEvaluation, until: float
+    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyEvaluation, until: float
 ) -> tuple[tuple[Entry, ...], Entry | None]:
     """The nights before, the oldest first, and what to hold the run against: the last one, or else the last run."""
     settings = plain(recipe)
@@ -143,15 +141,13 @@ def _before(
     return tuple(reversed(found)), found[0] if found else last
 
 
-def _judged(
-    store: Store, spec: ReportSpec, recipe: str, evaluation: Evaluation | PoseEvaluation, until: float
-) -> Iterator[Entry]:
+def _judged(store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float) -> Iterator[Entry]:
     """Entries of the runs before, the newest first; a run that found a model done tells nothing new of it."""
     wanted = ledger.names(store, recipe=recipe, state="finished", until=datetime.fromtimestamp(until, UTC))
     told = {spec.run}
     for entry in ledger.entries(store, wanted):
         outcome = entry.outcome
-        if entry.run in told or outcome is None or outcome.measure != measure_of(evaluation):
+        if entry.run in told or outcome is None or outcome.measure != evaluation.measure:
             continue
         told.add(entry.run)
         yield entry
@@ -160,7 +156,7 @@ def _judged(
 def _rival(
     store: Store,
     spec: ReportSpec,
-    evaluation: Evaluation | PoseEvaluation,
+    evaluation: AnyEvaluation,
     role: Role,
     run: str,
 ) -> Rival | None:
@@ -181,19 +177,13 @@ def _rival(
 
 
 def _differences(
-    pair: GuessedPair | FoundPair | None,
-    before: Evaluation | PoseEvaluation,
-    after: Evaluation | PoseEvaluation,
+    pair: Pair | None,
+    before: AnyEvaluation,
+    after: AnyEvaluation,
 ) -> dict[str, Difference]:
     """Of every metric that both have; on the same examples where that can be."""
     metrics = [each.trained.metrics for each in (before, after)]
     known = [name for name in metrics[1] if name in metrics[0]]
-    examples = min(_examples(before), _examples(after))
+    examples = min(before.examples, after.examples)
     found = pair.differences if pair else {}
     return {name: found.get(name) or unpaired(metrics[0][name], metrics[1][name], examples) for name in known}
-
-
-def _examples(evaluation: Evaluation | PoseEvaluation) -> int:
-    if isinstance(evaluation, PoseEvaluation):
-        return evaluation.trained.images
-    return evaluation.trained.examples

@@ -13,18 +13,13 @@ from podline import figures
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.evaluation.noise import METHODS
+from podline.kinds.table import kind_of
 from podline.measures import measure_named
 from podline.reporting import pictures, quoted
 from podline.reporting.drop import Explained
-from podline.reporting.facts import Facts, PoseFacts
+from podline.reporting.facts import RunFacts
 from podline.reporting.night_charts import Night, nights, spark
-from podline.reporting.pairs import measure_of
 from podline.reporting.standing import Rival, word_of
-
-_CAPTIONS = {
-    "top1": "Accuracy; bars are 95 % intervals (Wilson).",
-    "ap": "COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images).",
-}
 
 # Rules, classes or joints that refused a model and are named in the sentence.
 _NAMED = 3
@@ -53,7 +48,7 @@ class Tile(NamedTuple):
         return figures.arrow(self.change)
 
 
-def content(facts: Facts | PoseFacts, about: str, against_guessing: str, tiles: Sequence[Tile]) -> dict[str, Any]:
+def content(facts: RunFacts, about: str, against_guessing: str, tiles: Sequence[Tile]) -> dict[str, Any]:
     """What both templates show of it.
 
     Args:
@@ -63,10 +58,10 @@ def content(facts: Facts | PoseFacts, about: str, against_guessing: str, tiles: 
         tiles: the figures beside it.
     """
     evaluation, rival = facts.evaluation, facts.standing.rival
-    measure = measure_of(evaluation)
+    measure = evaluation.measure
     source, result = f"evaluation.trained.metrics.{measure}", evaluation.trained.metrics[measure]
     value = quoted.value(source, measure, result)
-    figure = quoted.joined("AP ", value) if measure == "ap" else value
+    figure = quoted.with_name(measure, value)
     return {
         "title": f"{facts.recipe.name}: {figure}",
         "split": evaluation.split,
@@ -81,17 +76,17 @@ def content(facts: Facts | PoseFacts, about: str, against_guessing: str, tiles: 
         "promotion": facts.standing.promotion,
         "drop": _drop(facts.standing.worse) if facts.standing.worse else None,
         "nights": len(facts.standing.nights),
-        "caption": _CAPTIONS[measure],
+        "caption": kind_of(evaluation).caption,
         "tiles": [*tiles, *_training_tiles(facts)],
     }
 
 
-def charts(facts: Facts | PoseFacts) -> dict[str, str]:
+def charts(facts: RunFacts) -> dict[str, str]:
     """The chart of the last nights, if there are any."""
     evaluation, standing = facts.evaluation, facts.standing
     if not standing.nights:
         return {}
-    measure = measure_of(evaluation)
+    measure = evaluation.measure
     earlier = [Night(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
     this = Night("this run", evaluation.trained.metrics[measure])
     champion = standing.rival if standing.rival and standing.rival.role == "champion" else None
@@ -100,7 +95,7 @@ def charts(facts: Facts | PoseFacts) -> dict[str, str]:
     }
 
 
-def metric_tile(facts: Facts | PoseFacts, name: str) -> Tile:
+def metric_tile(facts: RunFacts, name: str) -> Tile:
     """A metric of the trained model, with what became of it."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
     tile = Tile(measure_named(name).label, quoted.metric_of("evaluation.trained.metrics", name, metrics))
@@ -120,7 +115,7 @@ def _metrics(entry: Any) -> dict[str, Metric]:
     return entry.outcome.metrics if entry.outcome else {}
 
 
-def _sentence(facts: Facts | PoseFacts, about: str) -> str:
+def _sentence(facts: RunFacts, about: str) -> str:
     """What was trained on what, and what to think of the figure; the figure itself stands before it."""
     guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
     return quoted.joined(
@@ -132,12 +127,12 @@ def _sentence(facts: Facts | PoseFacts, about: str) -> str:
     )
 
 
-def _compared(facts: Facts | PoseFacts) -> list[str]:
+def _compared(facts: RunFacts) -> list[str]:
     """What to think of the run beside its rival, in a few words."""
     rival, promotion = facts.standing.rival, facts.standing.promotion
     said = []
     if rival is not None:
-        change = figures.change_text(measure_of(facts.evaluation), rival.difference.value)
+        change = figures.change_text(facts.evaluation.measure, rival.difference.value)
         near = f"no more than chance away from the {rival.role} ({change})"
         said = [near if rival.word() == "noise" else f"{change[1:]} {rival.word()} than the {rival.role}"]
     elif not facts.standing.nights:
@@ -180,20 +175,20 @@ def _drop(worse: Explained) -> dict[str, Any]:
         "against": drop.against,
         "examples": examples,
         "heading": drop.heading(),
-        "of_people": drop.measure == "ap",
+        "in_pairs": worse.in_pairs,
         "pictures": [
-            example | {"uris": [_uri(drop.measure, image) for image in images]}
+            example | {"uris": [_uri(image, photo=worse.in_pairs) for image in images]}
             for example, images in zip(examples, worse.pictures, strict=True)
         ],
     }
 
 
-def _uri(measure: str, image: npt.NDArray[np.uint8]) -> str:
+def _uri(image: npt.NDArray[np.uint8], *, photo: bool) -> str:
     """A picture of an example that was lost."""
-    return pictures.photo_uri(image, pictures.LOST_PHOTO) if measure == "ap" else pictures.data_uri(image)
+    return pictures.photo_uri(image, pictures.LOST_PHOTO) if photo else pictures.data_uri(image)
 
 
-def _training_tiles(facts: Facts | PoseFacts) -> list[Tile]:
+def _training_tiles(facts: RunFacts) -> list[Tile]:
     """What training cost."""
     training = facts.training
 

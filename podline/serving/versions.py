@@ -14,8 +14,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 from podline.data.pictures import decode_picture
 from podline.documents.champions import Crowned
 from podline.documents.manifest import read_manifest
-from podline.evaluation.predicting import input_of
 from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of
+from podline.progress import silent
 from podline.serving.dialect import Images, Outputs, RequestError, Target, version_status
 from podline.serving.layout import copy_saved_model, require_champion
 from podline.store.contract import Store
@@ -176,7 +177,8 @@ def load(store: Store, entry: Crowned) -> Model:
         ArtifactError: it is not what was promoted.
     """
     training = training_of(store, entry.run)
-    fit = input_of(training.recipe.pose, read_manifest(store, training.dataset_folder))
+    manifest = read_manifest(store, training.dataset_folder)
+    reader = kind_of(training.recipe).reader(store, training, manifest, 0.0, silent())
     with store.workspace("serving") as folder:
         copy_saved_model(store, entry, folder / "model")
         loaded: Any = tf.saved_model.load(str(folder / "model"))
@@ -192,7 +194,7 @@ def load(store: Store, entry: Crowned) -> Model:
         for name in signatures
     }
     shape = tuple(spec.shape[1:])
-    model = Model(signatures, name, shape, metadata, lambda data, where: fit(decode_picture(data, where)))
+    model = Model(signatures, name, shape, metadata, lambda data, where: reader.fed(decode_picture(data, where)))
     for count in _WARM_UP:
         model.answer(np.zeros((count, *shape), np.uint8), "")
     return model

@@ -23,9 +23,9 @@ def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -
     Raises:
         SettingsError: there is no such data set, it has no such setting, or a value cannot be.
     """
-    pose = recipe.pose if recipe else None
-    said = {"side": pose.side, "max_people": pose.max_people} if pose else {}
-    return datasets.find(dataset).settings_of({**said, **given})
+    pose, said = (recipe.pose, recipe.conversion) if recipe else (None, {})
+    of_pose = {"side": pose.side, "max_people": pose.max_people} if pose else {}
+    return datasets.find(dataset).settings_of({**of_pose, **said, **given})
 
 
 def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName) -> TrainSpec:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from podline.recipes.promotion_settings import PromotionSettings
@@ -56,7 +54,7 @@ class PromoteResult(Result):
     recipe: str
     promoted: bool
     against: str
-    measure: Literal["top1", "ap"]
+    measure: str
     refusals: tuple[str, ...] = Field(default=())
     headline: str
     promotion_sha256: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -115,7 +115,7 @@ class ConvertSpec(Spec):
     @model_serializer(mode="wrap")
     def _settings_beside(self, dump: SerializerFunctionWrapHandler) -> JsonObject:
         document = dump(self)
-        return {**document.pop("settings", {}), **document}
+        return document | document.pop("settings", {})
 
 
 class ConvertResult(Result):
@@ -259,7 +259,7 @@ class EvaluateResult(Result):
     run: str
     examples: int
     metrics: dict[str, Metric]
-    measure: Literal["top1", "ap"] = "top1"
+    measure: str = "top1"
     untrained: float
     evaluation_sha256: str
 

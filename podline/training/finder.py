@@ -20,6 +20,7 @@ from podline.documents.manifest import Manifest, read_manifest
 from podline.errors import ArtifactError, SettingsError
 from podline.input.pipeline import TrainingInput
 from podline.inventory.catalogue import training_of
+from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
@@ -28,7 +29,6 @@ from podline.stages.tools import LearningRateResult, LearningRateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder
-from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.rate_chart import rate_chart
@@ -164,7 +164,7 @@ def _losses(
 ) -> list[float]:
     """The loss of each step, until they explode."""
     recipe, first = spec.recipe.at_first, rising.first
-    plan, objective = plan_training(recipe, manifest), objective_of(recipe)
+    plan, objective = plan_training(recipe, manifest), kind_of(recipe).objective(recipe)
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT, reporter)
     batches = TrainingInput(
         reader, manifest, objective.fields, order=plan.order, augmentation=recipe.image_augmentation

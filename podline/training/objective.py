@@ -10,6 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.documents.manifest import Manifest
+from podline.recipes.settings import Recipe
 from podline.training.losses import cross_entropy
 
 Batch = dict[str, tf.Tensor]
@@ -138,3 +139,8 @@ class Classification:
         if not wrong.size:
             return None
         return int(wrong[0]), f"its label is {labels[wrong[0]]} vs 0 to {classes - 1} that the model's head has"
+
+
+def class_objective(recipe: Recipe) -> Objective:
+    """What a recipe for classes trains for."""
+    return Classification(smoothing=recipe.label_smoothing)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from podline.data.order import TrainingOrder, held_out
 from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError, SettingsError
-from podline.input.augmentation import augment
+from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Duration, Recipe
@@ -98,10 +98,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             f"batch_size={max(recipe.batch_sizes)} vs {plural(left, 'example')} in the training split of "
             f"{manifest.dataset}{without}: a batch cannot be larger than the split; choose a smaller batch_size"
         )
-    if recipe.pose is None:
-        _require_room_for_augmentation(recipe, manifest)
-    else:
-        _require_side(recipe.pose.side, manifest)
+    kind_of(recipe).require_fit(recipe, manifest)
     changing = recipe.changing
     sizes = changing.batch_size.at if changing.batch_size else ()
     order = TrainingOrder(examples, recipe.batch_size, recipe.seed, validation, first_epoch, sizes)
@@ -116,23 +113,6 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             "give evaluate_every.epochs=1"
         )
     return Plan(order, total, evaluations, schedule, validation, _phases(recipe, total, order.epochs))
-
-
-def _require_room_for_augmentation(recipe: Recipe, manifest: Manifest) -> None:
-    """What augmentation cannot do with images of this shape it says at the first one, which a blank one stands for."""
-    blank = np.zeros((1, *manifest.image_shape), np.uint8)
-    later = recipe.changing.augmentation
-    for settings in (recipe.augmentation, *(settings for _, settings in (later.at if later else ()))):
-        augment(blank, np.zeros(1, np.int64), settings, recipe.seed, 0, np.zeros(blank.shape[-1], np.uint8))
-
-
-def _require_side(side: int, manifest: Manifest) -> None:
-    found = manifest.image_shape[0]
-    if found != side:
-        raise SettingsError(
-            f"pose.side={side} vs images of {found} pixels in {manifest.dataset}/{manifest.fingerprint}: convert the "
-            f"data with `--side {side}`, or train with `--set pose.side={found}`"
-        )
 
 
 def _happens(every: Duration | None) -> bool:

@@ -11,6 +11,7 @@ from podline.documents.manifest import Manifest
 from podline.input.pose_targets import PoseTargets, pose_targets
 from podline.models.pose import stage_names
 from podline.recipes.pose_settings import PoseSettings
+from podline.recipes.settings import Recipe
 from podline.training.objective import IMAGE, Arrays, Batch
 from podline.training.pose_losses import stage_losses
 from podline.training.pose_measures import stage_figures, stage_sums, sum_names
@@ -82,6 +83,11 @@ class Pose:
 
 def _loss_of(stage: str) -> str:
     return f"{stage}/loss"
+
+
+def pose_objective(recipe: Recipe) -> Pose:
+    """What a pose recipe trains for."""
+    return Pose(recipe.poses)
 
 
 def _targets(batch: Batch) -> PoseTargets:

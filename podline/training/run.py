@@ -27,11 +27,11 @@ from podline.documents.metrics_log import (
 )
 from podline.errors import DivergenceError, PodlineError, PreemptedError
 from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.kinds.table import kind_of
 from podline.ledger import provenance
 from podline.ledger.paces import earlier, trained_at
 from podline.ledger.recording import plain
 from podline.ledger.slowness import EARLY_FACTOR, Slowness, slowness
-from podline.models.of_recipe import model_of
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
@@ -78,7 +78,7 @@ def prepared(recipe: Recipe, strategy: str = "auto") -> tf.distribute.Strategy:
 def initial_model(recipe: Recipe, manifest: Manifest, strategy: tf.distribute.Strategy) -> keras.Model:
     """The recipe's model with the weights that training begins with; ``strategy`` is from :func:`prepared`."""
     with strategy.scope():
-        return model_of(recipe, manifest)
+        return kind_of(recipe).model(recipe, manifest)
 
 
 def initial_state(
@@ -92,7 +92,7 @@ def initial_state(
     for batch_size in recipe.batch_sizes:
         devices.require_divisible(batch_size, strategy)
     with strategy.scope():
-        model = model_of(recipe, manifest)
+        model = kind_of(recipe).model(recipe, manifest)
         return TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay, steps_before)
 
 
@@ -312,7 +312,7 @@ class Run:
     def on_cpu(self, model: keras.Model) -> keras.Model:
         """A copy of the run's model, or of its average, as it is, which nothing else uses."""
         with tf.device("CPU:0"):
-            copy = model_of(self.recipe, self.manifest)
+            copy = kind_of(self.recipe).model(self.recipe, self.manifest)
             copy.set_weights(model.get_weights())
         return copy
 

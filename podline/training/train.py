@@ -13,6 +13,7 @@ from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
+from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.settings import cluster, load
@@ -31,7 +32,6 @@ from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
 from podline.training.objective import IMAGE
-from podline.training.objectives import objective_of
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
 from podline.training.run import Run, few, initial_state, prepared
 from podline.training.state import TrainingState
@@ -141,7 +141,7 @@ def _opened(spec: TrainSpec, reporter: Reporter) -> tuple[Callable[..., Run], Ag
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     base = finished(store, spec.recipe.further) if spec.recipe.further else None
     plan = plan_training(spec.recipe, manifest, base.epochs if base else 0)
-    objective = objective_of(spec.recipe)
+    objective = kind_of(spec.recipe).objective(spec.recipe)
     splits = {name: open_split(store, spec.dataset_folder, manifest, name, reporter) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):

@@ -87,7 +87,7 @@ def test_the_first_page_lists_the_exit_codes(podline) -> None:
         (["model", "describe", "mnist", "--epochs", "1", "--steps", "2"], "epochs=1 and steps=2: give one of"),
         (["model", "describe", "mnist", "--learning-rate", "-1"], "schedule.learning_rate = -1.0: Input should be"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
-        (["benchmark", "ceiling", "mnist"], "recipe mnist is for classes; the ceiling is that of a pose recipe"),
+        (["benchmark", "ceiling", "mnist"], "recipe mnist is for classes, not for poses"),
         (["score", "people.json"], "Missing option '--truth'"),
         (["predict", "mnist-1"], "Missing argument 'IMAGE...'"),
         (["benchmark", "input", "cifar1"], "there is no recipe 'cifar1'; did you mean 'cifar10'?"),

@@ -59,6 +59,13 @@ def test_every_data_set_keeps_its_fingerprint() -> None:
     held("fingerprints", {name: fingerprint(spec, FILES) for name, spec in specs.items()})
 
 
+@pytest.mark.parametrize("own", [{}, {"side": 64, "max_people": 3, "keep_jpeg": True}])
+def test_a_conversion_is_found_by_the_same_digest_and_written_the_same_way(own: dict[str, Any]) -> None:
+    spec = ConvertSpec.model_validate({"root": "", "dataset": "coco", "source": "", **own})
+    assert ConvertSpec.model_validate_json(spec.model_dump_json()) == spec
+    held(f"conversion with {sorted(own)}", [spec.digest(), spec.model_dump(mode="json")])
+
+
 def test_what_the_drawn_samples_become_keeps_every_byte(tmp_path: Path) -> None:
     for dataset, (train, test) in {"sample": (60, 20), "coco_sample": (12, 4)}.items():
         sizes = ("--train", str(train), "--test", str(test))

@@ -1,20 +1,24 @@
 from __future__ import annotations
 
 import json
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from evaluation_case import case_of
 from pose_oracle import POSES, RECIPE, nothing, perfect
 from small_coco import publish_people
 
 from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
 from podline.documents.manifest import dataset_folder
+from podline.documents.pose_evaluation import MAPS, SEEN, people_name
+from podline.drawing.pose_maps import maps_from_bytes
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.forward import News
 from podline.evaluation.oks import evaluate_results
-from podline.evaluation.poses import FIELDS, find_people, judge_poses, pose_answers
+from podline.evaluation.poses import FIELDS, find_people, judge_answers, pose_answers
 from podline.input.pipeline import EvaluationInput
 from podline.models.pose_build import build_pose_model
 from podline.progress import Reporter, silent
@@ -42,7 +46,19 @@ def evaluate_spec(dataset, **changes):
 def judged(dataset, before, after, reporter=None, **changes):
     store, manifest = dataset
     spec = evaluate_spec(dataset, **changes)
-    return judge_poses(spec, RECIPE, (before, after), store, manifest, reporter or silent())
+    judgement = judge_answers(case_of(spec, RECIPE, store, manifest, reporter), before, after)
+    people, seen = (json.loads(judgement.files[people_name(which)]) for which in (spec.split, SEEN))
+    maps = maps_from_bytes(judgement.files[MAPS]) if MAPS in judgement.files else None
+    return Verdict(judgement.document, people, seen, maps)
+
+
+class Verdict(NamedTuple):
+    """A judgement with its files as values."""
+
+    document: Any
+    people: Any
+    seen_people: Any
+    maps: Any
 
 
 def folder_of(manifest):
@@ -186,4 +202,4 @@ def test_a_data_set_without_truth_is_to_be_converted_again(dataset):
         update={"splits": tuple(split.model_copy(update={"truth": None}) for split in manifest.splits)}
     )
     with pytest.raises(ArtifactError, match="no truth to judge people by; convert the data again"):
-        judge_poses(evaluate_spec(dataset), RECIPE, (nothing, perfect), store, without, silent())
+        judge_answers(case_of(evaluate_spec(dataset), RECIPE, store, without), nothing, perfect)

@@ -14,7 +14,7 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from podline import notebook
 from podline.data.order import TrainingOrder
 from podline.errors import SettingsError, StoreError
-from podline.evaluation import sheet
+from podline.evaluation import class_sheet, sheet
 from podline.input.augmentation import augment
 from podline.progress import silent
 from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, OptimizerSettings, Recipe
@@ -94,7 +94,7 @@ def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(ro
     for (text, colour), image in zip(judged, shown, strict=True):
         [record] = [number for number in range(40) if np.array_equal(test["image"][number], image)]
         label, right = CLASS_NAMES[test["label"][record]], text.startswith("✓")
-        assert colour == (sheet._RIGHT if right else sheet._WRONG)
+        assert colour == (class_sheet._RIGHT if right else class_sheet._WRONG)
         assert text.startswith(f"✓ {label},") if right else text.endswith(f"\nis {label}")
     mistakes = [text for text, _ in judged[SHOWN:]]
     assert all(text.startswith("✗") for text in mistakes)

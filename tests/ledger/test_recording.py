@@ -11,13 +11,13 @@ from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from set_clock import SetClock
 
 from podline.datasets.changes import MOST_RECORDS, in_words
-from podline.documents.evaluation import read_evaluation
 from podline.documents.ledger_entry import Entry, Origin, Outcome
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine
 from podline.documents.origins import read_origin
 from podline.errors import ArtifactError, DivergenceError, HangError
 from podline.inventory.catalogue import run_of, training_of
+from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import MOST_STATES, Notes, overridden, plain, recorded
 from podline.progress import Reporter, silent

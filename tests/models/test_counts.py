@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
+from podline.kinds.table import kind_of
 from podline.models.counts import (
     WIDE_RESNET_OPERATIONS,
     WIDE_RESNET_STORAGE,
     describe,
-    describe_recipe,
     micronet_score,
 )
 from podline.models.network import (
@@ -63,11 +63,13 @@ def test_mobilenetv2_costs_what_its_authors_say(width: float) -> None:
 
 def test_a_recipe_has_the_network_of_its_kind() -> None:
     mnist, poses = registry.get("mnist"), registry.get("coco_pose")
-    assert describe_recipe(mnist, (28, 28, 1), 10) == describe(mnist.model, (28, 28, 1), 10)
-    found = describe_recipe(registry.override(poses, {"pose.side": 128}), (1, 1, 1), 3)
+    assert kind_of(mnist).description(mnist, (28, 28, 1), 10) == describe(mnist.model, (28, 28, 1), 10)
+    found = kind_of(poses).description(registry.override(poses, {"pose.side": 128}), (1, 1, 1), 3)
     assert (found.kind, found.image_shape, found.classes, found.micronet) == ("pose", (128, 128, 3), 0, None)
     assert found.layers[-1].name.endswith("_heatmap")
-    assert found.parameters == describe_recipe(poses, (1, 1, 1), 3).parameters, "a convolution's do not depend on it"
+    assert found.parameters == kind_of(poses).description(poses, (1, 1, 1), 3).parameters, (
+        "a convolution's do not depend on it"
+    )
 
 
 def test_the_linear_model_by_hand() -> None:

@@ -11,7 +11,8 @@ from small_dataset import drawn, publish_dataset
 
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.guesses import GUESSES, Guesses
-from podline.reporting.pairs import GuessedPair, Judged, paired
+from podline.reporting.class_pairs import GuessedPair
+from podline.reporting.pairs import Judged, paired
 from podline.store.contract import Store
 from podline.store.opening import open_store
 

@@ -13,9 +13,10 @@ from podline.cli import cli
 from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.reporting.drop import explain
-from podline.reporting.facts import PoseFacts, gather
+from podline.reporting.facts import gather
 from podline.reporting.ledger_comparison import compare
 from podline.reporting.lost_people import _LOST
+from podline.reporting.pose_facts import PoseFacts
 from podline.reporting.report import report
 from podline.stages.table import REPORT
 from podline.store.opening import open_store

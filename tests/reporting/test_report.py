@@ -17,12 +17,14 @@ import numpy as np
 import pytest
 from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 
-from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.evaluation import Evaluation
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, StoreError
+from podline.kinds.table import read_evaluation
 from podline.progress import silent
 from podline.reporting import page, tables
-from podline.reporting.facts import Facts, gather
+from podline.reporting.class_facts import ClassFacts
+from podline.reporting.facts import gather
 from podline.reporting.pictures import data_uri
 from podline.reporting.report import report
 from podline.stages.specs import ReportSpec
@@ -102,7 +104,7 @@ class Reported:
         return page
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ClassFacts:
         return gather(open_store(self.spec.root), self.spec)
 
     @property

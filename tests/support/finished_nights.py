@@ -9,10 +9,11 @@ from typing import Any
 from finished_run import NOON, finished_run
 from ledger_entries import DAY, night
 
-from podline.documents.evaluation import Evaluation, read_evaluation
+from podline.documents.evaluation import Evaluation
 from podline.documents.ledger_entry import Outcome
 from podline.documents.promotion import PROMOTION, Check, Promotion
 from podline.inventory.catalogue import training_of
+from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import plain
 from podline.stages.specs import ReportSpec

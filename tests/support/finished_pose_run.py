@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 
 import numpy as np
+from evaluation_case import case_of
 from ledger_entries import night
 from pose_oracle import RECIPE, nothing, perfect
 from small_coco import publish_people
 
-from podline.documents.evaluation import read_evaluation
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import EvaluationLine, EventLine, StepsLine
-from podline.evaluation.poses import judge_poses
+from podline.evaluation.poses import judge_answers
 from podline.inventory.catalogue import training_of
+from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import outcome_of, plain
-from podline.progress import silent
 from podline.stages.completed import complete
 from podline.stages.specs import EvaluateResult, EvaluateSpec, ReportSpec, TrainResult, TrainSpec
 from podline.store.contract import Store
@@ -60,15 +60,15 @@ def finished_pose_run(root: Path, answers=shaken, split: str = "test", seed: int
         split=split,
         batch_size=4,
     )
-    found = judge_poses(spec, recipe, (nothing, answers), store, manifest, silent())
-    for name, data in found.files().items():
+    found = judge_answers(case_of(spec, recipe, store, manifest), nothing, answers)
+    for name, data in found.files.items():
         store.publish_bytes(f"{spec.verdict_folder}/{name}", data)
     name = f"{spec.verdict_folder}/evaluation.json"
     store.publish_json(name, found.document.model_dump(mode="json"))
     result = EvaluateResult(
         seconds=12.3,
         run=train.run,
-        examples=found.document.trained.images,
+        examples=found.document.examples,
         metrics=found.document.trained.metrics,
         measure="ap",
         untrained=0.0,

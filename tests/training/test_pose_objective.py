@@ -7,9 +7,8 @@ import pytest
 import tensorflow as tf
 from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
-from podline.models.of_recipe import model_of
+from podline.kinds.table import kind_of
 from podline.training.objective import Classification
-from podline.training.objectives import objective_of
 from podline.training.pose_objective import Pose
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
@@ -26,8 +25,11 @@ def perfect(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
 
 
 def test_a_recipe_says_what_it_trains_for():
-    assert isinstance(objective_of(RECIPE), Pose)
-    assert isinstance(objective_of(RECIPE.model_copy(update={"pose": None})), Classification)
+    assert isinstance(kind_of(RECIPE).objective(RECIPE), Pose)
+    assert isinstance(
+        kind_of(RECIPE.model_copy(update={"pose": None})).objective(RECIPE.model_copy(update={"pose": None})),
+        Classification,
+    )
 
 
 def test_perfect_answers_have_no_loss_and_find_every_joint():
@@ -55,7 +57,7 @@ def test_losses_are_means_over_examples():
 
 
 def test_the_model_answers_what_the_objective_compares(tmp_path):
-    model = model_of(RECIPE, publish_poses(tmp_path))
+    model = kind_of(RECIPE).model(RECIPE, publish_poses(tmp_path))
     batch = OBJECTIVE.prepared(batch_of(2))
     terms = OBJECTIVE.terms(batch, model(batch["image"], training=False))
     assert all(np.isfinite(term).all() for term in terms.values())

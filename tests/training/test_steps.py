@@ -10,13 +10,13 @@ import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
 from podline.errors import ArtifactError
+from podline.kinds.table import kind_of
 from podline.models.build import build_model
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
 from podline.training import devices
 from podline.training.losses import cross_entropy
 from podline.training.objective import Classification
-from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.schedules import Schedule, build_schedule
 from podline.training.state import TrainingState, set_weights, weights
@@ -59,7 +59,7 @@ RECIPE = Recipe(
     label_smoothing=0.1,
     ema_decay=0.7,
 )
-OBJECTIVE = objective_of(RECIPE)
+OBJECTIVE = kind_of(RECIPE).objective(RECIPE)
 
 
 def schedule() -> Schedule:

@@ -16,6 +16,7 @@ from podline.data.reader import SplitReader
 from podline.documents.metrics_log import read_metrics
 from podline.errors import SettingsError
 from podline.input.pipeline import EvaluationInput, TrainingInput
+from podline.kinds.table import kind_of
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.models.build import build_model
 from podline.progress import Reporter, silent
@@ -30,7 +31,6 @@ from podline.recipes.settings import (
 from podline.stages.specs import TrainSpec
 from podline.training import devices, loop
 from podline.training.objective import Classification
-from podline.training.objectives import objective_of
 from podline.training.optimizers import build_optimizer
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
@@ -92,7 +92,9 @@ def trained(
     batches = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=recipe.augmentation)
     parts = made.distribute_datasets_from_function(lambda context: batches.dataset(0, steps, context=context))
     schedule = build_schedule(recipe.schedule, steps, order.epochs)
-    taken = TrainingSteps(made, state, schedule, objective_of(recipe), parts, recipe.batch_size).advance(steps)
+    taken = TrainingSteps(made, state, schedule, kind_of(recipe).objective(recipe), parts, recipe.batch_size).advance(
+        steps
+    )
     return taken.series, state
 
 

@@ -65,10 +65,11 @@ def decoded_source(
         StoreError: the cache folder cannot be written.
     """
     raw = _raw_files(source, [name for names in splits.values() for name in names], work)
-    parts = {split: [_decoded(dataset, raw[name], read, work) for name in names] for split, names in splits.items()}
-    every = [part for of_split in parts.values() for part in of_split]
-    for part in every:
-        _check(part, every[0], len(class_names))
+    parts = {
+        split: [_decoded(dataset, raw[name], len(class_names), read, work) for name in names]
+        for split, names in splits.items()
+    }
+    _refuse_other_shapes([part for of_split in parts.values() for part in of_split])
     return Source(
         dataset.name,
         tuple(class_names),
@@ -92,27 +93,29 @@ def _raw_files(source: str, names: Sequence[str], work: Path) -> dict[str, RawFi
     return {name: replace(raw_file(name, here(place / name)), shown=str(place / name)) for name in names}
 
 
-def _decoded(dataset: DataSet, raw: RawFile, read: Read, work: Path) -> _Part:
-    key = digests.of_json([dataset.name, dataset.version, raw.sha256])
-    pixels, records = made_once(work, key, partial(_decode, raw, read))
+def _decoded(dataset: DataSet, raw: RawFile, classes: int, read: Read, work: Path) -> _Part:
+    key = digests.of_json([dataset.name, dataset.version, classes, raw.sha256])
+    pixels, records = made_once(work, key, partial(_decode, raw, classes, read))
     with np.load(str(records.path)) as columns:
         labels, (height, width, channels) = columns["labels"], columns["shape"].tolist()
     block = RowBlock(raw.name, pixels.place, 0, height * width * channels, len(labels), "hwc")
     return _Part(raw, block, labels, (height, width, channels))
 
 
-def _decode(raw: RawFile, read: Read, folder: Path) -> list[RawFile]:
+def _decode(raw: RawFile, classes: int, read: Read, folder: Path) -> list[RawFile]:
     """Writes a raw file's pixels, and beside them its labels and the shape of every image."""
     labels: list[int] = []
     shapes: list[Shape] = []
 
     def pixels() -> Iterator[bytes]:
         for image, label in _read(raw, read):
-            array = _checked(raw, len(labels), np.asarray(image))
+            array = _checked(raw, len(labels), image)
+            if not 0 <= label < classes:
+                raise SourceError(f"{raw.shown}: image {len(labels)} has the label {label} vs 0 to {classes - 1}")
             if shapes and array.shape != shapes[0]:
                 raise SourceError(f"{raw.shown}: image {len(labels)} is {_sides(array.shape)} vs {_sides(shapes[0])}")
             shapes[:] = [array.shape]
-            labels.append(int(label))
+            labels.append(label)
             yield array.tobytes()
 
     written = write_raw_file(_PIXELS, folder / _PIXELS, pixels())
@@ -123,10 +126,11 @@ def _decode(raw: RawFile, read: Read, folder: Path) -> list[RawFile]:
     return [written, raw_file(_RECORDS, folder / _RECORDS)]
 
 
-def _read(raw: RawFile, read: Read) -> Iterator[tuple[Any, int]]:
+def _read(raw: RawFile, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
     """What ``read`` gives; what it raises is about the file."""
     try:
-        yield from read(Path(str(raw.path)))
+        for image, label in read(Path(str(raw.path))):
+            yield np.asarray(image), int(label)
     except PodlineError:
         raise
     except Exception as error:
@@ -142,14 +146,12 @@ def _checked(raw: RawFile, number: int, image: npt.NDArray[Any]) -> npt.NDArray[
     return array
 
 
-def _check(part: _Part, first: _Part, classes: int) -> None:
-    if part.shape != first.shape:
-        raise SourceError(
-            f"{part.raw.shown}: images are {_sides(part.shape)} vs {_sides(first.shape)} in {first.raw.shown}"
-        )
-    odd = np.flatnonzero((part.labels < 0) | (part.labels >= classes))
-    if len(odd):
-        raise SourceError(f"{part.raw.shown}: image {odd[0]} has the label {part.labels[odd[0]]} vs 0 to {classes - 1}")
+def _refuse_other_shapes(parts: Sequence[_Part]) -> None:
+    first = parts[0]
+    for part in parts:
+        if part.shape != first.shape:
+            found, expected = _sides(part.shape), _sides(first.shape)
+            raise SourceError(f"{part.raw.shown}: images are {found} vs {expected} in {first.raw.shown}")
 
 
 def _split(name: str, parts: Sequence[_Part]) -> SourceSplit:

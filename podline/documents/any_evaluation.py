@@ -1,0 +1,88 @@
+"""What the evaluations of every kind of task have in common."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from podline.documents.metric import Metric
+from podline.frozen import JsonObject
+
+
+class Scored(Protocol):
+    """A model's figures on some examples."""
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """By name; ``measure`` is among them."""
+        ...
+
+
+class AnyEvaluation(Protocol):
+    """``evaluation.json`` of a run of any kind.
+
+    Attributes:
+        kind: the name of the kind of task.
+        measure: which of the metrics says how good the model is.
+    """
+
+    kind: ClassVar[str]
+    measure: ClassVar[str]
+
+    @property
+    def run(self) -> str:
+        """The training run."""
+        ...
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """The data set's fingerprint."""
+        ...
+
+    @property
+    def weights_sha256(self) -> str:
+        """The identity of the weights that were judged."""
+        ...
+
+    @property
+    def split(self) -> str:
+        """What they were judged on."""
+        ...
+
+    @property
+    def trained(self) -> Scored:
+        """The model's figures on the split."""
+        ...
+
+    @property
+    def untrained(self) -> Scored:
+        """Those of the network before training, on the same split."""
+        ...
+
+    @property
+    def seen(self) -> Scored:
+        """The model's on examples that it was trained on."""
+        ...
+
+    @property
+    def guessing(self) -> Metric:
+        """What guessing gives."""
+        ...
+
+    @property
+    def better_than_guessing(self) -> bool:
+        """The sanity check."""
+        ...
+
+    @property
+    def examples(self) -> int:
+        """How many examples of the split were judged."""
+        ...
+
+    def model_dump(self, *, mode: str = ...) -> JsonObject:
+        """The document as JSON, with the mode ``json``."""
+        ...

@@ -1,0 +1,46 @@
+"""What an evaluation is of, and what it leaves; the same for every kind of task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.manifest import Manifest
+from podline.progress import Reporter
+from podline.recipes.settings import Recipe
+from podline.stages.specs import EvaluateSpec
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is judged: a run's model before training and after it, on a data set."""
+
+    spec: EvaluateSpec
+    recipe: Recipe
+    before: Any
+    after: Any
+    strategy: tf.distribute.Strategy
+    store: Store
+    manifest: Manifest
+    reporter: Reporter
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What an evaluation leaves.
+
+    Attributes:
+        document: all figures; ``evaluation.json``.
+        files: what else is written beside it, by name.
+        warning: what a person should look at; empty if all is well.
+        failure: why the stage fails once the document is written; empty if it does not.
+    """
+
+    document: AnyEvaluation
+    files: dict[str, bytes]
+    warning: str = ""
+    failure: str = ""

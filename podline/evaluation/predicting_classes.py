@@ -1,0 +1,55 @@
+"""What a classifier says of pictures: classes with their probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.documents.manifest import Manifest
+from podline.evaluation.predicting import Image, Predicted
+from podline.progress import Reporter
+from podline.stages.prediction import ClassShare, PicturePrediction
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class Classes:
+    """See :class:`podline.evaluation.predicting.PictureReader`."""
+
+    manifest: Manifest
+    threshold: None = None
+
+    def fed(self, pixels: Image) -> Image:
+        """The whole picture in the shape of the data set's images, grey if they are."""
+        height, width, channels = self.manifest.image_shape
+        shrinks = pixels.shape[0] * pixels.shape[1] >= height * width
+        scaled = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+        grey: Any = cv2.cvtColor(scaled, cv2.COLOR_RGB2GRAY) if channels == 1 else scaled
+        return grey.reshape(height, width, channels)
+
+    def answers(self, outputs: Any) -> Any:
+        """The logits."""
+        return outputs
+
+    def say(self, name: str, place: int, pixels: Image, answer: npt.NDArray[np.float32]) -> Predicted:  # noqa: ARG002
+        """Each class with its probability, the likeliest first."""
+        odds = np.exp(answer.astype(np.float64) - answer.max())
+        shares = odds / odds.sum()
+        named = tuple(
+            ClassShare(name=self.manifest.class_names[label], probability=float(shares[label]))
+            for label in np.argsort(-shares, kind="stable").tolist()
+        )
+        height, width = pixels.shape[:2]
+        return Predicted(PicturePrediction(file=name, width=width, height=height, classes=named), pixels)
+
+
+def reader(
+    _store: Store, _training: TrainSpec, manifest: Manifest, _threshold: float | None, _reporter: Reporter
+) -> Classes:
+    """A run's."""
+    return Classes(manifest)

@@ -1,0 +1,32 @@
+"""The kind of task that tells one class for each image."""
+
+from __future__ import annotations
+
+from podline.documents.evaluation import Evaluation
+from podline.kinds.kind import Code, Kind
+
+CLASSIFICATION = Kind(
+    name=Evaluation.kind,
+    document=Evaluation,
+    learns="tells classes",
+    examples="examples",
+    caption="Accuracy; bars are 95 % intervals (Wilson).",
+    lost="Right before, wrong now: {shown} of {lost}",
+    says="what {} says",
+    lost_hint="",
+    objective=Code("podline.training.objective:class_objective"),
+    model=Code("podline.models.build:class_model"),
+    description=Code("podline.models.counts:describe_classifier"),
+    require_fit=Code("podline.input.augmentation:require_room"),
+    judge=Code("podline.evaluation.classes:judge"),
+    reader=Code("podline.evaluation.predicting_classes:reader"),
+    sheet=Code("podline.evaluation.class_sheet:class_sheet"),
+    parts=Code("podline.evaluation.parts:class_parts"),
+    facts=Code("podline.reporting.class_facts:gather"),
+    html=Code("podline.reporting.page:html"),
+    markdown=Code("podline.reporting.page:markdown"),
+    pair=Code("podline.reporting.class_pairs:pair"),
+    lost_examples=Code("podline.reporting.class_pairs:lost_examples"),
+    figures=Code("podline.promotion.standings:class_figures"),
+    comparison=Code("podline.promotion.class_models:ClassComparison"),
+)

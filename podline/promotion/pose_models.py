@@ -1,0 +1,68 @@
+"""Pose networks for the rules of promotion."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import tensorflow as tf
+
+from podline.data.coco_truth import read_truth
+from podline.data.reader import open_split
+from podline.documents.pose_evaluation import PoseEvaluation, read_people
+from podline.errors import SettingsError
+from podline.evaluation.forward import News
+from podline.evaluation.oks import judged, tables
+from podline.evaluation.poses import FIELDS, find_people, pose_answers
+from podline.input.pipeline import EvaluationInput
+from podline.promotion.comparing import JudgedModel, JudgedSplit
+from podline.promotion.rules import Guarded, Paired
+from podline.promotion.standings import paired_poses, pose_figures, pose_standing
+from podline.recipes.promotion_settings import PromotionSettings
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+
+
+class PoseComparison:
+    """See :class:`podline.promotion.comparing.Comparison`; what a model said are people, as COCO results."""
+
+    def left(self, store: Store, folder: str, evaluation: PoseEvaluation) -> JudgedModel:
+        """A network as its evaluation left it."""
+        return JudgedModel(pose_figures(evaluation), read_people(store, folder, evaluation.split))
+
+    def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> JudgedModel:
+        """A network judged on the examples now."""
+        poses, size = training.recipe.poses, training.recipe.evaluation_batch_size
+        reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
+        batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size)
+        news = News(examples.reporter, batches.count)
+        people = find_people(pose_answers(model, tf.distribute.get_strategy(), poses), batches, poses, news.done)
+        # As it would come back from a file.
+        people = json.loads(json.dumps(people))
+        reader.require_unchanged()
+        found = tables(judged(_truth(examples), people))
+        return JudgedModel(pose_standing(training.run, found.figures.ap, found.people, found.joints), people)
+
+    def paired(
+        self, examples: JudgedSplit, before: JudgedModel, after: JudgedModel, rules: PromotionSettings
+    ) -> Paired:
+        """Two networks on the same images."""
+        truth = _truth(examples)
+        return paired_poses(judged(truth, before.said), judged(truth, after.said), rules)
+
+    def guarded(
+        self,
+        examples: JudgedSplit,  # noqa: ARG002 (no package adds measures of people)
+        before: JudgedModel,  # noqa: ARG002
+        after: JudgedModel,
+        rules: PromotionSettings,
+    ) -> list[Guarded]:
+        """None: measures are added of classes only."""
+        if rules.guards:
+            name, run = rules.guards[0], after.figures.run
+            raise SettingsError(f"promotion.guards: {name} is a measure of classes, and {run} finds people")
+        return []
+
+
+def _truth(examples: JudgedSplit) -> dict[str, Any]:
+    return read_truth(examples.store, examples.folder, examples.manifest, examples.split)

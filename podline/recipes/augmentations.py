@@ -1,0 +1,19 @@
+"""The base of augmentation settings: each kind of task has its own, which names the code that applies it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from podline.frozen import Frozen
+
+
+class Augmentation(Frozen):
+    """What chance does to training images.
+
+    Attributes:
+        applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, fill) -> arrays``: the fields
+            of a batch by name, the examples' ids (n,), these settings, the run's seed, the epoch, and the colour of
+            what is cut out or left empty, uint8 (channels,).
+    """
+
+    applied_by: ClassVar[str]

@@ -1,0 +1,124 @@
+"""Images that somebody else's code gives become a source that is read by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from podline.data.sources.decoded import decoded_source
+from podline.data.sources.source import Source
+from podline.errors import SourceError
+from podline.recipes.datasets import DataSet
+from podline.store.opening import open_store
+
+TOYS = DataSet("toys", open="")
+SPLITS = {"train": ("a.npz", "b.npz"), "test": ("c.npz",)}
+RNG = np.random.default_rng(0)
+IMAGES = {name: RNG.integers(0, 256, (5, 4, 3, 2), np.uint8) for name in ("a.npz", "b.npz", "c.npz")}
+LABELS = [0, 1, 2, 1, 0]
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """A folder of three files."""
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    for name, images in IMAGES.items():
+        np.savez(folder / name, images=images, labels=LABELS)
+    return folder
+
+
+def read(file: Path) -> Iterator[tuple[Any, int]]:
+    with np.load(file) as content:
+        yield from zip(content["images"], content["labels"], strict=True)
+
+
+def opened(raw: Path, read: Any = read, dataset: DataSet = TOYS) -> Source:
+    return decoded_source(dataset, str(raw), SPLITS, ("red", "green", "blue"), read, raw.parent / "work")
+
+
+def test_every_record_is_what_was_given(raw: Path) -> None:
+    train, test = opened(raw).splits
+    order = np.array([7, 0, 9, 4])
+    found = train.read(order)
+    np.testing.assert_array_equal(found["image"], np.concatenate([IMAGES["a.npz"], IMAGES["b.npz"]])[order])
+    assert found["label"].tolist() == [2, 0, 0, 0]
+    assert (train.record_name(7), len(test)) == ("b.npz[2]", 5)
+
+
+def test_grey_images_get_a_channel(raw: Path) -> None:
+    source = opened(raw, lambda file: ((image[..., 0], label) for image, label in read(file)))
+    assert source.splits[0].image_shape == (4, 3, 1)
+    np.testing.assert_array_equal(source.splits[1].read(np.arange(5))["image"], IMAGES["c.npz"][..., :1])
+
+
+def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) -> None:
+    calls: list[str] = []
+
+    def counting(file: Path) -> Iterator[tuple[Any, int]]:
+        calls.append(file.name)
+        return read(file)
+
+    assert opened(raw, counting).files == opened(raw, counting).files
+    assert calls == ["a.npz", "b.npz", "c.npz"]
+    opened(raw, counting, DataSet("toys", open="", version=1))
+    assert calls == ["a.npz", "b.npz", "c.npz"] * 2
+
+
+def changed(image: Any = None, label: Any = None) -> Any:
+    """A reader whose image 3 is another one, or has another label."""
+
+    def reading(file: Path) -> Iterator[tuple[Any, Any]]:
+        for number, (given, its_label) in enumerate(read(file)):
+            other = number == 3
+            yield given if image is None or not other else image, its_label if label is None or not other else label
+
+    return reading
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (changed(image=np.zeros((4, 4, 2), np.uint8)), r"a.npz: image 3 is 4 × 4 × 2 vs 4 × 3 × 2"),
+        (changed(image=np.zeros((4, 3, 2))), r"a.npz: image 3 is float64 4 × 3 × 2 vs uint8 height × width × channels"),
+        (changed(image=7), r"a.npz: image 3 is int64 a number vs uint8"),
+        (changed(label=3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
+        (changed(label=-1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
+        (changed(label="cat"), r"a.npz cannot be read: ValueError: invalid literal"),
+        (lambda file: [], r"a.npz holds no image: 0 vs 1 at least"),
+        (lambda file: 1 / 0, r"a.npz cannot be read: ZeroDivisionError: division by zero; restore the file"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_leaves_nothing_behind(raw: Path, reader: Any, message: str) -> None:
+    with pytest.raises(SourceError, match=message) as caught:
+        opened(raw, reader)
+    assert "\n" not in str(caught.value)
+    assert opened(raw).sizes == {"train": 10, "test": 5}
+
+
+def test_files_that_are_missing_are_named(raw: Path) -> None:
+    (raw / "b.npz").unlink()
+    with pytest.raises(SourceError, match=r"raw is without b.npz; give the folder that holds a.npz, b.npz, c.npz"):
+        opened(raw)
+    with pytest.raises(SourceError, match=r"gone is without a.npz, b.npz, c.npz"):
+        opened(raw.parent / "gone")
+
+
+def test_all_files_have_images_of_one_shape(raw: Path) -> None:
+    np.savez(raw / "c.npz", images=IMAGES["c.npz"][:, :3], labels=LABELS)
+    with pytest.raises(SourceError, match=r"c.npz: images are 3 × 3 × 2 vs 4 × 3 × 2 in .*a.npz"):
+        opened(raw)
+
+
+def test_files_in_a_bucket_are_the_same_source(raw: Path, gcs_root: str) -> None:
+    store = open_store(f"{gcs_root}raw")
+    for file in raw.iterdir():
+        store.publish_file(file, file.name)
+    here, there = opened(raw), decoded_source(TOYS, store.uri, SPLITS, ("red", "green", "blue"), read, raw.parent / "w")
+    assert (there.files, there.sizes) == (here.files, here.sizes)
+    rows = np.arange(10)
+    np.testing.assert_array_equal(there.splits[0].read(rows)["image"], here.splits[0].read(rows)["image"])

@@ -1,0 +1,150 @@
+"""Data sets by name, their own settings, and what becomes of those that nobody knows."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from podline import entry_points
+from podline.data.sources.coco_settings import CocoSettings
+from podline.documents.manifest import MANIFEST, Manifest
+from podline.errors import SettingsError, SourceError, StoreError
+from podline.inventory.catalogue import dataset_for
+from podline.progress import silent
+from podline.recipes import datasets, registry
+from podline.recipes.datasets import ConverterSettings, DataSet
+from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import converter_settings
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+
+class Tiles(ConverterSettings):
+    """Settings of a data set of one's own."""
+
+    tile: int = 8
+
+
+def broken(*_given: object) -> None:
+    """What an author's own code raises."""
+    raise KeyError("X")
+
+
+TILES = DataSet("tiles", open="test_datasets:broken", settings="test_datasets:Tiles", version=2)
+NOT_ONE = 3
+NOTHING = Manifest(
+    dataset="tiles",
+    fingerprint="",
+    record_length=1,
+    fields=(),
+    class_names=(),
+    splits=(),
+    source=(),
+    converter={},
+    read=0,
+    written=0,
+    quarantined=(),
+)
+
+
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
+    """What installed packages add."""
+    found = [EntryPoint("tiles", "test_datasets:TILES", datasets.ENTRY_POINTS)]
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.setattr(entry_points, "installed", lambda group: found if group == datasets.ENTRY_POINTS else [])
+    return found
+
+
+@pytest.mark.parametrize("name", datasets.SHIPPED)
+def test_what_a_shipped_one_names_is_there(name: str) -> None:
+    dataset = datasets.find(name)
+    for place in (dataset.open, dataset.settings, dataset.draw, dataset.publication, dataset.published):
+        assert not place or dataset.code(place) is not None
+
+
+def test_an_unknown_one_is_answered_with_the_nearest(points: list[EntryPoint]) -> None:
+    with pytest.raises(SettingsError, match="there is no data set 'tile'; did you mean 'tiles'"):
+        datasets.find("tile")
+    assert datasets.known("tile") is None
+    points.clear()
+    assert datasets.known("tiles") is None
+
+
+def test_an_installed_one_that_cannot_be_is_one_clear_line(points: list[EntryPoint]) -> None:
+    points[0] = EntryPoint("tiles", "test_datasets:NOT_ONE", datasets.ENTRY_POINTS)
+    with pytest.raises(SettingsError, match=r"test_datasets:NOT_ONE is no podline\.recipes\.datasets\.DataSet"):
+        datasets.find("tiles")
+    points[0] = EntryPoint("other", "test_datasets:TILES", datasets.ENTRY_POINTS)
+    with pytest.raises(SettingsError, match="is named 'tiles' vs 'other' that it is installed as"):
+        datasets.find("other")
+    points[0] = EntryPoint("mnist", "test_datasets:TILES", datasets.ENTRY_POINTS)
+    with pytest.raises(SettingsError, match="another data set is named 'mnist'"):
+        datasets.names()
+
+
+def test_its_settings_stand_beside_the_others(points: list[EntryPoint]) -> None:
+    given = {"root": "r", "dataset": "tiles", "source": "s", "tile": 4}
+    spec = ConvertSpec.model_validate(given)
+    assert (spec.settings, spec.model_dump(mode="json")["tile"]) == (Tiles(tile=4), 4)
+    assert ConvertSpec(root="r", dataset="tiles", source="s", settings=Tiles(tile=4)) == spec
+    with pytest.raises(SettingsError, match="tiel: the data set tiles has no such setting; did you mean 'tile'"):
+        ConvertSpec.model_validate({**given, "tiel": 4})
+    with pytest.raises(SettingsError, match="data set tiles: tile = 'a': Input should be a valid integer"):
+        ConvertSpec.model_validate({**given, "tile": "a"})
+    points.clear()
+    gone = ConvertSpec.model_validate_json(spec.model_dump_json())
+    assert (gone.digest(), gone.model_dump_json()) == (spec.digest(), spec.model_dump_json())
+
+
+@pytest.mark.parametrize("name", ["side", "max_people", "keep_jpeg"])
+def test_what_only_coco_has_is_refused_by_name_elsewhere(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: the data set mnist has no such setting; it has none of its own"):
+        ConvertSpec.model_validate({"root": "r", "dataset": "mnist", "source": "s", name: 8})
+    assert name in CocoSettings.model_fields
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", "", "A"])
+def test_a_name_that_is_no_folder_s_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="String should match pattern"):
+        Recipe(name="x", dataset=name)
+
+
+def test_what_its_code_raises_is_about_the_source(points: list[EntryPoint], tmp_path: Path) -> None:
+    assert points
+    with pytest.raises(SourceError, match="raw cannot be read as tiles: KeyError: 'X'"):
+        datasets.find("tiles").opened("raw", Tiles(), tmp_path)
+    gone = DataSet("gone", open="no_such_module:open")
+    with pytest.raises(SettingsError, match="data set gone: no_such_module:open: ModuleNotFoundError"):
+        gone.opened("raw", ConverterSettings(), tmp_path)
+
+
+def test_a_recipe_of_an_unknown_data_set_can_be_read_and_not_chosen(tmp_path: Path) -> None:
+    document = {"name": "mine", "dataset": "gone"}
+    assert Recipe.model_validate(document).kind == "classification"
+    assert Recipe.model_validate({**document, "pose": {}}).kind == "pose"
+    file = tmp_path / "mine.py"
+    file.write_text("from podline.recipes.settings import Recipe\nRECIPE = Recipe(name='mine', dataset='mnits')\n")
+    with pytest.raises(SettingsError, match="recipe mine: there is no data set 'mnits'; did you mean 'mnist'"):
+        registry.get(str(file))
+
+
+def test_a_recipe_sets_them_and_is_trained_on_what_was_converted_with_them(
+    points: list[EntryPoint], tmp_path: Path
+) -> None:
+    recipe = registry.override(Recipe(name="mine", dataset="tiles"), {"conversion": {"tile": 4}})
+    assert converter_settings("tiles", recipe, {}) == Tiles(tile=4)
+    assert converter_settings("tiles", recipe, {"tile": 2}) == Tiles(tile=2)
+    with pytest.raises(SettingsError, match="tiel: the data set tiles has no such setting"):
+        registry.override(recipe, {"conversion": {"tiel": 4}})
+    store = open_store(str(tmp_path))
+    for tile in (4, 8):
+        manifest = NOTHING.model_copy(update={"fingerprint": str(tile), "converter": {"tile": tile}})
+        store.publish_bytes(f"datasets/tiles/{tile}/{MANIFEST}", manifest.to_bytes())
+    assert dataset_for(store, recipe, None, silent()).fingerprint == "4"
+    points.clear()
+    assert dataset_for(store, recipe, None, silent()).fingerprint == "4"
+    with pytest.raises(StoreError, match="has no data set tiles, tile 5; make one"):
+        dataset_for(store, recipe.model_copy(update={"conversion": {"tile": 5}}), None, silent())
