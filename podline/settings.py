@@ -217,6 +217,11 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
+def gpus_are_hidden(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
+    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+
+
 def cluster(environment: Mapping[str, str] | None = None) -> Cluster:
     """The processes that train together, as the environment says (the process's own unless given).
 

@@ -17,7 +17,6 @@ name            where
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -45,12 +44,7 @@ _NODES = {"dev/nvidia[0-9]*": "an NVIDIA GPU", "dev/kfd": "an AMD GPU", "dev/acc
 
 
 def accelerators(root: Path = Path("/")) -> list[str]:
-    """The accelerators that this machine shows, whether or not TensorFlow can use them.
-
-    None where CUDA_VISIBLE_DEVICES hides them on purpose.
-    """
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return []
+    """The accelerators that this machine shows, whether or not TensorFlow can use them."""
     found = [(what, sorted(root.glob(pattern))) for pattern, what in _NODES.items()]
     return [f"{what} (/{nodes[0].relative_to(root)})" for what, nodes in found if nodes]
 

@@ -74,7 +74,7 @@ def _fallen_back() -> list[str]:
         SettingsError: the setting ``require_accelerator`` forbids it.
     """
     if settings.load().require_accelerator:
-        there = ", ".join(accelerators()) or "the machine shows none either"
+        there = ", ".join(_shown()) or "the machine shows none either"
         raise SettingsError(
             f"strategy=auto: TensorFlow sees no GPU ({there}) and require_accelerator forbids the CPU; mend the "
             "driver, or ask for strategy=cpu"
@@ -82,11 +82,16 @@ def _fallen_back() -> list[str]:
     return _cpus(1)
 
 
+def _shown() -> list[str]:
+    """The machine's accelerators, but for those that are hidden on purpose."""
+    return [] if settings.gpus_are_hidden() else accelerators()
+
+
 def fallback(strategy: str) -> str:
     """A warning where a strategy chose the CPU though the machine has an accelerator; empty if all is well."""
     if strategy != "auto" or tf.config.list_physical_devices("GPU"):
         return ""
-    there = accelerators()
+    there = _shown()
     return (
         f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow can use none of it; mend the "
         "driver or the installation (the extra gpu or tpu), ask for strategy=tpu on a TPU VM, or for strategy=cpu if "

@@ -16,7 +16,7 @@ from podline.ledger.recording import recorded
 from podline.progress import Reporter, silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.report import report
-from podline.settings import Settings
+from podline.settings import Settings, gpus_are_hidden
 from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -99,18 +99,18 @@ def test_an_input_that_is_slow_is_named_while_training_runs_and_in_the_report(tm
     assert "slower than the last 5 runs: waits for input" in page
 
 
-def test_the_machines_accelerators_are_seen_by_their_nodes(tmp_path, monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+def test_the_machines_accelerators_are_seen_by_their_nodes(tmp_path):
     (tmp_path / "dev").mkdir()
     assert accelerators(tmp_path) == []
     for name in ("nvidiactl", "nvidia0", "nvidia1", "accel0"):
         (tmp_path / "dev" / name).touch()
     assert accelerators(tmp_path) == ["an NVIDIA GPU (/dev/nvidia0)", "a TPU (/dev/accel0)"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert accelerators(tmp_path) == []
+    assert [gpus_are_hidden(given) for given in ({}, {"CUDA_VISIBLE_DEVICES": "0"})] == [False, False]
+    assert gpus_are_hidden({"CUDA_VISIBLE_DEVICES": ""})
 
 
 def test_auto_that_falls_back_is_loud_and_may_be_an_error(monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "accelerators", lambda: ["an NVIDIA GPU (/dev/nvidia0)"])
     assert devices.fallback("auto").startswith("THE MODEL RUNS ON THE CPU: this machine has an NVIDIA GPU (/dev/nv")
     assert devices.fallback("cpu") == ""
