@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
+from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.documents import champions
@@ -13,12 +17,14 @@ from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
 from podline.documents.promotion import PROMOTION, Promotion, read_promotion
-from podline.errors import ArtifactError, RefusedError, StoreError, UndecidedError
+from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import KINDS
 from podline.measures import measure_named
+from podline.plain import plain
 from podline.recipes.choices import Choices
+from podline.serving.layout import lay_out, require_champion
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -153,6 +159,69 @@ def history(recipe: str, judged: bool, as_json: bool, **options: Any) -> None:
     else:
         lines = [f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)]
         say([*_not_promoted(_last_judged(store, recipe) if judged else None), *lines])
+
+
+@models_group.command("serve")
+@_recipe_argument
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 is all of them."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8501, show_default=True, help="0 takes one that is free."
+)
+@store_options
+@json_option
+def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
+    """Answers over HTTP from a recipe's champion, as TensorFlow Serving's REST API does, until SIGTERM.
+
+      podline models serve sample --root podline-root
+      curl http://127.0.0.1:8501/v1/models/sample
+
+    A promotion or a rollback changes what is served within seconds, and no request is dropped. Nobody is asked for a
+    password: give another host only where everybody may ask. See docs/serving.md.
+    """
+    store = open_store(load_settings(options).root)
+    require_champion(store, recipe)
+    with _listening(host, port) as listening:
+        entry_points.load("podline.serving.server:serve")(
+            store,
+            recipe,
+            listening,
+            lambda started: say_json(started) if as_json else say([_serves(started)]),
+            lambda line: click.echo(plain(line), err=True),
+        )
+
+
+@models_group.command("export")
+@_recipe_argument
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@store_options
+@json_option
+def export(recipe: str, folder: Path, as_json: bool, **options: Any) -> None:
+    """The champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving looks for it.
+
+    podline models export sample models --root podline-root
+
+    It appears whole, its files held against their checksums; a number that is there already stays as it is. See
+    docs/serving.md for TensorFlow Serving's container.
+    """
+    place = lay_out(open_store(load_settings(options).root), recipe, folder)
+    if as_json:
+        say_json({"recipe": recipe, "version": int(place.name), "folder": str(place)})
+    else:
+        say([str(place)])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise SettingsError(f"cannot listen at {host}, port {port}: {error.strerror}; give --host or --port") from error
+
+
+def _serves(started: Mapping[str, Any]) -> str:
+    return f"serves number {started['version']}, {started['run']}, at {started['url']}"
 
 
 def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:

@@ -11,6 +11,7 @@ from podline.plurals import plural
 from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
+SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
 # Figures that leave a model undecided and are named in a line.
 _NAMED = 3
 

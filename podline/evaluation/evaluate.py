@@ -50,6 +50,8 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     recipe = training.recipe
     # First of all, as in training: it sets the seeds that its weights are drawn from.
     strategy = prepared(recipe, spec.strategy)
+    if warning := devices.fallback(spec.strategy):
+        reporter.warn(warning)
     agreement = devices.agreement(strategy)
     with strategy.scope():
         before = untrained_model(store, training, manifest)

@@ -15,7 +15,7 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
 from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
-from podline.documents.promotion import PROMOTION, Check, Promotion
+from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, Promotion
 from podline.errors import ArtifactError
 from podline.evaluation.slides import slide_of
 from podline.inventory.catalogue import run_of, training_of
@@ -24,7 +24,7 @@ from podline.measures import measure_named
 from podline.models.of_run import describe_run
 from podline.progress import Reporter
 from podline.promotion.comparing import Comparison, JudgedModel, JudgedSplit
-from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
+from podline.promotion.exports import IMAGES, checked_exports, milliseconds
 from podline.promotion.margins import ENOUGH_PEERS
 from podline.promotion.rules import Cost, checks_of, export_checks
 from podline.promotion.standings import champions_before, examples_of, peers_of

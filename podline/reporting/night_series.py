@@ -16,6 +16,8 @@ from podline.documents.metric import Metric
 from podline.evaluation.noise import unpaired
 from podline.evaluation.slides import slide_of
 from podline.ledger.differences import same_but_for_seed
+from podline.ledger.paces import paces_of
+from podline.ledger.slowness import MOST, Pace, slowness
 from podline.measures import measure_named
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import Chart, Point
@@ -74,6 +76,7 @@ class Series:
         # By night: one that crashed and began again leaves an entry more.
         self._results: dict[str, _Result] = {}
         self._waiting: dict[str, tuple[float, Waiting]] = {}
+        self._paces: dict[str, dict[str, Pace]] = {}
         self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
 
     @property
@@ -106,10 +109,25 @@ class Series:
         word = word_of(outcome.measure, difference) if difference.p_value < ALARM else "noise"
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
+    def slow(self, entry: Entry) -> str:
+        """Which stages of a run were slower than in the nights of these before it, and why; empty if none was."""
+        told = []
+        for stage, pace in paces_of(entry).items():
+            before = [each for night, each in self._paces.get(stage, {}).items() if night != night_of(entry)]
+            if pace not in before and (found := slowness(pace, before)):
+                told.append(f"{stage} {found}")
+        return "; ".join(told)
+
     def add(self, entry: Entry) -> None:
         """One more night, or what became of one when it began again."""
         night, self.ended = night_of(entry), entry.ended
         self._waiting[night] = entry.ended, entry.waiting
+        for stage, pace in paces_of(entry).items():
+            known = self._paces.setdefault(stage, {})
+            if pace not in known.values():
+                known[night] = pace
+            if len(known) > MOST:
+                del known[next(iter(known))]
         if entry.data is not None and "train" in entry.data.splits:
             self._records[night] = _plain(entry.ended, entry.data.splits["train"].records)
         trained = entry.stages.get("train")

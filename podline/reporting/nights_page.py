@@ -53,6 +53,7 @@ class NightRow(NamedTuple):
     word: str
     arrow: str
     cause: str
+    slow: str
     took: str
     reused: str
     data: str
@@ -113,7 +114,9 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
     for entry in entries:
         series = every.of(entry)
         change = series.change(entry) if series else Change()
-        row = _row(entry, change, (crowned or {}).get(entry.recipe) == entry.run, base)
+        row = _row(
+            entry, change, (crowned or {}).get(entry.recipe) == entry.run, base, series.slow(entry) if series else ""
+        )
         if entry.started != "schedule":
             others.add(entry.name, row)
             continue
@@ -195,7 +198,7 @@ def _settings(entry: Entry) -> str:
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
-def _row(entry: Entry, change: Change, champion: bool, base: str) -> NightRow:
+def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> NightRow:
     figure = ""
     if entry.outcome is not None:
         figure = quoted.metric_of(f"{entry.name}.outcome.metrics", entry.outcome.measure, entry.outcome.metrics)
@@ -214,6 +217,7 @@ def _row(entry: Entry, change: Change, champion: bool, base: str) -> NightRow:
         word=change.word,
         arrow=figures.arrow(change.text) if change.word else "",
         cause=_shortened(entry.cause),
+        slow=slow,
         took=figures.duration(entry.seconds),
         reused=_reused(entry),
         data=f"{entry.data.dataset} {entry.data.fingerprint[:8]}" if entry.data else "",

@@ -144,6 +144,8 @@ def _opened(spec: TrainSpec, reporter: Reporter) -> tuple[Callable[..., Run], Ag
     objective = kind_of(spec.recipe).objective(spec.recipe)
     splits = {name: open_split(store, spec.dataset_folder, manifest, name, reporter) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
+    if warning := devices.fallback(spec.strategy):
+        reporter.warn(warning)
     state = initial_state(spec.recipe, manifest, strategy, base.steps if base else 0)
     agreement = devices.agreement(strategy)
     make_run = functools.partial(
