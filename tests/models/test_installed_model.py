@@ -220,6 +220,7 @@ def test_it_is_trained_judged_reported_and_promoted_and_then_needs_its_package_n
     assert error.startswith("there is no model 'vit'; ")
 
 
+@pytest.mark.slow
 def test_a_killed_training_of_it_ends_with_the_same_weights(packages: Path, converted: Path, tmp_path: Path) -> None:
     words = ("train", "sample", *RUN, "--steps", "150", "--set", "deterministic=true", "--set", "checkpoint_steps=10")
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"

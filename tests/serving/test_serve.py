@@ -211,6 +211,7 @@ def test_a_body_that_is_too_long_is_refused_and_the_server_goes_on(server):
     assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
 
 
+@pytest.mark.slow
 def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
     """20 requests a second from four clients; each answer is that of one of the two models."""
     image = IMAGES[0].tolist()
