@@ -58,7 +58,9 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "What there is": {
         "data": ListedCommand("podline.commands.data:data", "Data sets: list, show, verify, count, download."),
         "model": ListedCommand("podline.commands.model:model", "Models: layers, parameters, bytes, operations."),
-        "models": ListedCommand("podline.commands.models:models_group", "Champions: list, promote, rollback, history."),
+        "models": ListedCommand(
+            "podline.commands.models:models_group", "Champions: list, promote, rollback, history, serve."
+        ),
         "runs": ListedCommand(
             "podline.commands.runs:runs_group", "Runs that ended: list, show, compare, explain, index."
         ),

@@ -123,6 +123,13 @@ class RefusedError(PermanentError):
     exit_code = 11
 
 
+class UndecidedError(PermanentError):
+    """A model that is neither shown to be worse than the champion of its recipe nor not to be: the champion stays."""
+
+    heading = "Promotion undecided"
+    exit_code = 12
+
+
 class OrphanedError(PermanentError):
     """A flow run whose worker is gone: it was ended, and a retry, by another worker, goes on from what is saved."""
 

@@ -92,6 +92,9 @@ class Settings(Frozen):
         default=None, ge=0, description="bytes of a data set that may stay in the page cache; by default half of memory"
     )
     strategy: StrategyName = Field(default="auto", description="where models run; see podline.strategies")
+    require_accelerator: bool = Field(
+        default=False, description="strategy auto is an error where it would run on the CPU"
+    )
     silence: float = Field(default=900.0, gt=0, description="a stage without progress for so long counts as hung")
     hang_factor: float = Field(default=20.0, gt=1, description="training counts as hung after so many times its pace")
     hang_floor: float = Field(default=120.0, gt=0, description="… but not before so long, however fast its steps are")
@@ -212,6 +215,11 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The table that a setting is, if it is one."""
     candidates = (annotation, *get_args(annotation))
     return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+def gpus_are_hidden(environment: Mapping[str, str] | None = None) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides every GPU from this process."""
+    return (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES") in ("", "-1")
 
 
 def cluster(environment: Mapping[str, str] | None = None) -> Cluster:

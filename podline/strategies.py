@@ -18,6 +18,7 @@ name            where
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -36,6 +37,16 @@ def checked(name: str) -> str:
     if not re.fullmatch(PATTERN, name):
         raise ValueError(f"there is no strategy {name!r}; use {NAMES}")
     return name
+
+
+# Nodes of drivers for NVIDIA's and AMD's GPUs and for TPUs, and what each is.
+_NODES = {"dev/nvidia[0-9]*": "an NVIDIA GPU", "dev/kfd": "an AMD GPU", "dev/accel[0-9]*": "a TPU"}
+
+
+def accelerators(root: Path = Path("/")) -> list[str]:
+    """The accelerators that this machine shows, whether or not TensorFlow can use them."""
+    found = [(what, sorted(root.glob(pattern))) for pattern, what in _NODES.items()]
+    return [f"{what} (/{nodes[0].relative_to(root)})" for what, nodes in found if nodes]
 
 
 StrategyName = Annotated[str, AfterValidator(checked), WithJsonSchema({"type": "string", "pattern": f"^({PATTERN})$"})]

@@ -27,7 +27,7 @@ from podline.tasks.leftover_tasks import close_what_is_left
 from podline.tasks.nights_index import index_afterwards
 from podline.tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from podline.tasks.parameters import TrainingParameters
-from podline.tasks.promoting import promotion_of, tell_refusal
+from podline.tasks.promoting import promotion_of, tell_verdict
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.nights import later_night, what_began
 from podline.tasks.runs.progress_cards import deal_cards
@@ -135,6 +135,6 @@ def _learned(
     if unchanged:
         get_run_logger().info("unchanged since %s", unchanged)
         add_tags(_UNCHANGED)
-    tell_refusal(promoted)
+    tell_verdict(promoted)
     publish_artifacts(root, recipe.name, times, converted, trained, evaluated, reported, promoted, unchanged)
     return summary(root, times, evaluated, reported, promoted, unchanged)

@@ -89,11 +89,16 @@ def summary(
         "metrics": {name: metric.model_dump() for name, metric in evaluated.metrics.items()},
         "measure": evaluated.measure,
         f"untrained_{evaluated.measure}": evaluated.untrained,
-        "promotion": promoted.model_dump(include={"promoted", "against", "refusals"}) if promoted else None,
+        "promotion": _decision(promoted) if promoted else None,
         "report": store.where(reported.html),
         "report_markdown": store.where(reported.markdown),
         "stages": times.stages,
     }
+
+
+def _decision(promoted: PromoteResult) -> dict[str, Any]:
+    kept = promoted.model_dump(include={"promoted", "against", "refusals", "doubt", "slide"})
+    return {"verdict": promoted.verdict, **kept}
 
 
 def publish_artifacts(

@@ -10,6 +10,8 @@ from podline.tasks.runs.this_run import add_tags
 
 REFUSED = "not-promoted"
 """The tag of a run whose model is refused as champion."""
+UNDECIDED = "undecided"
+"""The tag of a run whose model is neither shown to be worse than the champion nor not to be."""
 
 
 def promotion_of(training: TrainSpec, trained: TrainResult, evaluated: EvaluateResult) -> PromoteSpec:
@@ -30,13 +32,14 @@ def outcome(promoted: PromoteResult | None) -> str:
     """The outcome in a line, for the table of key figures, which has no room for more than one reason."""
     if promoted is None:
         return "not asked for"
-    first, rest = promoted.refusals[:1], len(promoted.refusals) - 1
-    more = (f"{rest} more in the report",) if rest > 0 else ()
-    return "; ".join((promoted.headline, *first, *more))
+    return "; ".join(filter(None, (promoted.headline, promoted.reason, promoted.slide)))
 
 
-def tell_refusal(promoted: PromoteResult | None) -> None:
-    """Has a refused promotion seen on a run that went well otherwise: a tag, and a warning at the end of its log."""
-    if promoted is not None and not promoted.promoted:
-        add_tags(REFUSED)
+def tell_verdict(promoted: PromoteResult | None) -> None:
+    """Has what speaks against a model seen on a run that went well: a tag, and a warning at the end of its log."""
+    if promoted is None:
+        return
+    if not promoted.promoted:
+        add_tags(UNDECIDED if promoted.verdict == "undecided" else REFUSED)
+    if not promoted.promoted or promoted.slide:
         get_run_logger().warning(outcome(promoted))

@@ -10,7 +10,7 @@ validate = StageTask(VALIDATE, "Every byte of the data set is checked against it
 train = StageTask(TRAIN, "The recipe is trained; a run that was broken off goes on from its last checkpoint.")
 evaluate = StageTask(EVALUATE, "The trained model is judged, every example once.")
 promote = StageTask(
-    PROMOTE, "The model is held against the champion of its recipe, and takes its place if no rule refuses."
+    PROMOTE, "The model is held against the champion of its recipe, and takes its place if it is shown not to be worse."
 )
 report = StageTask(REPORT, "One HTML page about the run, and the same in Markdown.")
 find_learning_rate = StageTask(LR_FIND, "Training steps at a rising rate, and what their losses say of it.")

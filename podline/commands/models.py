@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
+from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
 from podline.documents.metric import Metric
-from podline.errors import ArtifactError, RefusedError, StoreError
+from podline.documents.promotion import PROMOTION, Promotion, read_promotion
+from podline.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.figures import metric_text, moment
 from podline.inventory.catalogue import run_of, training_of
 from podline.kinds.table import KINDS
 from podline.measures import measure_named
+from podline.plain import plain
 from podline.recipes.choices import Choices
+from podline.serving.layout import lay_out, require_champion
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
+_EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
+_judged_option = click.option("--judged", is_flag=True, help="And why the run that was judged last was not promoted.")
 _recipe_argument = click.argument("recipe", metavar="RECIPE")
 
 
@@ -33,10 +42,13 @@ def models_group() -> None:
 
 
 @models_group.command("list")
+@_judged_option
 @store_options
 @json_option
-def list_models(as_json: bool, **options: Any) -> None:
+def list_models(judged: bool, as_json: bool, **options: Any) -> None:
     """The champion of every recipe: its run, its figure, since when; what is damaged is named after them.
+
+    With --judged a line below it says why the run that was judged last did not become champion.
 
       podline models list --root podline-root
 
@@ -48,8 +60,12 @@ def list_models(as_json: bool, **options: Any) -> None:
     for recipe in recipes:
         try:
             if (entry := champions.champion(store, recipe)) is not None:
-                line = _document(store, recipe, entry) if as_json else f"{recipe:{width}}  {_line(store, entry)}"
-                shown.append(line)
+                last = _last_judged(store, recipe) if judged else None
+                if as_json:
+                    told = {"last_judged": _decision(last)} if judged else {}
+                    shown.append({**_document(store, recipe, entry), **told})
+                else:
+                    shown += [f"{recipe:{width}}  {_line(store, entry)}", *_not_promoted(last)]
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
     if as_json:
@@ -78,13 +94,15 @@ def list_models(as_json: bool, **options: Any) -> None:
 @store_options
 @json_option
 def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Holds an evaluated run against the champion of its recipe; it takes its place if no rule refuses it.
+    """Holds an evaluated run against the champion of its recipe; it takes its place if it is shown not to be worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
 
-    A refusal names each rule, class or joint, by how much, and ends with exit code 11. Of two promotions at once one
-    wins; the other is told, with exit code 75, and nothing was changed by it. See docs/promotion.md.
+    A refusal names each rule, class or joint, by how much, and ends with exit code 11. A model that is neither shown to
+    be worse nor shown not to be is undecided: the champion stays, the line says what would decide, and the exit code is
+    12. Of two promotions at once one wins; the other is told, with exit code 75, and nothing was changed by it. See
+    docs/promotion.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -92,11 +110,13 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
     with display.shown() as listener:
         result: PromoteResult = perform(spec, listener, settings)
     if as_json:
-        say_json(result.model_dump(mode="json"))
-        click.get_current_context().exit(0 if result.promoted else RefusedError.exit_code)
-    if not result.promoted:
-        raise RefusedError(f"{result.headline}: {'; '.join(result.refusals)}")
-    say([result.headline, *result.refusals])
+        say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
+        click.get_current_context().exit(_EXIT_CODES[result.verdict])
+    if result.verdict == "undecided":
+        raise UndecidedError(f"{result.headline}: {'; '.join(filter(None, (result.doubt, result.slide)))}")
+    if result.verdict == "refused":
+        raise RefusedError(f"{result.headline}: {'; '.join(filter(None, (*result.refusals, result.slide)))}")
+    say([result.headline, *filter(None, (*result.refusals, result.slide))])
 
 
 @models_group.command("rollback")
@@ -121,9 +141,10 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
 @models_group.command("history")
 @_recipe_argument
+@_judged_option
 @store_options
 @json_option
-def history(recipe: str, as_json: bool, **options: Any) -> None:
+def history(recipe: str, judged: bool, as_json: bool, **options: Any) -> None:
     """Every change of a recipe's champion, the last one first.
 
     podline models history sample --root podline-root
@@ -136,7 +157,71 @@ def history(recipe: str, as_json: bool, **options: Any) -> None:
         known = ", ".join(champions.recipes(store)) or "none"
         raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
     else:
-        say([f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)])
+        lines = [f"{entry.number:>4}  {_line(store, entry)}" for entry in reversed(entries)]
+        say([*_not_promoted(_last_judged(store, recipe) if judged else None), *lines])
+
+
+@models_group.command("serve")
+@_recipe_argument
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 is all of them."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8501, show_default=True, help="0 takes one that is free."
+)
+@store_options
+@json_option
+def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> None:
+    """Answers over HTTP from a recipe's champion, as TensorFlow Serving's REST API does, until SIGTERM.
+
+      podline models serve sample --root podline-root
+      curl http://127.0.0.1:8501/v1/models/sample
+
+    A promotion or a rollback changes what is served within seconds, and no request is dropped. Nobody is asked for a
+    password: give another host only where everybody may ask. See docs/serving.md.
+    """
+    store = open_store(load_settings(options).root)
+    require_champion(store, recipe)
+    with _listening(host, port) as listening:
+        entry_points.load("podline.serving.server:serve")(
+            store,
+            recipe,
+            listening,
+            lambda started: say_json(started) if as_json else say([_serves(started)]),
+            lambda line: click.echo(plain(line), err=True),
+        )
+
+
+@models_group.command("export")
+@_recipe_argument
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@store_options
+@json_option
+def export(recipe: str, folder: Path, as_json: bool, **options: Any) -> None:
+    """The champion's SavedModel as FOLDER/RECIPE/NUMBER, where TensorFlow Serving looks for it.
+
+    podline models export sample models --root podline-root
+
+    It appears whole, its files held against their checksums; a number that is there already stays as it is. See
+    docs/serving.md for TensorFlow Serving's container.
+    """
+    place = lay_out(open_store(load_settings(options).root), recipe, folder)
+    if as_json:
+        say_json({"recipe": recipe, "version": int(place.name), "folder": str(place)})
+    else:
+        say([str(place)])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        raise SettingsError(f"cannot listen at {host}, port {port}: {error.strerror}; give --host or --port") from error
+
+
+def _serves(started: Mapping[str, Any]) -> str:
+    return f"serves number {started['version']}, {started['run']}, at {started['url']}"
 
 
 def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:
@@ -163,6 +248,36 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
 def _line(store: Store, entry: Crowned) -> str:
     reason = f": {entry.reason}" if entry.reason else ""
     return f"{entry.run}  {_figure(store, entry.run):28} {entry.action} {moment(entry.time)}{reason}"
+
+
+def _last_judged(store: Store, recipe: str) -> Promotion | None:
+    """The newest decision about a run of a recipe."""
+    judged = [
+        found
+        for found in store.listing("runs")
+        if found.name.startswith(f"runs/{recipe}-") and found.name.endswith(f"/{PROMOTION}")
+    ]
+    for found in sorted(judged, key=lambda each: (each.published, each.name), reverse=True):
+        decision = read_promotion(store, found.name.removesuffix(f"/{PROMOTION}"))
+        if decision is not None and decision.recipe == recipe:
+            return decision
+    return None
+
+
+def _not_promoted(judged: Promotion | None) -> list[str]:
+    """Why the run that was judged last did not become champion, in a line; none if it did."""
+    if judged is None or judged.promoted:
+        return []
+    headline, *reasons = judged.lines()
+    more = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return [f"      {headline}; {reasons[0]}{more}"]
+
+
+def _decision(judged: Promotion | None) -> dict[str, Any] | None:
+    if judged is None:
+        return None
+    headline, *reasons = judged.lines()
+    return {"run": judged.run, "verdict": judged.verdict, "headline": headline, "reasons": reasons}
 
 
 def _figure(store: Store, run: str) -> str:

@@ -9,6 +9,7 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.serving.layout import require_champion
 from podline.stages.prediction import PredictSpec
 from podline.stages.table import PREDICT
 from podline.store.opening import open_store
@@ -18,6 +19,7 @@ from podline.supervision.running import perform
 @click.command(PREDICT.name, cls=pages.Command)
 @click.argument("run", metavar="RUN")
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--champion", is_flag=True, help="RUN is a recipe, and its champion predicts.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
 )
@@ -29,7 +31,13 @@ from podline.supervision.running import perform
 @store_options
 @json_option
 def predict(
-    run: str, images: tuple[Path, ...], out: Path | None, threshold: float | None, as_json: bool, **options: Any
+    run: str,
+    images: tuple[Path, ...],
+    champion: bool,
+    out: Path | None,
+    threshold: float | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """What a finished run's model says of any pictures: JPEG or PNG, of any size, grey or in colour.
 
@@ -39,11 +47,13 @@ def predict(
 
       podline predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
       podline predict cifar10-0123456789ab cat.jpg --json
+      podline predict --champion cifar10 cat.jpg
 
     `podline runs list` shows the runs.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
+    run = require_champion(store, run).run if champion else run
     target = out or store.beside / "predictions" / run
     spec = PredictSpec(
         root=store.uri,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode
-from podline.data.records import IMAGE, RecordLayout, layout_of_fields, place_of, size_of
+from podline.data.records import IMAGE, RecordLayout, elements, layout_of_fields, place_of, size_of
 from podline.data.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Bytes, header, masked, seal
 from podline.documents.manifest import FieldInfo
 from podline.errors import ArtifactError
@@ -232,8 +232,7 @@ class _Values:
     field: FieldInfo
 
     def __getitem__(self, places: npt.NDArray[np.int64]) -> np.ndarray:
-        raw = self.shard.values(self.field, places)
-        return raw[:, 0] if self.field.encoding == "varint" else raw.view(f"V{raw.shape[1]}")[:, 0]
+        return elements(self.field, self.shard.values(self.field, places))
 
 
 @dataclass(frozen=True)

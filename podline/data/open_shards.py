@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
-from podline.data.records import place_of, size_of
+from podline.data.records import elements, place_of
 from podline.data.tfrecord import Bytes, map_frames
 from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
 
@@ -27,12 +27,8 @@ class MappedShard:
         return place * self.frames.shape[1]
 
     def column(self, field: FieldInfo) -> np.ndarray:
-        """A field's values, (records,); a view.
-
-        One element a record: what NumPy then copies for each is one run of bytes, not a row of single ones.
-        """
-        raw = self.frames[:, place_of(field)]
-        return raw[:, 0] if field.encoding == "varint" else raw.view(f"V{size_of(field)}")[:, 0]
+        """A field's values, one element a record, (records,); a view."""
+        return elements(field, self.frames[:, place_of(field)])
 
 
 def open_shard(path: Path, manifest: Manifest, shard: ShardInfo) -> MappedShard | KeptShard:

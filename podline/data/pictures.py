@@ -32,17 +32,21 @@ def check_picture(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+    _check_bytes(data, str(path))
+    return data
+
+
+def _check_bytes(data: bytes, where: str) -> None:
     if data.startswith(_PNG):
         problem = _problem_of_png(data)
         if problem:
-            raise SourceError(f"{path} {problem}")
-        return data
+            raise SourceError(f"{where} {problem}")
+        return
     try:
         inspect(data)
     except JpegError as error:
         kind = "is no JPEG and no PNG" if data[:2] != b"\xff\xd8" else str(error)
-        raise SourceError(f"{path} {kind}") from error
-    return data
+        raise SourceError(f"{where} {kind}") from error
 
 
 def _problem_of_png(data: bytes) -> str:
@@ -79,7 +83,17 @@ def read_picture(path: Path) -> npt.NDArray[np.uint8]:
     Raises:
         SourceError: see :func:`check_picture`, or it cannot be decoded.
     """
-    pixels = imdecoded(check_picture(path), cv2.IMREAD_COLOR_RGB)
+    return _decoded(check_picture(path), str(path))
+
+
+def decode_picture(data: bytes, where: str) -> npt.NDArray[np.uint8]:
+    """Like :func:`read_picture`, of a file's content; ``where`` is what errors call it."""
+    _check_bytes(data, where)
+    return _decoded(data, where)
+
+
+def _decoded(data: bytes, where: str) -> npt.NDArray[np.uint8]:
+    pixels = imdecoded(data, cv2.IMREAD_COLOR_RGB)
     if pixels is None:
-        raise SourceError(f"{path} is damaged: it cannot be decoded")
+        raise SourceError(f"{where} is damaged: it cannot be decoded")
     return pixels

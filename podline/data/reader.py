@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from podline.data.arriving import Arrivals, ArrivingShard
 from podline.data.open_shards import open_shard
-from podline.data.records import size_of
+from podline.data.records import size_of, varints
 from podline.data.verified_files import VerifiedFiles, verify
 from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
 from podline.progress import Reporter
@@ -84,10 +84,9 @@ class SplitReader:
         for name in self._fields if fields is None else fields:
             field = self._fields[name]
             values = np.empty((len(indices), *field.shape), field.dtype) if out is None else out[name]
-            # A record's value is one element, as it is in the columns.
-            target = values if field.encoding == "varint" else _elements(values, field)
+            put = _putting(values, field)
             for shard, run, places in runs:
-                target[order[run]] = self._columns[name][shard][places]
+                put(order[run], self._columns[name][shard][places])
             gathered[name] = values
         return gathered
 
@@ -152,6 +151,17 @@ def open_split(
         arrivals = Arrivals(list(threads.map(look, infos)), store.parallel)
     arrivals.fetch()
     return SplitReader(arrivals, manifest, split)
+
+
+def _putting(values: np.ndarray, field: FieldInfo) -> Callable[[npt.NDArray[np.int64], np.ndarray], None]:
+    """What puts elements of a field's columns into places of an array of its values."""
+    if field.encoding == "varint":
+
+        def put(places: npt.NDArray[np.int64], found: np.ndarray) -> None:
+            values[places] = varints(np.ascontiguousarray(found).view(np.uint8).reshape(-1, field.width))
+
+        return put
+    return _elements(values, field).__setitem__
 
 
 def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:

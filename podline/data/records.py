@@ -7,11 +7,14 @@ TensorFlow's ``example.proto`` and ``feature.proto``):
 ======================= =================== =============================================================
 a source's feature      stored as           value
 ======================= =================== =============================================================
-int64 scalar, 0 … 127   ``int64_list``      one varint byte
+int64 scalar, from 0 on  ``int64_list``      a varint of as many bytes as the feature says, one below 128
 anything else           ``bytes_list``      raw bytes, little-endian, row-major, in the feature's real shape
 ======================= =================== =============================================================
 
-Lengths depend on shapes alone, so one template with zeros for values serves every record.
+A varint of two bytes or more is padded to its width, as protocol buffers allow: all but its last byte have the top bit
+set, whatever the value. So labels below 16,384 take two bytes, and below 2,097,152 three, in every record.
+
+Lengths depend on shapes and widths alone, so one template with zeros for values serves every record.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from podline.errors import SourceError
 
 IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys: the picture, the main label, the id of COCO's image
 VARINT_LIMIT = 128
+_SHIFT = 7  # bits of a number in each byte of a varint
 _LENGTH_DELIMITED = 2
 _ONLY = 1  # number of the only field in Example, Features (a map's entries), BytesList and Int64List
 _KEY, _VALUE = 1, 2
@@ -37,11 +41,16 @@ _BYTES_LIST, _INT64_LIST = 1, 3
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature of a source's records: its key, its dtype, its real shape (() for a scalar)."""
+    """One feature of a source's records: its key, its dtype, its real shape (() for a scalar).
+
+    Attributes:
+        width: bytes of an int64 scalar's varint; see :func:`label_feature`.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    width: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,12 +98,12 @@ class RecordLayout:
 
         Returns:
             ``bytes`` features: the feature's dtype, (n, …shape); a view if ``frames`` is in memory as the layout says
-            and the dtype is one byte. ``varint`` features: a uint8 view, (n,).
+            and the dtype is one byte. ``varint`` features: (n,), a uint8 view of single bytes, int64 of wider ones.
         """
         field = next(field for field in self.fields if field.name == name)
         raw = frames[:, place_of(field)]
         if field.encoding == "varint":
-            return raw[:, 0]
+            return varints(raw)
         if field.dtype != "uint8":
             raw = np.ascontiguousarray(raw).view(np.dtype(field.dtype).newbyteorder("<"))
         return raw.reshape(len(frames), *field.shape)
@@ -109,7 +118,7 @@ class RecordLayout:
             uint8, (n, frame_length).
 
         Raises:
-            SourceError: an integer does not fit into one varint byte.
+            SourceError: an integer does not fit into its varint.
         """
         frames = self.frames(len(next(iter(columns.values()))))
         self.fill(frames, columns)
@@ -119,7 +128,7 @@ class RecordLayout:
         """Writes records into frames made by :meth:`frames`, over whatever records they held, and seals them.
 
         Raises:
-            SourceError: an integer does not fit into one varint byte.
+            SourceError: an integer does not fit into its varint.
         """
         for field in self.fields:
             put(frames, field, columns[field.name])
@@ -143,6 +152,7 @@ def layout_of(features: Iterable[Feature]) -> RecordLayout:
             shape=feature.shape,
             encoding=_encoding(feature),
             offset=before + position,
+            width=feature.width,
         )
         for feature, position in positions
     )
@@ -151,7 +161,33 @@ def layout_of(features: Iterable[Feature]) -> RecordLayout:
 
 def layout_of_fields(fields: Iterable[FieldInfo]) -> RecordLayout:
     """The layout that a manifest's fields come from."""
-    return layout_of(Feature(field.name, field.dtype, field.shape) for field in fields)
+    return layout_of(Feature(field.name, field.dtype, field.shape, field.width) for field in fields)
+
+
+def label_feature(name: str, classes: int) -> Feature:
+    """The feature of a label: its varint is as wide as the last of the classes needs."""
+    return Feature(name, "int64", (), len(_varint(max(0, classes - 1))))
+
+
+def varints(raw: Bytes) -> np.ndarray:
+    """Varints of one width, uint8 (n, width), as numbers, (n,): a view of single bytes, int64 of wider ones."""
+    width = raw.shape[1]
+    if width == 1:
+        return raw[:, 0]
+    return (raw & np.uint8(0x7F)).astype(np.int64) @ (1 << _SHIFT * np.arange(width))
+
+
+def elements(field: FieldInfo, raw: Bytes) -> np.ndarray:
+    """A field's values, uint8 (n, size), as one element each, (n,): the number of a single byte, else its bytes.
+
+    What NumPy then copies for each is one run of bytes, not a row of single ones.
+    """
+    return raw[:, 0] if field.encoding == "varint" and field.width == 1 else raw.view(f"V{size_of(field)}")[:, 0]
+
+
+def limit_of(field: FieldInfo) -> int:
+    """The number above all that a varint field can hold."""
+    return VARINT_LIMIT**field.width
 
 
 def place_of(field: FieldInfo) -> slice:
@@ -163,7 +199,7 @@ def place_of(field: FieldInfo) -> slice:
 def size_of(field: FieldInfo) -> int:
     """Bytes of a field's value."""
     if field.encoding == "varint":
-        return 1
+        return field.width
     return math.prod(field.shape) * np.dtype(field.dtype).itemsize
 
 
@@ -171,15 +207,18 @@ def put(frames: Bytes, field: FieldInfo, values: np.ndarray) -> None:
     """Writes one field's values into a block of frames.
 
     Raises:
-        SourceError: an integer does not fit into one varint byte.
+        SourceError: an integer does not fit into its varint.
     """
     columns = frames[:, place_of(field)]
     if field.encoding == "varint":
-        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < VARINT_LIMIT:
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit_of(field):
             raise SourceError(
-                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to {VARINT_LIMIT - 1}"
+                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to "
+                f"{limit_of(field) - 1}"
             )
-        columns[:, 0] = values
+        for place in range(field.width - 1):
+            columns[:, place] = values >> _SHIFT * place & 0x7F | 0x80
+        columns[:, -1] = values >> _SHIFT * (field.width - 1)
     elif field.dtype == "uint8" and not values.flags.c_contiguous:
         target = columns.reshape(len(values), *field.shape)
         for channel in range(field.shape[-1]):  # planes, one at a time: twice as fast as all at once
@@ -196,11 +235,11 @@ def _encoding(feature: Feature) -> Literal["bytes", "varint"]:
 def _feature(feature: Feature) -> tuple[bytes, int]:
     """A ``tf.train.Feature`` with zero for a value, and where in it the value starts."""
     if _encoding(feature) == "varint":
-        kind, size = _INT64_LIST, 1
+        kind, zero = _INT64_LIST, b"\x80" * (feature.width - 1) + b"\0"
     else:
-        kind, size = _BYTES_LIST, math.prod(feature.shape) * np.dtype(feature.dtype).itemsize
-    message = _delimited(kind, _delimited(_ONLY, bytes(size)))
-    return message, len(message) - size
+        kind, zero = _BYTES_LIST, bytes(math.prod(feature.shape) * np.dtype(feature.dtype).itemsize)
+    message = _delimited(kind, _delimited(_ONLY, zero))
+    return message, len(message) - len(zero)
 
 
 def _delimited(number: int, value: bytes) -> bytes:

@@ -140,7 +140,7 @@ def shard_tasks(source: Source, plans: Iterable[ShardPlan], seed: int, folder: P
         source: what is converted.
         plans: its shards.
         seed: of the order in which records are put into shards.
-        folder: an existing folder that every worker can read, for one table a split: 9 bytes a record.
+        folder: an existing folder that every worker can read, for one table a split: 9 to 12 bytes a record.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -157,7 +157,7 @@ def _table(split: SourceSplit, seed: int) -> np.ndarray:
     """Each record's position among all images of its split, and its labels, in the order of the shards."""
     order = shard_order(seed, split.name, len(split))
     places = order if split.kept is None else split.kept[order]
-    labels = np.dtype([(name, np.uint8) for name in split.labels])
+    labels = np.dtype([(name, values.dtype) for name, values in split.labels.items()])
     table = np.empty(len(places), np.dtype([(_PLACE, np.int64), (_LABELS, labels)]))
     table[_PLACE] = places
     for name, values in split.labels.items():

@@ -24,7 +24,7 @@ from podline.data.content import image_crcs, same_images
 from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import SplitReader, open_split
-from podline.data.records import IMAGE, IMAGE_ID, LABEL, VARINT_LIMIT, RecordLayout, place_of
+from podline.data.records import IMAGE, IMAGE_ID, LABEL, RecordLayout, limit_of, place_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import HEADER_BYTES, Bytes, header, payload_crcs, payloads, read_frames, stored_crcs
 from podline.data.verified_files import Look, look_at, note
@@ -188,8 +188,14 @@ def _check_frames(path: Path, frames: Bytes, first: int, layout: RecordLayout, c
             raise damaged(index, f"has the bytes {found} vs {expected.hex()} between its features")
     for field in layout.fields:
         if field.encoding == "varint":
+            raw = frames[:, place_of(field)]
+            for index in _wrong((raw[:, :-1] & 0x80 == 0).any(axis=1)):
+                found = raw[index].tobytes().hex()
+                raise damaged(
+                    index, f"has {field.name} in the bytes {found}: a varint that ends before byte {field.width}"
+                )
             values = layout.values(frames, field.name)
-            limit = classes if field.name == LABEL else VARINT_LIMIT
+            limit = classes if field.name == LABEL else limit_of(field)
             for index in _wrong(values >= limit):
                 raise damaged(index, f"has {field.name}={values[index]} vs 0 to {limit - 1}")
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from podline.documents.metric import Metric
+from podline.documents.promotion import Verdict
 from podline.frozen import Frozen, JsonObject
 
 LAYOUT: Final = 1
@@ -274,6 +275,18 @@ class Origin(Frozen):
     environment: Environment
 
 
+class Decision(Frozen):
+    """What was decided about a promotion; all of it is in ``promotion.json``.
+
+    Attributes:
+        verdict: in a word.
+        reason: in a line: what refuses the model or leaves it undecided; empty if it became the champion.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+
+
 class Entry(Origin):
     """A run that ended. Of one that found its training done, what produced its model is what that training was of.
 
@@ -295,6 +308,7 @@ class Entry(Origin):
         retries: in order.
         training: None if it did not come to an end.
         outcome: None if the model was not judged.
+        promotion: None if nobody asked.
         report: the page's name in the store; empty if there is none.
         error: the class of the error that ended it; empty for a finished run.
         cause: the error in a line.
@@ -316,6 +330,7 @@ class Entry(Origin):
     retries: tuple[Retry, ...] = ()
     training: Training | None = None
     outcome: Outcome | None = None
+    promotion: Decision | None = Field(default=None, exclude_if=lambda decision: decision is None)
     report: str = ""
     error: str = ""
     cause: str = Field(default="", description="one line")

@@ -31,9 +31,10 @@ class FieldInfo(Frozen):
         name: the feature's key in the tf.train.Example.
         dtype: a NumPy dtype name: ``uint8``, ``int64``, ``float32`` …
         shape: the feature's real shape; () for a scalar.
-        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (one byte: an int64 below 128), or ``jpeg``: a
+        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (an int64 of ``width`` bytes), or ``jpeg``: a
             file that becomes an image of that shape, see :mod:`podline.data.kept_jpegs`.
         offset: first byte of the value, counted from the start of the payload (not of the TFRecord frame).
+        width: bytes of a varint: one below 128, two below 16,384.
     """
 
     name: str
@@ -41,6 +42,7 @@ class FieldInfo(Frozen):
     shape: tuple[int, ...]
     encoding: Literal["bytes", "varint", "jpeg"]
     offset: int
+    width: int = Field(default=1, ge=1, exclude_if=lambda width: width == 1)
 
 
 class ShardInfo(Frozen):

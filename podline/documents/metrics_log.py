@@ -166,6 +166,7 @@ FindingKind = Literal[
     "vanishing_gradient",
     "exploding_gradient",
     "waiting_for_input",
+    "slow",
 ]
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from podline.errors import ArtifactError
 from podline.frozen import Frozen
+from podline.plurals import plural
 from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
+SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
+# Figures that leave a model undecided and are named in a line.
+_NAMED = 3
+
+Verdict = Literal["promoted", "refused", "undecided"]
 
 Rule = Literal[
     "guessing", "export", "comparable", "main", "class", "joint", "calibration", "guard", "size", "operations"
@@ -27,6 +34,12 @@ class Check(Frozen):
         chance: how likely a figure so bad is for a model that is as good, raised for how many things are looked at;
             None where nothing is left to chance.
         refused: whether the rule refuses the model.
+        margin: by so much a promoted model may be worse; None where nothing is left to chance.
+        chance_if_worse: how likely a figure so good is for a model that is worse by the margin; likewise.
+        shown: whether it is shown that the model is not worse by the margin.
+        more_trainings: of a figure that leaves the model undecided, how many more known trainings of the champion's
+            recipe would decide, were all else as it is; None if none would.
+        more_examples: likewise, how many more test examples.
         message: all this in words.
     """
 
@@ -36,7 +49,22 @@ class Check(Frozen):
     after: float | None = None
     chance: float | None = None
     refused: bool
+    margin: float | None = None
+    chance_if_worse: float | None = None
+    shown: bool = True
+    more_trainings: int | None = None
+    more_examples: int | None = None
     message: str
+
+    @property
+    def undecided(self) -> bool:
+        """Whether neither is shown: that the model is worse, and that it is not."""
+        return not (self.refused or self.shown)
+
+    @property
+    def what(self) -> str:
+        """What it is of, in words."""
+        return f"{self.rule} {self.name}" if self.rule in ("class", "joint") else self.name
 
 
 class ExportedFile(Frozen):
@@ -77,11 +105,14 @@ class Promotion(Frozen):
         rate: that the rules were held to.
         promoted: whether it became the champion.
         anyway: whether a person said so in spite of the rules.
-        number: of the entry in the champion's history; 0 if it was refused.
-        checks: every rule's, those that refuse first.
+        undecided: whether no rule refuses the model, and it did not become the champion, as not all is shown.
+        number: of the entry in the champion's history; 0 if it did not become the champion.
+        checks: every rule's, those that refuse first, and then those that leave the model undecided.
         exports: the model's published forms.
         milliseconds: of one image on the CPU of the machine that decided, median; shown, and never judged by.
         milliseconds_before: likewise of the champion; None if there was none.
+        slide: that the line of champions, with this model, falls slowly, in a line; empty if that is not shown. Nothing
+            is refused by it.
     """
 
     run: str
@@ -93,29 +124,66 @@ class Promotion(Frozen):
     rate: float
     promoted: bool
     anyway: bool = False
+    undecided: bool = False
     number: int = 0
     checks: tuple[Check, ...]
     exports: tuple[ExportedFile, ...]
     milliseconds: float
     milliseconds_before: float | None = None
+    slide: str = ""
 
     @property
     def refusals(self) -> tuple[Check, ...]:
         """What speaks against it."""
         return tuple(check for check in self.checks if check.refused)
 
+    @property
+    def verdict(self) -> Verdict:
+        """The decision in a word."""
+        return "promoted" if self.promoted else "undecided" if self.undecided else "refused"
+
+    @property
+    def open(self) -> tuple[Check, ...]:
+        """What leaves it undecided."""
+        return tuple(check for check in self.checks if check.undecided)
+
     def headline(self) -> str:
         """The decision in a line."""
         over = f" over {self.against}" if self.against else ", the first one"
         if self.promoted:
-            word = "champion in spite of the rules" if self.anyway and self.refusals else "champion"
+            word = "champion in spite of the rules" if self.anyway and (self.refusals or self.open) else "champion"
             return f"{self.run} is the {word} of {self.recipe} (number {self.number}){over}"
         against = f"; {self.against} stays" if self.against else ""
-        return f"{self.run} is refused as champion of {self.recipe}{against}"
+        return f"{self.run} is {self.verdict} as champion of {self.recipe}{against}"
+
+    def doubt(self) -> str:
+        """What leaves the model undecided and what would decide, in a line; empty if nothing does."""
+        if not self.undecided:
+            return ""
+        names, more = [check.what for check in self.open[:_NAMED]], len(self.open) - _NAMED
+        named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+        return f"not shown to be within the margin: {named}; what would decide: {advice(self.open)}"
 
     def lines(self) -> list[str]:
-        """The decision in words: the headline, and what refuses it, or that nothing does."""
-        return [self.headline(), *(check.message for check in self.refusals)]
+        """The decision in words: the headline, what refuses it or leaves it undecided, and a slide, if there is one."""
+        notes = [self.doubt(), self.slide]
+        return [self.headline(), *(check.message for check in self.refusals), *filter(None, notes)]
+
+
+def advice(checks: Sequence[Check]) -> str:
+    """What would decide about figures that leave a model undecided, were all else as it is."""
+    trainings = [check.more_trainings for check in checks]
+    examples = [check.more_examples for check in checks]
+    ways: list[str] = []
+    if all(trainings):
+        ways.append(f"{plural(max(map(int, filter(None, trainings))), 'more training')} of the champion's recipe")
+    if all(examples):
+        ways.append(f"{plural(sum(filter(None, examples)), 'more test example')}{_of_which(checks)}")
+    return " or ".join(ways) or "the same training with another seed"
+
+
+def _of_which(checks: Sequence[Check]) -> str:
+    return " of these" if len(checks) > 1 else f" of {checks[0].what}" if checks[0].rule in ("class", "joint") else ""
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:

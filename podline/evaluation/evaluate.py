@@ -11,6 +11,7 @@ from podline.errors import SanityError, SettingsError
 from podline.evaluation.case import Case, Judgement
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
+from podline.models.of_run import untrained_model
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainSpec
@@ -19,7 +20,7 @@ from podline.store.folder import temporary_store
 from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.export import load_model
-from podline.training.run import initial_model, prepared
+from podline.training.run import prepared
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
@@ -45,12 +46,15 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
-    recipe = _training(spec, store).recipe
+    training = _training(spec, store)
+    recipe = training.recipe
     # First of all, as in training: it sets the seeds that its weights are drawn from.
     strategy = prepared(recipe, spec.strategy)
+    if warning := devices.fallback(spec.strategy):
+        reporter.warn(warning)
     agreement = devices.agreement(strategy)
-    before = initial_model(recipe, manifest, strategy)
     with strategy.scope():
+        before = untrained_model(store, spec.folder, recipe.seed)
         after = load_model(store, spec.folder, spec.weights_sha256)
     case = Case(spec, recipe, before, after, strategy, store, manifest, reporter)
     judgement = kind_of(recipe).judge(case)

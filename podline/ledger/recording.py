@@ -20,6 +20,7 @@ from podline.documents.ledger_entry import (
     Annealing,
     Data,
     DataChange,
+    Decision,
     Energy,
     Entry,
     Outcome,
@@ -41,6 +42,7 @@ from podline.progress import Reporter
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, flat
+from podline.stages.promotion import PromoteResult
 from podline.stages.specs import WEIGHTS, ConvertSpec, ReportResult, Result, Spec, TrainResult, TrainSpec, ValidateSpec
 from podline.stages.table import stage_of
 from podline.store import digests
@@ -169,6 +171,8 @@ class Notes:
             environment = self.entry.environment.model_copy(update={"devices": result.devices})
             self._update(run=result.run, environment=environment, training=self._training(result))
             self._produced_by(result)
+        if isinstance(result, PromoteResult):
+            self._update(promotion=Decision(verdict=result.verdict, reason=result.reason))
         if isinstance(result, ReportResult):
             self._update(report=result.html)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
 }
 """Podline's own layers, and the ones of Keras that they take the place of."""
 _OWN = {stock: own for own, stock in STOCK.items()}
+_VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 _SEED_STATE = "seed_generator_state"
 
 
@@ -62,14 +64,14 @@ def build_model(
             "and 2 or more classes"
         )
     _require_data_format(settings)
-    with _fresh_names():
-        network = MODELS.make(settings, image_shape, classes, settings)
+    network = _made(settings, image_shape, classes)
     shapes = [_shapes(network, side) for side in ("inputs", "outputs")]
     if shapes != [[(None, *image_shape)], [(None, classes)]]:
         raise SettingsError(
             f"model {settings.kind}: from {shapes[0]} to {shapes[1]} vs from {(None, *image_shape)} to "
             f"{(None, classes)}: its function must give a functional keras.Model from normalised images to logits"
         )
+    _require_fixed_constants(settings, network, lambda: _made(settings, image_shape, classes))
     return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers)
 
 
@@ -119,10 +121,31 @@ def trainable_model(
             f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
             "give one of each per channel"
         )
+    return _trainable(network, name, seed, lambda image: _normalised(image, mean, std), l2, l2_layers)
+
+
+def untrained(model: keras.Model, seed: int) -> keras.Model:
+    """A model of :func:`trainable_model` with the weights that it began with.
+
+    Args:
+        model: from :func:`exportable`, with any weights.
+        seed: it was made with.
+    """
+    return _trainable(model, model.name, seed, lambda image: image)
+
+
+def _trainable(
+    network: keras.Model,
+    name: str,
+    seed: int,
+    front: Callable[[Any], Any],
+    l2: float = 0.0,
+    l2_layers: tuple[str, ...] = (),
+) -> keras.Model:
     # Variables that are made in such a scope draw their values when it is left.
     with _fresh_names(), keras.StatelessScope():
-        image = keras.Input(image_shape, dtype="uint8", name="image")
-        outputs = _computed(network, _normalised(image, mean, std))
+        image = keras.Input(network.inputs[0].shape[1:], dtype="uint8", name="image")
+        outputs = _computed(network, front(image))
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
         model.trainable = True  # which layers train is the recipe's
         _regularise(model, l2, l2_layers)
@@ -163,6 +186,35 @@ def _require_data_format(settings: ModelSettings) -> None:
     require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
 
 
+def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
+    with _fresh_names():
+        return MODELS.make(settings, image_shape, classes, settings)
+
+
+def _require_fixed_constants(settings: ModelSettings, network: keras.Model, again: Callable[[], keras.Model]) -> None:
+    """Refuses a layer with random weights that is called on a constant: its answer is a constant of the model.
+
+    Raises:
+        SettingsError: the constants are others when the model is made again.
+    """
+    first = _constants(network)
+    if first and not all(map(np.array_equal, first, _constants(again()))):
+        raise SettingsError(
+            f"model {settings.kind}: it has constants that are others each time, as of a layer that is called on a "
+            "constant and so never trains; call layers on what comes from the image"
+        )
+
+
+def _constants(network: Any) -> list[Any]:
+    nodes = itertools.chain(*_graph(network)._nodes_by_depth.values())
+    arguments = [keras.tree.flatten([node.arguments.args, node.arguments.kwargs]) for node in nodes]
+    return [np.asarray(value) for value in itertools.chain(*arguments) if isinstance(value, _VALUES)]
+
+
+def _graph(network: Any) -> Any:
+    return getattr(network, "_functional", network)  # a Sequential holds one
+
+
 def _shapes(network: Any, side: str) -> list[Any]:
     """The shapes of a functional model's inputs or outputs; what it is, of anything else."""
     tensors = getattr(network, side, None) if isinstance(network, keras.Model) else None
@@ -198,8 +250,7 @@ def _computed(network: keras.Model, image: Any) -> Any:
             made[id(layer)] = _cloned(layer, exchange) if nested else exchange(layer)
         return made[id(layer)]
 
-    graph: Any = getattr(network, "_functional", network)  # a Sequential holds one
-    return graph._run_through_graph(image, copied)
+    return _graph(network)._run_through_graph(image, copied)
 
 
 def _cloned(model: keras.Model, exchange: Callable[[Any], Any]) -> keras.Model:

@@ -9,15 +9,23 @@ Expression in Microarray Experiments", 2004).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, variance
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from podline.evaluation.paired import Changed
 
+Floats = npt.NDArray[np.float64]
+
 # What is expected of a variance weighs as much as so many trainings' own.
 _EXPECTED_WEIGHT = 4
+# A variance is never taken for less than this part of what is expected: few examples are often all right by luck.
+_LEAST = 0.7
 # However many trainings are known: their shares have longer tails than a normal variable.
 _MOST_FREEDOM = 8
 # Parts that move each by itself move the whole by the root of their number less; they do not quite do that.
@@ -38,7 +46,17 @@ class Share(NamedTuple):
     @property
     def angle(self) -> float:
         """``asin(sqrt(r))``, with Anscombe's correction for few examples."""
-        return math.asin(math.sqrt((self.value * self.examples + 3 / 8) / (self.examples + 3 / 4)))
+        return float(angle_of(self.value, self.examples))
+
+
+def angle_of(share: npt.ArrayLike, examples: int) -> Floats:
+    """Shares of right answers among so many examples, as angles."""
+    return np.arcsin(np.sqrt((np.asarray(share) * examples + 3 / 8) / (examples + 3 / 4)))
+
+
+def half_an_example(share: npt.ArrayLike, examples: int) -> Floats:
+    """By how much the angles of shares would be less with half an example less."""
+    return angle_of(share, examples) - angle_of(np.maximum(np.asarray(share) - 0.5 / examples, 0), examples)
 
 
 def spread_of(spread: float, share: float) -> float:
@@ -46,21 +64,71 @@ def spread_of(spread: float, share: float) -> float:
     return 2 * spread * math.sqrt(max(0.0, share * (1 - share)))
 
 
-def chance_by_peers(peers: Sequence[float], value: float, expected: float) -> float:
-    """How likely a value so low, or lower, is for one more of the peers: a moderated t-test.
+class Fall(NamedTuple):
+    """How far figures lie below those of peers: a moderated t-test, of one figure or of an array of them.
+
+    Attributes:
+        by: the peers' mean less the figure; negative if it is higher.
+        variance: between peers.
+        peers: how many there are.
+        step: what half an example is worth; of few, a share moves in large steps.
+    """
+
+    by: Any
+    variance: Any
+    peers: int
+    step: Any = 0.0
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom."""
+        return freedom_of(self.peers)
+
+    @property
+    def deviations(self) -> Any:
+        """``by``, in standard deviations of what one more of the peers does."""
+        return _ratio(self.by, self.variance * (1 + 1 / self.peers))
+
+    def deviations_within(self, margin: Any, most: Any) -> Any:
+        """By how many standard deviations it fell less than a model does that is worse by a margin.
+
+        Args:
+            margin: in the unit of the figures.
+            most: the largest variance that so much worse a model may have.
+        """
+        return _ratio(margin - self.by - self.step, np.maximum(self.variance, most) + self.variance / self.peers)
+
+    def chance(self) -> float:
+        """How likely a figure so low, or lower, is for one more of the peers."""
+        return student_tail(float(self.deviations), self.freedom)
+
+    def chance_within(self, margin: float, most: float) -> float:
+        """How likely a figure so high, or higher, is for a model that is worse by a margin."""
+        return student_tail(float(self.deviations_within(margin, most)), self.freedom)
+
+
+def fall_of(peers: npt.ArrayLike, value: npt.ArrayLike, expected: npt.ArrayLike) -> Fall:
+    """How far figures lie below their peers'.
 
     Args:
-        peers: the figure of each, at least two.
-        value: of the one that is judged.
-        expected: the variance that is expected between peers.
+        peers: the figures of each, (n, …), at least two.
+        value: of the one that is judged, (…).
+        expected: the variance that is expected between peers, (…).
     """
-    own = len(peers) - 1
-    weight = _EXPECTED_WEIGHT + own
-    mixed = (_EXPECTED_WEIGHT * expected + own * variance(peers)) / weight
-    if mixed == 0:
-        return 0.0 if value < fmean(peers) else 1.0
-    freedom = min(weight, _MOST_FREEDOM)
-    return student_tail((fmean(peers) - value) / math.sqrt(mixed * (1 + 1 / len(peers))), freedom)
+    known, own = np.asarray(peers, np.float64), len(np.asarray(peers)) - 1
+    mixed = (_EXPECTED_WEIGHT * np.asarray(expected) + own * known.var(axis=0, ddof=1)) / (_EXPECTED_WEIGHT + own)
+    return Fall(known.mean(axis=0) - value, np.maximum(mixed, _LEAST * np.asarray(expected)), own + 1)
+
+
+def freedom_of(peers: int) -> int:
+    """Degrees of freedom of a test by so many peers."""
+    return min(_EXPECTED_WEIGHT + peers - 1, _MOST_FREEDOM)
+
+
+def _ratio(value: Any, variance: Any) -> Any:
+    """Deviations; without a variance, infinitely many."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.asarray(variance) > 0, value / np.sqrt(variance), np.where(np.asarray(value) > 0, 1e9, -1e9))
 
 
 class Movement(NamedTuple):
@@ -118,6 +186,16 @@ def student_tail(t: float, freedom: float) -> float:
     """How likely Student's variable with so many degrees of freedom is ``t`` or more."""
     tail = _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t)) / 2
     return tail if t >= 0 else 1 - tail
+
+
+@functools.cache
+def student_quantile(rate: float, freedom: float) -> float:
+    """What Student's variable exceeds with this probability; below one half."""
+    low, high = 0.0, 1e6
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_tail(middle, freedom) > rate else (low, middle)
+    return high
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

@@ -20,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.documents.promotion import ExportedFile
+from podline.documents.promotion import SAVED_MODEL, TFLITE, ExportedFile
 from podline.store.contract import Store, explained
 from podline.training.export import KERAS
 
-SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
 IMAGES = 100
 
 # The same sums in another order: some 1e-6 of an answer for each layer. TensorFlow Lite has kernels of its own.

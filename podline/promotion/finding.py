@@ -14,11 +14,12 @@ def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
     """An earlier decision about the same model by the same rules, if it still stands.
 
     A promotion stands, whatever has become of the champion since: what a person rolled back is not promoted again by
-    the next night that finds the run done. A refusal stands as long as the champion is the same.
+    the next night that finds the run done. A refusal stands as long as the champion is the same. What was undecided is
+    judged again: more trainings may be known.
     """
     store = open_store(spec.root)
     found: PromoteResult | None = None if spec.again else find_completed(store, spec.folder, spec, reporter)
-    if found is None:
+    if found is None or found.verdict == "undecided":
         return None
     entries = champions.history(store, spec.recipe)
     if found.promoted:

@@ -15,17 +15,19 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
 from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
-from podline.documents.promotion import PROMOTION, Check, Promotion
+from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, Promotion
 from podline.errors import ArtifactError
+from podline.evaluation.slides import slide_of
 from podline.inventory.catalogue import run_of, training_of
-from podline.kinds.descriptions import description_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
+from podline.models.descriptions import describe_run
 from podline.progress import Reporter
 from podline.promotion.comparing import Comparison, JudgedModel, JudgedSplit
-from podline.promotion.exports import IMAGES, SAVED_MODEL, TFLITE, checked_exports, milliseconds
-from podline.promotion.rules import ENOUGH_PEERS, Cost, checks_of, export_checks
-from podline.promotion.standings import examples_of, peers_of
+from podline.promotion.exports import IMAGES, checked_exports, milliseconds
+from podline.promotion.margins import ENOUGH_PEERS
+from podline.promotion.rules import Cost, checks_of, export_checks
+from podline.promotion.standings import champions_before, examples_of, peers_of
 from podline.stages.completed import complete
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import TrainSpec
@@ -71,7 +73,7 @@ class _Case:
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
-    """Holds a model against the champion of its recipe and, if no rule refuses it, makes it the champion.
+    """Holds a model against the champion of its recipe and, if it is shown not to be worse, makes it the champion.
 
     It writes, in ``runs/<run>``: ``promotion.json``, and the forms of the model that are handed on
     (:mod:`podline.promotion.exports`); the change itself is one entry in the champion's history
@@ -103,7 +105,8 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         checks += compared
     # A file that gives other answers must not be used, whatever anybody says.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
-    if crowned is None and not refused:
+    undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
+    if crowned is None and not (refused or undecided):
         crowned = champions.crown(
             store,
             spec.recipe,
@@ -122,13 +125,24 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         rate=spec.rules.rate,
         promoted=crowned is not None,
         anyway=spec.anyway,
+        undecided=undecided and crowned is None,
         number=crowned.number if crowned else 0,
-        checks=tuple(sorted(checks, key=lambda check: not check.refused)),
+        checks=tuple(sorted(checks, key=lambda check: (not check.refused, not check.undecided))),
         exports=tuple(exports),
         milliseconds=milliseconds(model, images),
         milliseconds_before=was,
+        slide=_slide(case, entries),
     )
     return _published(case, decision, time.monotonic() - started)
+
+
+def _slide(case: _Case, entries: list[Crowned]) -> str:
+    """Whether the champions and this model together fall slowly, in a line; empty if that is not shown."""
+    examples = examples_of(case.manifest, case.spec.split)
+    now = kind_of(case.evaluation).figures(case.evaluation)
+    before = champions_before(case.store, champions.standing(entries), case.spec.run, examples, case.spec.split)
+    found = slide_of([figures.main.value for figures in (*before, now)])
+    return found.sentence(now.measure, "champions, this model the last of them,") if found else ""
 
 
 def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResult:
@@ -145,6 +159,8 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         against=decision.against,
         measure=decision.measure,
         refusals=tuple(check.message for check in decision.refusals),
+        doubt=decision.doubt(),
+        slide=decision.slide,
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
     )
@@ -242,5 +258,5 @@ def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tu
 
 
 def _cost(case: _Case, training: TrainSpec) -> Cost:
-    model = description_of(case.store, training.folder, training.recipe, case.manifest)
+    model = describe_run(case.store, training.folder)
     return Cost(model.bytes, model.multiply_adds)

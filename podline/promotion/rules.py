@@ -1,7 +1,11 @@
-"""The rules of promotion: whether a model is worse than the champion beyond noise. Pure arithmetic.
+"""The rules of promotion: whether a model is shown to be worse than the champion, or not to be. Pure arithmetic.
 
-Every figure is held against the champion's; those that chance has a part in are tested together, so that of models that
-are as good as the champion at most the stated share is refused, whatever the number of classes (Holm's method).
+Every figure that chance has a part in is held against the champion's, in two tests. One asks whether it is worse: these
+are raised together, so that of models that are as good as the champion at most the stated share is refused, whatever
+the number of classes (Holm's method). The other asks whether it is worse by less than a margin. A promotion needs that
+of every figure, so none of these chances is raised: of models that are worse by the margin in one figure or in several
+at most the stated share is promoted (Berger: "Multiparameter Hypothesis Testing and Acceptance Sampling",
+Technometrics 1982). A model of which neither is shown is undecided.
 
 What chance does is known in one of two ways. As soon as three trainings of the champion's recipe on its data are known
 (its *peers*, itself among them), it is what these differ by. Before that, the two models are compared example by
@@ -13,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import variance
+from statistics import fmean, variance
 from typing import NamedTuple
 
 from podline.documents.promotion import Check, ExportedFile, Rule
@@ -21,15 +25,25 @@ from podline.evaluation.paired import Tails, holm
 from podline.promotion.chance import (
     GUESSED_FREEDOM,
     Share,
-    chance_by_peers,
+    fall_of,
+    half_an_example,
     normal_tail,
     spread_of,
     spread_of_all,
     student_tail,
 )
+from podline.promotion.margins import (
+    ENOUGH_PEERS,
+    Figure,
+    Noise,
+    Rates,
+    margin_of,
+    noise_of,
+    normal_margin,
+    share_below,
+)
 from podline.recipes.promotion_settings import PromotionSettings
 
-ENOUGH_PEERS = 3
 # Of what a seed does to the figure that counts, so many times that it does to the calibration error.
 _CALIBRATION_MOVES = 2.0
 
@@ -60,19 +74,33 @@ class Cost(NamedTuple):
     operations: int
 
 
+class Odds(NamedTuple):
+    """How likely a figure is.
+
+    Attributes:
+        if_equal: one so low, or lower, for a model that is as good.
+        if_worse: one so high, or higher, for a model that is worse by the margin.
+        margin: that, in the figure's own unit.
+    """
+
+    if_equal: float
+    if_worse: float
+    margin: float
+
+
 @dataclass(frozen=True)
 class Paired:
     """The champion and the candidate, example by example.
 
     Attributes:
-        main: how likely it is to lose so much in what counts, for an equally good model.
+        main: of what counts.
         parts: likewise, of each class or joint.
         calibration_deviation: the standard deviation of the difference of their calibration errors, by examples.
         shown_spread: of what counts, what a seed does to it by what the parts show; a share.
     """
 
-    main: float
-    parts: Mapping[str, float]
+    main: Odds
+    parts: Mapping[str, Odds]
     calibration_deviation: float = 0.0
     shown_spread: float = 0.0
 
@@ -94,14 +122,27 @@ class Guarded(NamedTuple):
 
 
 class _Test(NamedTuple):
-    """A figure, and how likely it is for a model that is as good as the champion and its peers."""
+    """A figure of the candidate, held against what is known of the champion and its peers.
+
+    Attributes:
+        rule: which rule it is of.
+        name: of what.
+        before: of the champion, or the mean over it and its peers.
+        champion: of the champion.
+        after: of the candidate.
+        odds: how likely that is.
+        figure: by which to tell what would decide; None where too few trainings are known.
+        examples: that the figure is of; 0 if more of them are not looked for.
+    """
 
     rule: Rule
     name: str
     before: float
     champion: float
     after: float
-    chance: float
+    odds: Odds
+    figure: Figure | None = None
+    examples: int = 0
 
 
 def checks_of(
@@ -122,12 +163,17 @@ def checks_of(
         settings: the rules.
         guarded: the measures that ``settings.guards`` names.
     """
-    tests = _by_pairs(candidate, peers[0], paired, settings) if paired else _by_peers(candidate, peers, settings)
-    tests += [_guard(each, settings) for each in guarded]
+    rates = _rates(candidate, settings)
+    tests = (
+        _by_pairs(candidate, peers[0], paired, settings, rates)
+        if paired
+        else _by_peers(candidate, peers, settings, rates)
+    )
+    tests += [_guard(each, settings, rates, known=not paired) for each in guarded]
     told = "the champion" if paired else f"the mean of {len(peers)} trainings of the champion's recipe"
-    raised = holm({(test.rule, test.name): test.chance for test in tests})
+    raised = holm({(test.rule, test.name): test.odds.if_equal for test in tests})
     return [
-        *(_judged(test, raised[test.rule, test.name], settings.rate, told) for test in tests),
+        *(_judged(test, raised[test.rule, test.name], rates, told, len(peers)) for test in tests),
         _not_larger("size", "parameters", "bytes", costs[0].bytes, costs[1].bytes, settings.size),
         _not_larger(
             "operations", "one example", "multiply-adds", costs[0].operations, costs[1].operations, settings.operations
@@ -135,57 +181,89 @@ def checks_of(
     ]
 
 
-def _by_peers(candidate: ModelFigures, peers: Sequence[ModelFigures], settings: PromotionSettings) -> list[_Test]:
-    champion, rule = peers[0], part_rule(candidate)
+def _rates(candidate: ModelFigures, settings: PromotionSettings) -> Rates:
+    calibrated = candidate.calibration_error is not None
+    figures = 1 + sum(share.examples > 0 for share in candidate.parts.values()) + calibrated + len(settings.guards)
+    return Rates(settings.rate, settings.wrong_rate, figures)
 
-    def mean(values: Sequence[float]) -> float:
-        return sum(values) / len(values)
 
-    mains = [peer.main for peer in peers]
+def _by_peers(
+    candidate: ModelFigures, peers: Sequence[ModelFigures], settings: PromotionSettings, rates: Rates
+) -> list[_Test]:
     judged = {name: share for name, share in candidate.parts.items() if share.examples}
-    angles = {name: [peer.parts[name].angle for peer in peers] for name in judged}
-    everywhere = mean([variance(values) for values in angles.values()]) if judged else 0.0
-    of_all = spread_of_all(settings.spread, math.sqrt(everywhere), len(judged))
-    tests = [
-        _Test(
-            "main",
-            candidate.measure,
-            mean([share.value for share in mains]),
-            champion.main.value,
-            candidate.main.value,
-            chance_by_peers([share.angle for share in mains], candidate.main.angle, _assumed(champion.main, of_all)),
-        )
-    ]
-    tests += [
-        _Test(
-            rule,
-            name,
-            mean([peer.parts[name].value for peer in peers]),
-            champion.parts[name].value,
-            share.value,
-            chance_by_peers(
-                angles[name], share.angle, max(_assumed(champion.parts[name], settings.part_spread), everywhere)
-            ),
-        )
-        for name, share in judged.items()
-    ]
+    parts = {name: [peer.parts[name] for peer in peers] for name in judged}
+    everywhere = fmean(variance(each.angle for each in known) for known in parts.values()) if judged else 0.0
+    of_all, expected = (
+        spread_of_all(settings.spread, spread, len(judged)) for spread in (math.sqrt(everywhere), settings.part_spread)
+    )
+    mains, rule = [peer.main for peer in peers], part_rule(candidate)
+    usual = noise_of(candidate.main.examples, of_all).usual
+    main = _Scale(expected, settings.margin, usual)
+    of_part = _Scale(settings.part_spread, settings.part_margin, everywhere)
+    tests = [_share("main", candidate.measure, mains, candidate.main, main, rates)]
+    tests += [_share(rule, name, parts[name], share, of_part, rates) for name, share in judged.items()]
     errors = [peer.calibration_error for peer in peers if peer.calibration_error is not None]
     if candidate.calibration_error is not None and len(errors) == len(peers):
-        # More is better, and so much worse is allowed.
-        allowed = [-error - settings.calibration for error in errors]
-        expected = max(settings.calibration / 4, _CALIBRATION_MOVES * spread_of(of_all, champion.main.value))
-        chance = chance_by_peers(allowed, -candidate.calibration_error, expected**2)
-        tests.append(_calibration(mean(errors), errors[0], candidate.calibration_error, chance))
+        spreads = [
+            max(settings.calibration / 4, _CALIBRATION_MOVES * spread_of(spread, mains[0].value))
+            for spread in (of_all, expected)
+        ]
+        tests.append(_calibration_by_peers(errors, candidate.calibration_error, spreads, settings, rates))
     return tests
 
 
-def _assumed(share: Share, spread: float) -> float:
-    """The variance of an angle that is assumed: half of a binomial share's, as trainings agree about many, and more."""
-    return 1 / (8 * share.examples) + spread**2
+class _Scale(NamedTuple):
+    """What a share is measured by.
+
+    Attributes:
+        spread: that is assumed between trainings, of an angle.
+        margin: the least, as an angle.
+        seen: the variance that the peers show, of an angle; it counts if it is more than what is assumed.
+    """
+
+    spread: float
+    margin: float
+    seen: float
+
+
+def _share(rule: Rule, name: str, peers: Sequence[Share], share: Share, scale: _Scale, rates: Rates) -> _Test:
+    def noise(times: float) -> Noise:
+        return noise_of(share.examples * times, scale.spread)
+
+    usual, most = noise(1)
+    before = fmean(peer.value for peer in peers)
+    margin = margin_of(noise(1), scale.margin, rates)
+    fall = fall_of([peer.angle for peer in peers], share.angle, max(usual, scale.seen))
+    fall = fall._replace(step=half_an_example(share.value, share.examples))
+    odds = Odds(fall.chance(), fall.chance_within(margin, most), before - share_below(before, margin))
+    return _Test(
+        rule, name, before, peers[0].value, share.value, odds, Figure(fall, noise, scale.margin), share.examples
+    )
+
+
+def _calibration_by_peers(
+    errors: Sequence[float], error: float, spreads: Sequence[float], settings: PromotionSettings, rates: Rates
+) -> _Test:
+    """More is better of what is tested, and so much worse is allowed.
+
+    Args:
+        errors: of the peers.
+        error: of the candidate.
+        spreads: between trainings, as the peers show it and as it is assumed.
+        settings: the rules.
+        rates: of wrong verdicts.
+    """
+    seen, assumed = (spread**2 for spread in spreads)
+    margin = margin_of(Noise(assumed, assumed), settings.calibration, rates)
+    fall = fall_of([-each for each in errors], -error, seen)
+    beyond = fall._replace(by=fall.by - settings.calibration)
+    odds = Odds(beyond.chance(), fall.chance_within(margin, assumed), margin)
+    figure = Figure(fall, lambda _times: Noise(assumed, assumed), settings.calibration)
+    return _Test("calibration", "calibration error", fmean(errors), errors[0], error, odds, figure)
 
 
 def _by_pairs(
-    candidate: ModelFigures, champion: ModelFigures, paired: Paired, settings: PromotionSettings
+    candidate: ModelFigures, champion: ModelFigures, paired: Paired, settings: PromotionSettings, rates: Rates
 ) -> list[_Test]:
     rule = part_rule(candidate)
     tests = [
@@ -198,10 +276,11 @@ def _by_pairs(
     ]
     before, after = champion.calibration_error, candidate.calibration_error
     if before is not None and after is not None:
-        beyond, sampled = after - before - settings.calibration, paired.calibration_deviation
-        assumed, shown = settings.calibration / 4, _CALIBRATION_MOVES * paired.shown_spread
-        chance = max(chance_beyond(beyond, sampled, assumed), chance_beyond(beyond, sampled, shown, "student"))
-        tests.append(_calibration(before, before, after, chance))
+        rise, allowed, sampled = after - before, settings.calibration, paired.calibration_deviation
+        assumed, shown = allowed / 4, _CALIBRATION_MOVES * paired.shown_spread
+        margin = max(allowed, normal_margin(math.hypot(sampled, math.sqrt(2) * assumed), rates))
+        beyond, within = (guessed_chance(by, sampled, assumed, shown) for by in (rise - allowed, margin - rise))
+        tests.append(_Test("calibration", "calibration error", before, before, after, Odds(beyond, within, margin)))
     return tests
 
 
@@ -210,19 +289,18 @@ def part_rule(standing: ModelFigures) -> Rule:
     return "joint" if standing.calibration_error is None else "class"
 
 
-def _guard(guarded: Guarded, settings: PromotionSettings) -> _Test:
+def _guard(guarded: Guarded, settings: PromotionSettings, rates: Rates, *, known: bool) -> _Test:
     """By examples, and by what a seed is assumed to do: the measure's peers are not asked."""
-    drop = guarded.before - guarded.after
-    chance = chance_beyond(drop, guarded.deviation, spread_of(settings.spread, guarded.before))
-    return _Test("guard", guarded.name, guarded.before, guarded.before, guarded.after, chance)
+    drop, spread = guarded.before - guarded.after, spread_of(settings.spread, guarded.before)
+    margin = guarded.before - share_below(guarded.before, settings.margin)
+    if known:
+        margin = max(margin, normal_margin(math.hypot(guarded.deviation, math.sqrt(2) * spread), rates))
+    equal, worse = (chance_beyond(by, guarded.deviation, spread) for by in (drop, margin - drop))
+    return _Test("guard", guarded.name, guarded.before, guarded.before, guarded.after, Odds(equal, worse, margin))
 
 
-def _calibration(before: float, champion: float, after: float, chance: float) -> _Test:
-    return _Test("calibration", "calibration error", before, champion, after, chance)
-
-
-def _judged(test: _Test, chance: float, rate: float, told: str) -> Check:
-    """A test held against the rate, in words."""
+def _judged(test: _Test, chance: float, rates: Rates, told: str, peers: int) -> Check:
+    """A test held against the rates, in words."""
     what = {"class": f"class {test.name}", "joint": f"joint {test.name}"}.get(test.rule, test.name)
     by = (test.after - test.before) * (-1 if test.rule == "calibration" else 1)
     way = ("higher" if test.rule == "calibration" else "lower") if by < 0 else "no worse"
@@ -230,10 +308,14 @@ def _judged(test: _Test, chance: float, rate: float, told: str) -> Check:
     before = f"{100 * test.before:.1f} % of {'the champion' if test.rule == 'guard' else told}"
     if abs(test.champion - test.before) > 1e-9:
         before += f" ({100 * test.champion:.1f} % of the champion itself)"
-    refused = chance < rate
-    odds = f"chance alone gives that to {_odds(chance)} models that are as good" if by < 0 else ""
-    held = f", and below {100 * rate:g} of 100 it is refused" if refused else ""
-    message = f"{what}: {100 * test.after:.1f} % vs {before}: {points}{f'; {odds}{held}' if odds else ''}"
+    refused, shown = chance < rates.refused, test.odds.if_worse < rates.promoted
+    said = [f"{what}: {100 * test.after:.1f} % vs {before}: {points}"]
+    if by < 0:
+        said.append(f"chance alone gives that to {_odds(chance)} models that are as good")
+    if by < 0 and refused:
+        said[-1] += f", and below {100 * rates.refused:g} of 100 it is refused"
+    elif not shown:
+        said.append(f"not shown to be within the margin of {100 * test.odds.margin:.1f} points")
     return Check(
         rule=test.rule,
         name=test.name,
@@ -241,8 +323,23 @@ def _judged(test: _Test, chance: float, rate: float, told: str) -> Check:
         after=test.after,
         chance=chance,
         refused=refused,
-        message=message,
+        margin=test.odds.margin,
+        chance_if_worse=test.odds.if_worse,
+        shown=shown,
+        message="; ".join(said),
+        **({} if refused or shown else _deciding(test, rates, peers)),
     )
+
+
+def _deciding(test: _Test, rates: Rates, peers: int) -> dict[str, int | None]:
+    """What would decide about a figure, were all else as it is."""
+    if peers < ENOUGH_PEERS:
+        return {"more_trainings": ENOUGH_PEERS - peers}
+    if test.figure is None:
+        return {}
+    times = test.figure.more_examples(rates) if test.examples else None
+    more_examples = math.ceil(test.examples * (times - 1)) if times else None
+    return {"more_trainings": test.figure.more_trainings(rates), "more_examples": more_examples}
 
 
 def _odds(chance: float) -> str:
@@ -292,3 +389,8 @@ def chance_beyond(drop: float, deviation: float, spread: float, tails: Tails = "
     if not together:
         return float(drop <= 0)
     return normal_tail(drop / together) if tails == "normal" else student_tail(drop / together, GUESSED_FREEDOM)
+
+
+def guessed_chance(drop: float, deviation: float, assumed: float, shown: float) -> float:
+    """The same by the spread that is assumed or by the one that parts show, whichever says less."""
+    return max(chance_beyond(drop, deviation, assumed), chance_beyond(drop, deviation, shown, "student"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,15 @@ from podline.intervals import Z
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
-from podline.promotion.rules import ModelFigures, Paired, chance_beyond
+from podline.promotion.margins import MOST_PEERS, share_below
+from podline.promotion.rules import ModelFigures, Odds, Paired, guessed_chance
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
-from podline.stages.specs import SPEC, TrainSpec
+from podline.stages.specs import SPEC
 from podline.store.contract import Store
 
-# Of the newest trainings of a recipe so many are looked at, and so many peers are enough.
-_LOOKED_AT, MOST_PEERS = 60, 20
+# Of the newest trainings of a recipe so many are looked at.
+_LOOKED_AT = 60
 _DRAWS = 200
 
 
@@ -100,19 +102,43 @@ def peers_of(
         peer = training_of(store, name)
         of_its_data = peer.fingerprint == training.fingerprint or name in crowned
         if of_its_data and _but_for_chance(peer.recipe) == _but_for_chance(training.recipe):
-            found += _judged_on(store, peer, examples, split)
+            found += _judged_on(store, name, examples, split)
         if len(found) == MOST_PEERS - 1:
             break
     return found
 
 
-def _judged_on(store: Store, peer: TrainSpec, examples: tuple[str, ...], split: str) -> Iterator[ModelFigures]:
-    """The peer's standing, if it was judged on these examples and its files can be read."""
+def champions_before(
+    store: Store, line: Sequence[Crowned], candidate: str, examples: tuple[str, ...], split: str
+) -> list[ModelFigures]:
+    """The champions before a candidate, the present one last, as far back as they were judged on the same examples.
+
+    Args:
+        store: the store.
+        line: of champions that were not taken back.
+        candidate: the run that is judged.
+        examples: what it was judged on, see :func:`examples_of`.
+        split: which split that is.
+    """
+    found: list[ModelFigures] = []
+    for entry in reversed(line):
+        if entry.run == candidate:
+            continue
+        figures = [*_judged_on(store, entry.run, examples, split)]
+        if not figures:
+            break
+        found += figures
+    return found[::-1]
+
+
+def _judged_on(store: Store, run: str, examples: tuple[str, ...], split: str) -> Iterator[ModelFigures]:
+    """A run's standing, if it was judged on these examples and its files can be read."""
     try:
+        peer = training_of(store, run)
         if examples_of(read_manifest(store, peer.dataset_folder), split) == examples:
             document = read_evaluation(store, peer.folder)
             yield kind_of(document).figures(document)
-    except PodlineError:  # what a peer has lost is no reason to refuse another
+    except PodlineError:  # what another run has lost is no reason to refuse this one
         return
 
 
@@ -137,8 +163,8 @@ def paired_classes(
     parts = _movements(moved_classes(before, after, class_names))
     of_all = _shown_of_all(parts, settings)
     return Paired(
-        main=_chance_of(main, settings.spread, of_all),
-        parts=_part_chances(parts, settings),
+        main=_odds_of(main, settings.spread, of_all, settings.margin),
+        parts=_part_odds(parts, settings),
         calibration_deviation=_calibration_deviation(before, after),
         shown_spread=spread_of(of_all, main.share),
     )
@@ -148,16 +174,18 @@ def _movements(parts: Mapping[str, ShareChange]) -> dict[str, Movement]:
     return {name: Movement(moved.changed, (moved.before + moved.after) / 2) for name, moved in parts.items()}
 
 
-def _part_chances(
+def _part_odds(
     parts: Mapping[str, Movement], settings: PromotionSettings, kind: Callable[[str], str] = str
-) -> dict[str, float]:
+) -> dict[str, Odds]:
     """Of each part: by the spread that is assumed, or by the one that parts of other kinds show, whichever says less.
 
     What is wrong with a joint is wrong with the one of the other side too, as images are mirrored in training: each
     would excuse the other.
     """
     return {
-        name: _chance_of(part, settings.part_spread, shown_spread(_of_other_kinds(parts, name, kind)))
+        name: _odds_of(
+            part, settings.part_spread, shown_spread(_of_other_kinds(parts, name, kind)), settings.part_margin
+        )
         for name, part in parts.items()
     }
 
@@ -178,12 +206,14 @@ def _of_either_side(joint: str) -> str:
     return joint.removeprefix("left_").removeprefix("right_")
 
 
-def _chance_of(movement: Movement, assumed: float, shown: float) -> float:
-    """How likely a movement is, by either spread; both are given for a share of one half."""
+def _odds_of(movement: Movement, assumed: float, shown: float, margin: float) -> Odds:
+    """How likely a movement is, by either spread; these and the margin are given for a share of one half."""
     counts, share = movement
-    return max(
-        chance_to_lose(counts, spread_of(assumed, share)), chance_to_lose(counts, spread_of(shown, share), "student")
-    )
+    spreads, allowed = (spread_of(assumed, share), spread_of(shown, share)), share - share_below(share, margin)
+    equal = max(chance_to_lose(counts, spreads[0]), chance_to_lose(counts, spreads[1], "student"))
+    # One example more that only one of the two got right: of few, none may be so by luck.
+    deviation = math.sqrt(counts.lost + counts.gained + 1) / counts.examples
+    return Odds(equal, guessed_chance(allowed - counts.drop, deviation, *spreads), allowed)
 
 
 def _calibration_deviation(before: Guesses, after: Guesses) -> float:
@@ -207,13 +237,12 @@ def paired_poses(before: COCOeval, after: COCOeval, settings: PromotionSettings)
     ap = average_precisions(before, after)["ap"]
     share = (before.stats[0] + after.stats[0]) / 2
     parts = _movements(moved_joints(close_joints(before), close_joints(after)))
-    sampled = (ap.high - ap.low) / (2 * Z)
+    sampled, margin = (ap.high - ap.low) / (2 * Z), share - share_below(share, settings.margin)
     shown = spread_of(_shown_of_all(parts, settings, _of_either_side), share)
+    spreads = spread_of(settings.spread, share), shown
+    equal, worse = (guessed_chance(by, sampled, *spreads) for by in (-ap.value, margin + ap.value))
     return Paired(
-        main=max(
-            chance_beyond(-ap.value, sampled, spread_of(settings.spread, share)),
-            chance_beyond(-ap.value, sampled, shown, "student"),
-        ),
-        parts=_part_chances(parts, settings, _of_either_side),
+        main=Odds(equal, worse, margin),
+        parts=_part_odds(parts, settings, _of_either_side),
         shown_spread=shown,
     )

@@ -1,4 +1,4 @@
-"""Settings of promotion: margins and the rate of wrong refusals."""
+"""Settings of promotion: margins, and the rates of wrong verdicts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ class PromotionSettings(Frozen):
 
     Attributes:
         rate: of models that are as good as the champion, at most this share is refused, by all rules together.
+        wrong_rate: of models that are worse than the champion by a margin, at most this share is promoted.
+        margin: by so much a promoted model may be worse in the metric that counts, where that is one half, and further
+            as a spread; more where the test examples cannot show so little, see docs/promotion.md.
+        part_margin: likewise, of a class or joint.
         spread: of the metric that counts.
         part_spread: of a class's share of right answers, or a joint's of close ones.
         calibration: by so much the calibration error may be higher; classifiers only.
@@ -26,6 +30,9 @@ class PromotionSettings(Frozen):
     """
 
     rate: float = Field(default=0.05, gt=0, lt=0.5)
+    wrong_rate: float = Field(default=0.05, gt=0, lt=0.5, exclude_if=lambda rate: rate == 0.05)
+    margin: float = Field(default=0.01, ge=0, lt=0.5, exclude_if=lambda margin: margin == 0.01)
+    part_margin: float = Field(default=0.05, ge=0, lt=0.5, exclude_if=lambda margin: margin == 0.05)
     spread: float = Field(default=0.005, ge=0, lt=0.5)
     part_spread: float = Field(default=0.02, ge=0, lt=0.5)
     calibration: float = Field(default=0.02, ge=0, lt=1)

@@ -18,6 +18,9 @@ from podline.recipes.epochs import Epochs
 from podline.recipes.pose_settings import PoseSettings
 from podline.recipes.promotion_settings import PromotionSettings
 
+# Of a recipe, a model, an optimizer.
+_NAME = r"^[a-z0-9][a-z0-9_.-]*$"
+
 
 class Duration(Frozen):
     """A stretch of training, given as exactly one of steps, epochs or examples."""
@@ -62,18 +65,18 @@ class ModelSettings(Frozen):
     """The network.
 
     Attributes:
-        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, or one of an
-            installed package; see :data:`podline.recipes.parts.MODELS`.
+        kind: ``linear`` (one dense layer on the pixels), ``resnet`` (small and fast), ``mobilenetv2``, or the name of
+            an installed package's; see docs/extending.md.
         width: multiplies the number of channels of every layer.
         depth: residual blocks per stage of the resnet; the others have no use for it.
         dropout: share of the features before the classifier that is set to zero in training.
         l2: added to the loss for each kernel of the layers whose names start with one of ``l2_layers``.
         l2_layers: prefixes of layer names; none by default.
         data_format: ``channels_last``; ``channels_first`` works on GPUs only and is refused by name elsewhere.
-        options: settings that an installed package's model alone has.
+        options: settings of an installed package's model, by name.
     """
 
-    kind: str = "resnet"
+    kind: str = Field(default="resnet", pattern=_NAME)
     width: float = Field(default=1.0, gt=0, le=8)
     depth: int = Field(default=1, ge=1, le=20)
     dropout: float = Field(default=0.0, ge=0, lt=1)
@@ -92,11 +95,12 @@ class ModelSettings(Frozen):
 class OptimizerSettings(Frozen):
     """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms.
 
-    ``kind`` is one of :data:`podline.recipes.parts.OPTIMIZERS`, and ``options`` are settings that an installed
-    package's optimizer alone has.
+    Attributes:
+        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``adafactor``, or the name of an installed package's.
+        options: settings of an installed package's optimizer, by name.
     """
 
-    kind: str = "sgd"
+    kind: str = Field(default="sgd", pattern=_NAME)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     nesterov: bool = True
     weight_decay: float = Field(default=0.0, ge=0)

@@ -28,8 +28,11 @@ from podline.documents.model_description import ModelDescription
 from podline.documents.origins import read_origin
 from podline.errors import ArtifactError
 from podline.inventory.catalogue import conversion_of, remarks, training_of
-from podline.kinds.descriptions import description_of
 from podline.kinds.table import kind_of, read_evaluation
+from podline.ledger.paces import earlier, trained_at
+from podline.ledger.recording import plain
+from podline.ledger.slowness import slowness
+from podline.models.descriptions import describe_run
 from podline.recipes.settings import Recipe
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult
@@ -56,6 +59,7 @@ class RunFacts:
         events: what happened to the run, in order.
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
+        slow: whether training was slower than in the runs before; empty if not.
         origin: what the model was produced by; None if the run does not tell.
         evaluation: the figures.
         standing: beside the champion and the nights before.
@@ -74,6 +78,7 @@ class RunFacts:
     events: tuple[EventLine, ...]
     tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
+    slow: str
     origin: Origin | None
     evaluation: AnyEvaluation
     standing: RunStanding
@@ -99,16 +104,19 @@ def gather(store: Store, spec: ReportSpec) -> RunFacts:
 def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyEvaluation) -> dict[str, Any]:
     """What :class:`RunFacts` holds, by name."""
     trained = read_completion(store, spec.folder, "train")
-    recipe = training_of(store, spec.run).recipe
+    asked = training_of(store, spec.run)
+    recipe = asked.recipe
     lines = read_metrics(local_artifact(store, spec.folder, "train", f"{spec.folder}/{METRICS}"))
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
+    training = TrainResult.model_validate(trained.result)
+    origin = read_origin(store, spec.folder)
     return {
         "spec": spec,
         "manifest": manifest,
         "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         "recipe": recipe,
-        "model": description_of(store, spec.folder, recipe, manifest),
-        "training": TrainResult.model_validate(trained.result),
+        "model": describe_run(store, spec.folder),
+        "training": training,
         "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
         "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),
         "findings": tuple(line for line in lines if isinstance(line, FindingLine)),
@@ -116,10 +124,19 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyE
         "events": tuple(events),
         "tpu": read_tpu_log(store, spec.folder),
         "stages": tuple(_stage_seconds(store, spec)),
-        "origin": read_origin(store, spec.folder),
+        "slow": _slow(store, recipe, training, origin, _finished(events)),
+        "origin": origin,
         "evaluation": evaluation,
         "standing": standing_of(store, spec, recipe, evaluation, _finished(events)),
     }
+
+
+def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | None, until: float) -> str:
+    if origin is None or training.examples_per_second <= 0:
+        return ""
+    now = trained_at(training.examples_per_second, training.waiting_for_input, origin.environment)
+    found = slowness(now, earlier(store, recipe.name, plain(recipe), "train", until, now))
+    return f"Training was {found}." if found else ""
 
 
 def _finished(events: Sequence[EventLine]) -> float:

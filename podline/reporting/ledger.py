@@ -95,6 +95,8 @@ COLUMNS: dict[str, str] = {
     "parameters": _COUNT,
     "model_bytes": _COUNT,
     "weights_sha256": _TEXT,
+    "verdict": _KIND,
+    "verdict_reason": _TEXT,
 }
 """Column → its pandas dtype. Times are in seconds, moments in universal time, shares in 0…1."""
 
@@ -177,6 +179,8 @@ def row_of(entry: Entry) -> dict[str, Any]:
         **{f"waiting_{what}": seconds for what, seconds in entry.waiting},
         "retries": len(entry.retries),
     }
+    if entry.promotion is not None:
+        row |= {"verdict": entry.promotion.verdict, "verdict_reason": entry.promotion.reason or None}
     for stage, took in entry.stages.items():
         row |= {f"{stage}_seconds": took.seconds, f"{stage}_reused": took.reused}
     return row | _of_data(entry) | _of_training(entry) | _of_outcome(entry)

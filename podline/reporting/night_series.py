@@ -6,6 +6,7 @@ night's model has made no worse one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
@@ -13,7 +14,10 @@ from podline import figures
 from podline.documents.ledger_entry import Entry, Outcome, Waiting
 from podline.documents.metric import Metric
 from podline.evaluation.noise import unpaired
+from podline.evaluation.slides import slide_of
 from podline.ledger.differences import same_but_for_seed
+from podline.ledger.paces import paces_of
+from podline.ledger.slowness import MOST, Pace, slowness
 from podline.measures import measure_named
 from podline.reporting.ledger_lines import waiting_in_words
 from podline.reporting.over_nights import Chart, Point
@@ -40,13 +44,14 @@ class Change(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What is kept of a night's outcome."""
+    """What is kept of a night's outcome; ``test`` is the hash of the examples that the model was judged on."""
 
     ended: float
     model: tuple[str, float]
     measure: str
     main: Metric
     examples: int
+    test: str
 
 
 class Series:
@@ -71,6 +76,7 @@ class Series:
         # By night: one that crashed and began again leaves an entry more.
         self._results: dict[str, _Result] = {}
         self._waiting: dict[str, tuple[float, Waiting]] = {}
+        self._paces: dict[str, dict[str, Pace]] = {}
         self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
 
     @property
@@ -103,10 +109,25 @@ class Series:
         word = word_of(outcome.measure, difference) if difference.p_value < ALARM else "noise"
         return Change(figures.change_text(outcome.measure, difference.value), word)
 
+    def slow(self, entry: Entry) -> str:
+        """Which stages of a run were slower than in the nights of these before it, and why; empty if none was."""
+        told = []
+        for stage, pace in paces_of(entry).items():
+            before = [each for night, each in self._paces.get(stage, {}).items() if night != night_of(entry)]
+            if pace not in before and (found := slowness(pace, before)):
+                told.append(f"{stage} {found}")
+        return "; ".join(told)
+
     def add(self, entry: Entry) -> None:
         """One more night, or what became of one when it began again."""
         night, self.ended = night_of(entry), entry.ended
         self._waiting[night] = entry.ended, entry.waiting
+        for stage, pace in paces_of(entry).items():
+            known = self._paces.setdefault(stage, {})
+            if pace not in known.values():
+                known[night] = pace
+            if len(known) > MOST:
+                del known[next(iter(known))]
         if entry.data is not None and "train" in entry.data.splits:
             self._records[night] = _plain(entry.ended, entry.data.splits["train"].records)
         trained = entry.stages.get("train")
@@ -117,9 +138,26 @@ class Series:
             if entry.outcome.measure != self._measure:
                 self._measure, self._figures = entry.outcome.measure, {}
             self._figures[night] = Point(entry.ended, main.value, main.low, main.high)
-            result = _Result(entry.ended, _model(entry.outcome), entry.outcome.measure, main, entry.outcome.examples)
+            judged_on = entry.data.splits.get(entry.outcome.split) if entry.data else None
+            result = _Result(
+                entry.ended,
+                _model(entry.outcome),
+                entry.outcome.measure,
+                main,
+                entry.outcome.examples,
+                judged_on.sha256 if judged_on else "",
+            )
             self._results.pop(night, None)
             self._results[night] = result
+
+    def slide(self) -> str:
+        """Whether the models of the nights fall slowly on the examples of the last one, in a line; empty if not."""
+        newest_first = [*self._results.values()][::-1]
+        alike = [*itertools.takewhile(lambda result: result.test == newest_first[0].test, newest_first)][::-1]
+        # A model that is found again tells nothing new.
+        models = {result.model: result.main.value for result in alike if result.measure == self._measure}
+        found = slide_of([*models.values()])
+        return found.sentence(measure_named(self._measure).label, "models") if found else ""
 
     def charts(self) -> list[Chart]:
         """What can be drawn: a figure of at least two nights."""

@@ -47,11 +47,13 @@ class NightRow(NamedTuple):
     run: str
     report: str
     champion: bool
+    verdict: str
     figure: str
     change: str
     word: str
     arrow: str
     cause: str
+    slow: str
     took: str
     reused: str
     data: str
@@ -112,7 +114,9 @@ def index_page(where: str, entries: Iterable[Entry], crowned: Mapping[str, str] 
     for entry in entries:
         series = every.of(entry)
         change = series.change(entry) if series else Change()
-        row = _row(entry, change, (crowned or {}).get(entry.recipe) == entry.run, base)
+        row = _row(
+            entry, change, (crowned or {}).get(entry.recipe) == entry.run, base, series.slow(entry) if series else ""
+        )
         if entry.started != "schedule":
             others.add(entry.name, row)
             continue
@@ -178,6 +182,7 @@ def _sections(found: Sequence[Series]) -> Iterator[dict[str, Any]]:
                 "settings": _settings(series.first),
                 "count": figures.count(series.count),
                 "since": figures.day(series.first.ended),
+                "slide": series.slide(),
                 "charts": [{"title": chart.title, "svg": svg, "note": chart.note} for chart, svg in drawn],
             }
 
@@ -193,7 +198,7 @@ def _settings(entry: Entry) -> str:
     return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
-def _row(entry: Entry, change: Change, champion: bool, base: str) -> NightRow:
+def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> NightRow:
     figure = ""
     if entry.outcome is not None:
         figure = quoted.metric_of(f"{entry.name}.outcome.metrics", entry.outcome.measure, entry.outcome.metrics)
@@ -206,15 +211,25 @@ def _row(entry: Entry, change: Change, champion: bool, base: str) -> NightRow:
         run=entry.run or entry.recipe,
         report=f"{base}{quote(entry.report)}" if entry.report else "",
         champion=champion and entry.outcome is not None,
+        verdict=_verdict(entry),
         figure=figure,
         change=change.text,
         word=change.word,
         arrow=figures.arrow(change.text) if change.word else "",
         cause=_shortened(entry.cause),
+        slow=slow,
         took=figures.duration(entry.seconds),
         reused=_reused(entry),
         data=f"{entry.data.dataset} {entry.data.fingerprint[:8]}" if entry.data else "",
     )
+
+
+def _verdict(entry: Entry) -> str:
+    """Why the model is not the champion; empty if it became that, or nobody asked."""
+    decision = entry.promotion
+    if decision is None or decision.verdict == "promoted":
+        return ""
+    return _shortened(f"{decision.verdict}: {decision.reason}")
 
 
 def _shortened(cause: str) -> str:

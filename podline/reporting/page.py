@@ -119,6 +119,7 @@ def _throughput(facts: RunFacts) -> str:
         " examples/s; ",
         quoted.number("training.waiting_for_input", training.waiting_for_input, figures.percent),
         " of the time went by waiting for input.",
+        f" {facts.slow}" if facts.slow else "",
     )
 
 

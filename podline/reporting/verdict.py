@@ -144,6 +144,8 @@ def _decided(promotion: Promotion) -> str:
     """The decision on its promotion in a few words; all of it is told below."""
     if promotion.promoted:
         return "promoted to champion"
+    if promotion.undecided:
+        return "undecided as champion"
     names = [check.name for check in promotion.refusals]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return f"refused as champion for {', '.join(names[:_NAMED])}{more}"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from podline.documents.promotion import Verdict
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.stages.specs import Result, RunSpec
 
-# Part of a decision's identity: raise it when the same figures may be decided on in another way.
+# Part of a decision's identity: raise it when the same figures may be decided on in another way. What was promoted
+# under an earlier number is judged anew, also if a person took it back; so other margins alone do not raise it.
 PROMOTION_VERSION = 1
 
 
@@ -46,6 +48,8 @@ class PromoteResult(Result):
         against: the run that was the champion; empty if there was none.
         measure: the metric that counts.
         refusals: what each rule says that refuses it, a line each.
+        doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
+        slide: that the line of champions falls slowly, in a line; empty if that is not shown.
         headline: the decision in a line.
         promotion_sha256: of ``promotion.json``.
     """
@@ -56,5 +60,18 @@ class PromoteResult(Result):
     against: str
     measure: str
     refusals: tuple[str, ...] = Field(default=())
+    doubt: str = ""
+    slide: str = ""
     headline: str
     promotion_sha256: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """The decision in a word."""
+        return "promoted" if self.promoted else "undecided" if self.doubt else "refused"
+
+    @property
+    def reason(self) -> str:
+        """What refuses the model or leaves it undecided, in a line; empty if nothing does."""
+        more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
+        return self.doubt or "".join(self.refusals[:1]) + more

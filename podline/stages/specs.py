@@ -26,6 +26,8 @@ EVALUATION_VERSION = 2
 SPEC = "spec.json"
 # Likewise: the trained weights, whose checksum is the model's identity.
 WEIGHTS = "model/weights.npz"
+# Likewise: the trained model, as plain Keras reads it from JSON.
+ARCHITECTURE = "model/architecture.json"
 # The share of a source that a conversion may leave out; podline.data.sources.left_out says why.
 LEFT_OUT = 0.1
 # The split that runs are judged on.

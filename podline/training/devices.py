@@ -13,6 +13,7 @@ import tensorflow as tf
 from podline import settings
 from podline.cluster import Cluster
 from podline.errors import SettingsError
+from podline.strategies import accelerators
 from podline.training.agreement import Agreement, WorkersAgreement
 from podline.training.gathering import gathered
 
@@ -63,7 +64,41 @@ def _strategy(name: str) -> tf.distribute.Strategy:
         case "tpu":
             return _tpu(detail)
         case _:
-            return _mirrored(_gpus(name) if tf.config.list_physical_devices("GPU") else _cpus(1))
+            return _mirrored(_gpus(name) if tf.config.list_physical_devices("GPU") else _fallen_back())
+
+
+def _fallen_back() -> list[str]:
+    """The CPU, where no GPU works.
+
+    Raises:
+        SettingsError: the setting ``require_accelerator`` forbids it.
+    """
+    if settings.load().require_accelerator:
+        there = ", ".join(_shown()) or "the machine shows none either"
+        raise SettingsError(
+            f"strategy=auto: TensorFlow sees no GPU ({there}) and require_accelerator forbids the CPU; mend the "
+            "driver, or ask for strategy=cpu"
+        )
+    return _cpus(1)
+
+
+def _shown() -> list[str]:
+    """The machine's accelerators, but for those that are hidden on purpose."""
+    return [] if settings.gpus_are_hidden() else accelerators()
+
+
+def fallback(strategy: str) -> str:
+    """A warning where a strategy chose the CPU though the machine has an accelerator; empty if all is well."""
+    if strategy != "auto" or tf.config.list_physical_devices("GPU"):
+        return ""
+    there = _shown()
+    return (
+        f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow can use none of it; mend the "
+        "driver or the installation (the extra gpu or tpu), ask for strategy=tpu on a TPU VM, or for strategy=cpu if "
+        "the CPU is meant; the setting require_accelerator makes this an error"
+        if there
+        else ""
+    )
 
 
 def _mirrored(devices: list[str], reduction: tf.distribute.CrossDeviceOps | None = None) -> tf.distribute.Strategy:

@@ -13,16 +13,14 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
-from podline.documents.completion import read_artifact
 from podline.errors import ArtifactError
 from podline.models.build import exportable
-from podline.recipes.parts import MODELS
-from podline.stages.specs import WEIGHTS
+from podline.models.of_run import network_of
+from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store.contract import Store, explained
 from podline.training.checkpoints import read_arrays, write_arrays
 from podline.training.state import set_weights, weights
 
-ARCHITECTURE = "model/architecture.json"
 KERAS = "model/model.keras"
 
 # Stock batch norm and the fused one round differently, by some 1e-6 of an answer for each layer.
@@ -73,13 +71,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
         StoreError: a file cannot be read.
         ArtifactError: the weights have another checksum, or a file is not what it was.
     """
-    MODELS.import_installed()  # which makes their layers known to Keras
-    name = f"{run_folder}/{ARCHITECTURE}"
-    text = read_artifact(store, run_folder, "train", name).decode(errors="replace")
-    try:
-        model: Any = keras.models.model_from_json(text)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ArtifactError(f"{store.where(name)} describes no model ({error}); train the run again") from error
+    model = network_of(store, run_folder)
     try:
         set_weights(model, read_arrays(store, f"{run_folder}/{WEIGHTS}", weights_sha256))
     except ArtifactError as error:

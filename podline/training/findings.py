@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from podline.documents.metrics_log import EvaluationLine, FindingKind, FindingLine, MetricsLine, StepsLine
+from podline.ledger.slowness import Slowness
 from podline.training.loop import Hook, Stretch
 
 # Share of a layer's channels that are zero for every image of the probe.
@@ -211,6 +212,20 @@ def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
             "it costs time and adds nothing: train with one stage fewer of its kind (pose.model.paf_stages, "
             "pose.model.heatmap_stages), or make it deeper or wider (stage_depth, stage_width)",
         )
+
+
+def judge_pace(findings: Findings, step: int, found: Slowness | None) -> None:
+    """Notes a training that is slower than it should be; looked at once, soon after each start."""
+    figures = {"factor": found.factor, "runs": found.runs} if found else {}
+    slow = Finding(
+        "slow",
+        "pace",
+        figures,
+        f"training is {found}",
+        "end it and mend the cause, and the same command goes on from the last checkpoint; docs/diagnosis.md has the "
+        "rule",
+    )
+    findings.judged(("slow",), step, [slow] if found else [])
 
 
 class JudgeStretches(Hook):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,25 +25,33 @@ from podline.documents.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.errors import DivergenceError, PreemptedError
+from podline.errors import DivergenceError, PodlineError, PreemptedError
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.kinds.table import kind_of
+from podline.ledger import provenance
+from podline.ledger.paces import earlier, trained_at
+from podline.ledger.recording import plain
+from podline.ledger.slowness import EARLY_FACTOR, Slowness, slowness
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.preflight import Preflight
 from podline.stages.specs import TrainSpec
+from podline.stages.table import TRAIN
 from podline.store.contract import Store
+from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.annealing import Annealing
 from podline.training.checkpoints import CheckpointFolder, TimeSpent
 from podline.training.divergence import StopOnDivergence
-from podline.training.findings import Findings, JudgeStretches, judge_probe, judge_stages
+from podline.training.findings import Findings, JudgeStretches, judge_pace, judge_probe, judge_stages
 from podline.training.further import Finished
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE, Objective
 from podline.training.optimizers import build_optimizer
+from podline.training.pace import Watched
 from podline.training.phases import PhasedSteps, let_train
 from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION, Phase, Plan
 from podline.training.plateau import Plateau
@@ -54,6 +63,8 @@ from podline.training.tensorboard import EventFile
 from podline.training.tracing import explain, explain_evaluation
 
 _NEWS_SECONDS = 1.0
+# Processes that run or wait, by core: more than training alone makes.
+_BUSY = 2.0
 # Images that a model is looked at with: so many, and so many pixels, as all that their layers put out may be in memory
 # at once.
 _FEW, _FEW_PIXELS = 64, 2**19
@@ -96,11 +107,12 @@ HOOKS = "podline.hooks"
 
 
 class Between(NamedTuple):
-    """What happens between the stretches: the hooks in order, one of them, and what scales the schedule's rate."""
+    """What happens between the stretches: the hooks in order, one of them, the rate's factor, the findings."""
 
     hooks: list[Hook]
     evaluate: Evaluate
     factor: Callable[[], float]
+    findings: Findings
 
 
 @dataclass(frozen=True)
@@ -240,10 +252,25 @@ class Run:
                 agreed=self.agreement.of_chief,
             ),
         ]
-        return Between(hooks, evaluate, plateau.factor)
+        return Between(hooks, evaluate, plateau.factor, findings)
+
+    def _slowness(self, seconds: float, waiting: float) -> Slowness | None:
+        """Whether an example takes longer than in earlier runs of the recipe, and why."""
+        try:
+            before = earlier(open_store(self.spec.root), self.recipe.name, plain(self.recipe), TRAIN.name)
+        except PodlineError as error:
+            self.reporter.warn(f"the pace was not held against earlier runs: {error}")
+            return None
+        where = provenance.environment(self.spec.strategy, devices.describe(self.strategy))
+        found = slowness(trained_at(1 / seconds, waiting, where), before, EARLY_FACTOR)
+        load = os.getloadavg()[0]
+        if found and load > _BUSY * where.cores:
+            cause = f"{found.cause}; other processes use the machine (load {load:.1f} on {plural(where.cores, 'core')})"
+            found = found._replace(cause=cause)
+        return found
 
     def _loop(self, step: int, between: Between) -> None:
-        hooks, _, factor = between
+        hooks, _, factor, findings = between
         require_keys(hooks, provided(self.objective))
         batches = self.batches()
         with batches.explained():
@@ -252,8 +279,14 @@ class Run:
                 for line in rehearse(self, step, batches, steps, hooks).lines():
                     self.reporter.log(line)
                 steps.rewind(step)
-            run_loop(
+            watched = Watched(
                 steps.advance,
+                step,
+                lambda taken: self.plan.phase(taken).batch_size,
+                lambda taken, seconds, waiting: judge_pace(findings, taken, self._slowness(seconds, waiting)),
+            )
+            run_loop(
+                watched.advance,
                 step,
                 self.plan.total_steps,
                 hooks=hooks,

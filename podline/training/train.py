@@ -21,14 +21,14 @@ from podline.progress import Reporter
 from podline.settings import cluster, load
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.preflight import Preflight, PreflightSpec
-from podline.stages.specs import SPEC, WEIGHTS, TrainResult, TrainSpec
+from podline.stages.specs import ARCHITECTURE, SPEC, WEIGHTS, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
 from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.checkpoints import TimeSpent, restore_newest
-from podline.training.export import ARCHITECTURE, KERAS, export_model
+from podline.training.export import KERAS, export_model
 from podline.training.further import Finished, finished
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
@@ -147,6 +147,8 @@ def _opened(spec: TrainSpec, reporter: Reporter) -> tuple[Callable[..., Run], Ag
     objective = kind_of(spec.recipe).objective(spec.recipe)
     splits = {name: open_split(store, spec.dataset_folder, manifest, name, reporter) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
+    if warning := devices.fallback(spec.strategy):
+        reporter.warn(warning)
     state = initial_state(spec.recipe, manifest, strategy, base.steps if base else 0)
     agreement = devices.agreement(strategy)
     make_run = functools.partial(

@@ -16,7 +16,7 @@ from podline import notebook
 from podline.benchmark import input_speed
 from podline.data.reader import SplitReader
 from podline.errors import StoreError
-from podline.input import pipeline
+from podline.input import augmentation
 from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
 from podline.stages.tools import InputSpeed
 
@@ -60,7 +60,7 @@ def test_a_slow_reader_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_slow_augmentation_is_named_and_advice_given(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "augment", slowed(pipeline.augment))
+    monkeypatch.setattr(augmentation, "augment", slowed(augmentation.augment))
     found = measure(root)
     assert (found.bottleneck, found.first_pass_bottleneck) == ("augment", "augment")
     assert found.waiting > 0.5

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podline.data.records import Feature, layout_of, layout_of_fields, place_of
+from podline.data.records import Feature, label_feature, layout_of, layout_of_fields, limit_of, place_of
 from podline.data.tfrecord import payloads
 from podline.errors import SourceError
 
@@ -105,6 +105,33 @@ def test_a_label_that_is_no_single_byte_is_refused(labels: list[int]) -> None:
     else:
         with pytest.raises(SourceError, match=f"from {min(labels)} to {max(labels)}; a record holds 0 to 127"):
             layout.encode(columns)
+
+
+@pytest.mark.parametrize(("classes", "width"), [(0, 1), (1, 1), (128, 1), (129, 2), (16_384, 2), (16_385, 3)])
+def test_a_label_is_as_wide_as_its_classes_need(classes: int, width: int) -> None:
+    assert label_feature("label", classes) == Feature("label", "int64", (), width)
+
+
+@pytest.mark.parametrize("classes", [129, 16_384, 16_385, 2_097_152])
+def test_wide_labels_are_parsed_by_tensorflow(classes: int) -> None:
+    import tensorflow as tf  # noqa: PLC0415  (ten seconds that only these tests need)
+
+    features = [Feature("image", "uint8", (2, 1, 1)), label_feature("label", classes)]
+    layout, labels = layout_of(features), np.array([0, 1, 127, 128, classes // 2, classes - 1])
+    frames = layout.encode({**drawn(features, len(labels)), "label": labels})
+    assert layout.values(frames, "label").tolist() == labels.tolist()
+    shapes = {"label": tf.io.FixedLenFeature((), tf.int64), "image": tf.io.FixedLenFeature((), tf.string)}
+    parsed = tf.io.parse_example([payload.tobytes() for payload in payloads(frames)], shapes)
+    assert parsed["label"].numpy().tolist() == labels.tolist()
+    field = next(field for field in layout.fields if field.name == "label")
+    with pytest.raises(SourceError, match=f"to {limit_of(field)}; a record holds 0 to {limit_of(field) - 1}"):
+        layout.encode({**drawn(features, 1), "label": np.array([limit_of(field)])})
+
+
+def test_only_a_wide_label_s_width_is_in_a_manifest() -> None:
+    fields = layout_of([label_feature("coarse", 20), label_feature("label", 300)]).fields
+    assert [field.model_dump().get("width") for field in fields] == [None, 2]
+    assert layout_of_fields(fields).fields == fields
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -11,20 +11,21 @@ from small_coco import publish_people
 
 from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader
-from podline.data.records import Feature, layout_of
+from podline.data.records import Feature, label_feature, layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import Draft
 from podline.documents.manifest import Manifest, dataset_folder
 
 NAMES = {"label": ("maple tree", "orchid", "été"), "coarse_label": ("plants", "animals")}
+NAMES["fine_label"] = tuple(f"plant {number}" for number in range(300))
 SIZES = {"train": 23, "test": 7}
 
 
 def publish(folder: Path) -> Manifest:
-    """A tiny data set with two labels, one of them with a name beyond ASCII, as a conversion would leave it."""
+    """A tiny data set with three labels, one of them of 300 classes, as a conversion would leave it."""
     layout = layout_of(
-        [Feature("image", "uint8", (6, 5, 3)), *(Feature(name, "int64", ()) for name in NAMES)],
+        [Feature("image", "uint8", (6, 5, 3)), *(label_feature(name, len(names)) for name, names in NAMES.items())],
     )
     draft = Draft("cifar100", "0" * 16, layout, layout, NAMES, (), {}, tuple(SIZES), 30, (), {})
     random, written = np.random.default_rng(0), []

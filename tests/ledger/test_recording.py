@@ -11,7 +11,7 @@ from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from set_clock import SetClock
 
 from podline.datasets.changes import MOST_RECORDS, in_words
-from podline.documents.ledger_entry import Entry, Origin, Outcome
+from podline.documents.ledger_entry import Decision, Entry, Origin, Outcome
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine
 from podline.documents.origins import read_origin
@@ -24,6 +24,7 @@ from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
+from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportResult, TrainResult, TrainSpec, ValidateSpec
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
@@ -349,3 +350,34 @@ def test_the_settings_an_evaluation_was_asked_with_tell_nothing_new(tmp_path):
             )
         )
         assert notes.entry == before
+
+
+def test_a_promotion_is_told_with_its_reason(tmp_path):
+    def decided(**values: Any) -> Entry:
+        result = PromoteResult(
+            seconds=1.0,
+            run="r",
+            recipe="cifar10",
+            against="s",
+            measure="top1",
+            headline="h",
+            promotion_sha256="0",
+            **values,
+        )
+        asked = PromoteSpec(
+            root=str(tmp_path),
+            run="r",
+            dataset="d",
+            fingerprint="f",
+            recipe="r",
+            weights_sha256="0",
+            evaluation_sha256="0",
+        )
+        return night(tmp_path / f"{len(values)}", lambda notes: notes.answered(asked, result, 1.0))
+
+    assert night(tmp_path / "none").promotion is None
+    assert decided(promoted=True).promotion == Decision(verdict="promoted")
+    doubt = Decision(verdict="undecided", reason="two more trainings")
+    assert decided(promoted=False, doubt="two more trainings").promotion == doubt
+    refused = Decision(verdict="refused", reason="class cat; 1 more in the report")
+    assert decided(promoted=False, refusals=("class cat", "class dog"), doubt="").promotion == refused

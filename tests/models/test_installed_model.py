@@ -22,10 +22,11 @@ from support.extending import code_of, install
 
 from podline.errors import SettingsError
 from podline.models.batch_layers import FusedBatchNormalization
-from podline.models.build import build_model, exportable
+from podline.models.build import build_model, exportable, untrained
 from podline.models.counts import describe
-from podline.recipes import parts
+from podline.recipes import parts, registry
 from podline.recipes.settings import ModelSettings, OptimizerSettings
+from podline.tasks.parameters import CifarParameters
 from podline.training.optimizers import build_optimizer
 
 SHAPE = (32, 32, 3)
@@ -57,8 +58,9 @@ class Scale(keras.layers.Layer):
 
 def scaled(image_shape, classes, settings):
     image = keras.Input(image_shape)
-    features = keras.layers.Flatten()(Scale(name="scale")(image))
-    return keras.Model(image, keras.layers.Dense(classes)(features))
+    maps = keras.layers.Conv2D(16, 5, strides=2, activation="relu")(Scale(name="scale")(image))
+    maps = keras.layers.Conv2D(32, 3, strides=2, activation="relu")(maps)
+    return keras.Model(image, keras.layers.Dense(classes)(keras.layers.GlobalMaxPooling2D()(maps)))
 """
 
 
@@ -146,6 +148,24 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
         built(VIT.model_copy(update={"data_format": "channels_first"}))
     with pytest.raises(SettingsError, match="there is no optimizer 'lionn'; did you mean 'lion'"):
         build_optimizer(OptimizerSettings(kind="lionn"))
+
+
+@pytest.mark.usefixtures("installed")
+def test_forms_and_choices_know_the_names_and_options() -> None:
+    assert CifarParameters.model_json_schema()["properties"]["model"]["enum"][-1] == "vit"
+    assert CifarParameters(recipe="sample", model="vit").training_recipe().model.kind == "vit"
+    changed = registry.override(registry.get("sample"), {"model.kind": "vit", "model.options.heads": 2})
+    assert changed.model.options == {"heads": 2}
+
+
+def test_an_untrained_model_by_its_architecture_has_the_weights_that_training_began_with(installed: None) -> None:
+    for settings in (VIT, ModelSettings(width=0.5, dropout=0.2), ModelSettings(kind="mobilenetv2", width=0.35)):
+        model = built(settings, seed=3)
+        stock = keras.models.model_from_json(exportable(model).to_json())
+        again = values(untrained(stock, 3))
+        assert again.keys() == values(model).keys()
+        for path, value in values(model).items():
+            np.testing.assert_array_equal(again[path], value, err_msg=path)
 
 
 def test_without_options_a_recipe_says_nothing_of_them() -> None:
@@ -237,6 +257,22 @@ def test_first_weights_that_take_no_seed_are_refused(odd: Any) -> None:
     odd(sequential(lambda: [layers.Conv2D(4, 3, kernel_initializer=Unseeded())]))
     with pytest.raises(SettingsError, match="the first values of conv2d/kernel are others each time"):
         built(ODD)
+
+
+def test_a_layer_that_is_called_on_a_constant_and_so_never_trains_is_refused(odd: Any) -> None:
+    def network(positions: Callable[[int], Any]) -> Any:
+        def build(shape: Any, classes: int, _settings: Any) -> keras.Model:
+            image = keras.Input(shape)
+            features = layers.Flatten()(image)[:, :8] + positions(8)
+            return keras.Model(image, layers.Dense(classes)(features))
+
+        return build
+
+    odd(network(lambda count: layers.Embedding(count, 1)(np.arange(count))[:, 0]))
+    with pytest.raises(SettingsError, match="model odd: it has constants that are others each time"):
+        built(ODD)
+    odd(network(lambda count: keras.ops.sin(keras.ops.arange(count, dtype="float32"))))
+    built(ODD)
 
 
 def test_a_seed_that_a_layer_brings_gives_way_to_the_recipe_s(odd: Any) -> None:
@@ -371,9 +407,12 @@ def killed(folder: Path, packages: Path, *words: str) -> None:
 def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(tmp_path: Path) -> None:
     toml = '[project.entry-points."podline.models"]\nscaled = "own_layer:scaled"\n'
     packages = install(tmp_path / "site", {"own_layer": OWN_LAYER}, toml)
-    subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "300"], check=True, cwd=tmp_path)
+    subprocess.run(
+        [sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "1000"], check=True, cwd=tmp_path
+    )
     podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", "root")
-    words = ("sample", "--model", "scaled", "--steps", "60", "--learning-rate", "0.01", "--root", "root")
+    words = ("sample", "--model", "scaled", "--steps", "200", "--learning-rate", "0.003", "--root", "root")
+    words = (*words, "--set", "optimizer.kind=adam")
     run = podline(tmp_path, packages, "train", *words)["run"]
     podline(tmp_path, packages, "evaluate", run, "--root", "root")
     podline(tmp_path, packages, "report", run, "--root", "root")
@@ -387,7 +426,7 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     for root in ("root", "undisturbed"):
         podline(tmp_path, packages, "convert", "sample", "--source", "drawn", "--root", root)
     own = ("--set", "optimizer.kind=lion", "--set", "model.options.heads=2", "--set", "deterministic=true")
-    train = ("train", "vit-sample", "--steps", "60", *own, "--set", "checkpoint_steps=10")
+    train = ("train", "vit-sample", "--steps", "150", *own, "--set", "checkpoint_steps=10")
     killed(tmp_path, packages, *train, "--root", "root")
     trained = podline(tmp_path, packages, *train, "--root", "root")
     assert trained["resumed_from"]
@@ -395,15 +434,16 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     assert undisturbed["resumed_from"] == []
     assert (trained["run"], trained["weights_sha256"]) == (undisturbed["run"], undisturbed["weights_sha256"])
 
+    # From here on it needs the package no more.
     run = trained["run"]
-    evaluated = podline(tmp_path, packages, "evaluate", run, "--root", "root")
+    evaluated = podline(tmp_path, None, "evaluate", run, "--root", "root")
     assert 0 < evaluated["metrics"]["top1"]["value"] < 1
     folder = tmp_path / "root" / "runs" / run
     described = json.loads((folder / "model" / "description.json").read_text())
     told = podline(tmp_path, packages, "model", "describe", "vit-sample", *own)
     assert told == described
     assert "MultiHeadAttention" in {layer["kind"] for layer in told["layers"]}
-    podline(tmp_path, packages, "models", "promote", run, "--root", "root")
+    podline(tmp_path, None, "models", "promote", run, "--root", "root", "--anyway", "--reason", "a first one")
     images = np.random.default_rng(0).integers(0, 256, (4, *SHAPE), dtype=np.uint8)
     plain = keras.models.load_model(folder / "model" / "model.keras", compile=False)(images, training=False)
     saved = tf.saved_model.load(str(folder / "model" / "saved_model"))
@@ -411,12 +451,10 @@ def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> 
     [answer] = served.values()
     np.testing.assert_allclose(answer, plain, rtol=0, atol=1e-4)  # other float32 operations
 
-    # What there is stays readable without the package, and a training that needs it says so in a line.
     podline(tmp_path, None, "report", run, "--root", "root")
     assert "block2_attention" in (folder / "report.html").read_text()
     [entry] = podline(tmp_path, None, "models", "list", "--root", "root")
     assert entry["run"] == run
     assert podline(tmp_path, None, "runs", "list", "--root", "root")
-    podline(tmp_path, None, "evaluate", run, "--root", "root")
     error = podline(tmp_path, None, "train", "sample", "--model", "vit", "--root", "root", code=2)["error"]
     assert error["message"].startswith("recipe sample: there is no model 'vit'; ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import replace
 
 import keras
@@ -17,16 +18,21 @@ from podline.cli import cli
 from podline.commands.models import _spec as spec_of
 from podline.commands.models import models_group
 from podline.documents import champions
+from podline.documents.champions import Candidate
 from podline.documents.completion import completion_name
+from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import read_metrics
 from podline.documents.promotion import Promotion, read_promotion
-from podline.errors import ArtifactError
+from podline.errors import ArtifactError, UndecidedError
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.guesses import read_guesses
+from podline.inventory.catalogue import training_of
+from podline.kinds.table import read_evaluation
 from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import recorded
 from podline.progress import silent
 from podline.promotion.promote import promote
+from podline.promotion.standings import champions_before, examples_of
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.drop import explain, rival_of
@@ -78,9 +84,13 @@ def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values) -
     return result.run
 
 
+# So wide that a model which is as good is shown to be within them though one training alone is known.
+WIDE = PromotionSettings(margin=0.49, part_margin=0.49, calibration=0.5)
+
+
 def spec(store: Store, run: str, **changes) -> PromoteSpec:
     made = spec_of(store, run, (), anyway=False, reason="")
-    return made.model_copy(update={"again": False} | changes)
+    return made.model_copy(update={"again": False, "rules": WIDE} | changes)
 
 
 def decision(store: Store, run: str) -> Promotion:
@@ -122,6 +132,23 @@ def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, 
         *("guessing", "export", "main", "class", "calibration", "size", "operations"),
     }
     assert [check.name for check in found.checks if check.rule == "class"] == ["dark", "stripes", "bright"]
+
+
+def test_while_one_training_is_known_an_equal_model_is_undecided_and_judged_again(fresh, runs):
+    promote(spec(fresh, runs[0]), silent())
+    asked = spec(fresh, runs[1], rules=PromotionSettings())
+    result, found = promote(asked, silent()), decision(fresh, runs[1])
+    assert (result.verdict, result.promoted, result.refusals) == ("undecided", False, ())
+    assert (found.verdict, found.number, found.refusals) == ("undecided", 0, ())
+    assert found.checks[0].undecided
+    assert result.doubt == found.doubt() == found.lines()[1]
+    assert result.doubt.endswith("what would decide: 2 more trainings of the champion's recipe")
+    assert found.headline() == f"{runs[1]} is undecided as champion of t; {runs[0]} stays"
+    assert [entry.run for entry in champions.history(fresh, "t")] == [runs[0]]
+    assert PROMOTE.find(asked, silent()) is None
+    insisted = promote(asked.model_copy(update={"anyway": True}), silent())
+    assert (insisted.verdict, insisted.doubt) == ("promoted", "")
+    assert "champion in spite of the rules" in insisted.headline
 
 
 def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
@@ -220,6 +247,57 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
 
 
 @contextlib.contextmanager
+def line_of_champions(store, run, accuracies):
+    """As if runs with these accuracies, alike but for the seed, had become champion one after the other."""
+    training, evaluation = training_of(store, run), read_evaluation(store, f"runs/{run}")
+    folders, last = [], None
+    for seed, value in enumerate(accuracies, start=100):
+        recipe = training.recipe.model_copy(update={"seed": seed})
+        made, metrics = training.model_copy(update={"recipe": recipe}), evaluation.trained.metrics
+        moved = {**metrics, "top1": metrics["top1"].model_copy(update={"value": value})}
+        figures = evaluation.trained.model_copy(update={"metrics": moved})
+        judged = evaluation.model_copy(update={"run": made.run, "trained": figures})
+        store.publish_json(f"{made.folder}/spec.json", made.model_dump(mode="json"))
+        store.publish_json(f"{made.folder}/evaluation.json", judged.model_dump(mode="json"))
+        folders.append(made.folder)
+        last = champions.crown(store, "t", Candidate(made.run, "w" * 64, "sample", FINGERPRINT), last, "promoted")
+    yield champions.standing(champions.history(store, "t"))
+    for name in [name for folder in folders for name in store.list(folder)]:
+        store.delete(name)
+
+
+def test_a_line_of_champions_that_falls_slowly_is_told_and_refuses_nothing(fresh, runs):
+    falling = [0.9 - 0.002 * place + 0.001 * (place % 2) for place in range(25)]
+    asked = spec(fresh, runs[1])
+    examples = examples_of(read_manifest(fresh, asked.dataset_folder), asked.split)
+    with line_of_champions(fresh, runs[0], falling[:-2]) as line:
+        before = champions_before(fresh, line, runs[1], examples, asked.split)
+        assert [figures.main.value for figures in before] == falling[:-2]
+        assert champions_before(fresh, line, runs[1], ("others",), asked.split) == []
+        assert len(champions_before(fresh, line, line[3].run, examples, asked.split)) == len(line) - 1
+        first = Candidate(runs[0], spec(fresh, runs[0]).weights_sha256, "sample", FINGERPRINT)
+        champions.crown(fresh, "t", first, line[-1], "promoted")
+        with having_figures(fresh, runs[0], falling[-2]), having_figures(fresh, runs[1], falling[-1]) as judged:
+            result = promote(asked.model_copy(update={"evaluation_sha256": judged}), silent())
+    assert result.slide == decision(fresh, runs[1]).slide == decision(fresh, runs[1]).lines()[-1]
+    assert result.slide.startswith("accuracy slides: over the last 25 champions, this model the last of them, it fell")
+
+
+@contextlib.contextmanager
+def having_figures(store, run, accuracy):
+    """As if a run's evaluation had found this accuracy; yields its checksum."""
+    name = f"runs/{run}/evaluation.json"
+    whole, document = store.read_bytes(name), read_evaluation(store, f"runs/{run}")
+    top1 = document.trained.metrics["top1"].model_copy(update={"value": accuracy})
+    figures = document.trained.model_copy(update={"metrics": {**document.trained.metrics, "top1": top1}})
+    try:
+        store.publish_json(name, document.model_copy(update={"trained": figures}).model_dump(mode="json"), replace=True)
+        yield store.sha256(name)
+    finally:
+        store.publish_bytes(name, whole, replace=True)
+
+
+@contextlib.contextmanager
 def having_answered(store, run, guesses):
     """As if a run's evaluation had answered so: no completion record tells otherwise."""
     names = [f"runs/{run}/guesses.npz", completion_name(f"runs/{run}", "evaluate")]
@@ -301,9 +379,19 @@ def test_the_commands_tell_who_is_champion_and_who_was(fresh, runs):
         return done.output
 
     assert "has no champions" in said("list")
-    for run in runs:
-        promote(spec(fresh, run), silent())
+    promote(spec(fresh, runs[0]), silent())
+    command = ["promote", runs[1], "--root", fresh.uri]
+    undecided = CliRunner().invoke(cli, ["models", *command])
+    assert isinstance(undecided.exception, UndecidedError)
+    assert str(undecided.exception).endswith("2 more trainings of the champion's recipe")
+    as_json = CliRunner().invoke(cli, ["models", *command, "--json"])
+    assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (12, "undecided")
+    for words in (["list", "--judged"], ["history", "t", "--judged"]):
+        assert f"{runs[1]} is undecided as champion of t; {runs[0]} stays; not shown to be" in said(*words)
+    assert json.loads(said("list", "--judged", "--json"))[0]["last_judged"]["verdict"] == "undecided"
+    promote(spec(fresh, runs[1]), silent())
     assert said("list").startswith(f"t  {runs[1]}  accuracy ")
+    assert "undecided" not in said("list", "--judged")
     assert f"{runs[0]} is the champion of t again (number 3)" in said("rollback", "t", "--reason", "slow on phones")
     lines = said("history", "t").splitlines()
     assert [line.split()[:2] for line in lines] == [["3", runs[0]], ["2", runs[1]], ["1", runs[0]]]

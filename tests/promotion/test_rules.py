@@ -7,20 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn_models import CLASSES, LABELS, RULES, SAME, Models, standing
 
 from podline.documents.promotion import Check
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.paired import Changed
-from podline.promotion.chance import Movement, Share, chance_by_peers, shown_spread, spread_of, student_tail
-from podline.promotion.rules import ENOUGH_PEERS, Cost, ModelFigures, checks_of
+from podline.promotion.chance import Movement, Share, fall_of, shown_spread, spread_of, student_tail
+from podline.promotion.margins import ENOUGH_PEERS
+from podline.promotion.rules import Cost, checks_of
 from podline.promotion.standings import paired_classes
-from podline.recipes.promotion_settings import PromotionSettings
-
-CLASSES = tuple(f"class {label}" for label in range(10))
-PER_CLASS = 100
-LABELS = np.repeat(np.arange(len(CLASSES)), PER_CLASS)
-SAME = (Cost(1000, 1000), Cost(1000, 1000))
-RULES = PromotionSettings()
 
 
 @pytest.mark.parametrize(
@@ -41,41 +36,12 @@ def test_a_spread_is_the_same_in_angles_wherever_the_share_lies() -> None:
 
 def test_the_chance_by_peers_keeps_its_rate_for_one_more_of_them() -> None:
     random = np.random.default_rng(0)
-    chances = [
-        chance_by_peers(random.normal(0.7, 0.02, 5).tolist(), random.normal(0.7, 0.02), 4e-4) for _ in range(3000)
-    ]
+    chances = [fall_of(random.normal(0.7, 0.02, 5), random.normal(0.7, 0.02), 4e-4).chance() for _ in range(3000)]
     for rate in (0.5, 0.05, 0.01):
         # That what is expected is just right makes it the more careful, far out.
         assert 0.2 * rate < np.mean(np.array(chances) < rate) < rate + 3 * math.sqrt(rate / 3000)
-    assert chance_by_peers([0.5, 0.5], 0.4, 0.0) == 0
-    assert chance_by_peers([0.5, 0.5], 0.5, 0.0) == 1
-
-
-class Models:
-    """Trainings of one recipe: each example has its own chance to be right, and each training of each class a shift."""
-
-    def __init__(self, seed: int, spread: float) -> None:
-        self.random = np.random.default_rng(seed)
-        # Most examples are easy, and some are a matter of luck: about 9 of 10 are right.
-        self.rates = np.where(
-            self.random.uniform(size=len(LABELS)) < 0.75, 0.99, self.random.uniform(0.3, 1, len(LABELS))
-        )
-        self.spread = spread
-
-    def trained(self, worse: int | None = None, by: float = 0.0) -> Guesses:
-        """One more; the share of right answers of one class may be lower on purpose."""
-        shift = np.array([spread_of(self.spread, 0.9) * self.random.standard_normal() for _ in CLASSES])
-        rates = np.clip(self.rates + shift[LABELS], 0, 1)
-        if worse is not None:
-            rates = np.where(worse == LABELS, rates * (1 - by / rates[worse == LABELS].mean()), rates)
-        right = self.random.uniform(size=len(LABELS)) < rates
-        confidence = np.clip(self.rates, 0.5, 1)
-        return Guesses(LABELS, np.where(right, LABELS, (LABELS + 1) % len(CLASSES)), confidence, confidence)
-
-
-def standing(guesses: Guesses, calibration_error: float = 0.03) -> ModelFigures:
-    parts = {name: Share(float(guesses.right[label == LABELS].mean()), PER_CLASS) for label, name in enumerate(CLASSES)}
-    return ModelFigures("run", "accuracy", Share(float(guesses.right.mean()), len(LABELS)), parts, calibration_error)
+    assert fall_of([0.5, 0.5], 0.4, 0.0).chance() == pytest.approx(0, abs=1e-40)
+    assert fall_of([0.5, 0.5], 0.5, 0.0).chance() == pytest.approx(1)
 
 
 def refusals(candidate: Guesses, peers: list[Guesses]) -> list[Check]:

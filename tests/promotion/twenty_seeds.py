@@ -1,11 +1,11 @@
-"""How often promotion refuses an equal model, and how often one that was spoiled; measured through the commands.
+"""How often promotion promotes an equal model, and how often one that was spoiled; measured through the commands.
 
     python tests/promotion/twenty_seeds.py FOLDER
     python tests/promotion/twenty_seeds.py FOLDER --runs 5 --train 2500 --set duration.epochs=3
 
 The same recipe is trained with so many seeds, one after the other, and each model is promoted if the rules let it. Then
 as many are trained on data in which labels of one class were drawn at random, and are held against the champion. It
-says after each promotion what came of it, and in the end how many were refused; docs/promotion.md has the figures.
+says after each promotion what came of it, and in the end how many had which verdict; docs/promotion.md has the figures.
 
 All stages run in this process, which imports TensorFlow once; nothing else is different from the commands as a person
 types them. With the recipe as it is, forty trainings take about an hour on two cores.
@@ -17,6 +17,7 @@ import argparse
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from click.testing import CliRunner
 from podline.cli import cli
 from podline.data.sources import class_names
 from podline.data.sources.sample import FOLDER
-from podline.errors import RefusedError
+from podline.errors import RefusedError, UndecidedError
 from podline.progress import Listener, Reporter
 from podline.stages.specs import Spec
 from podline.stages.table import stage_of
@@ -49,11 +50,10 @@ def main() -> None:
     running.run_stage = _in_this_process
     bench = _Bench(given.folder, given.train, [word for setting in given.set for word in ("--set", setting)])
     equal = [bench.promoted(bench.drawn, seed) for seed in range(given.runs)]
-    refused = [found for found in equal if not found["promoted"]]
-    _say(f"equal models: {len(refused)} of {given.runs - 1} refused")
+    _say(f"equal models, without the first one: {_counted(equal[1:])}")
     spoiled = list(_spoiled(bench, given.runs, given.shuffled))
     named = sum(f"class {found['class']}:" in " ".join(found["refusals"]) for found in spoiled)
-    _say(f"spoiled ones: {sum(not found['promoted'] for found in spoiled)} of {given.runs} refused, {named} by class")
+    _say(f"spoiled ones: {_counted(spoiled)}; {named} refused by class")
     good, bad = (np.array([found["accuracy"] for found in each]) for each in (equal, spoiled))
     usual = {name: np.mean([found["parts"][name] for found in equal]) for name in class_names.SAMPLE}
     fell = [100 * (usual[found["class"]] - found["parts"][found["class"]]) for found in spoiled]
@@ -61,6 +61,12 @@ def main() -> None:
     _say(
         f"spoiled {100 * (good.mean() - bad.mean()):.1f} points lower, {min(fell):.0f} to {max(fell):.0f} in the class"
     )
+
+
+def _counted(found: list[dict[str, Any]]) -> str:
+    """How many had each verdict."""
+    counts = Counter(each["verdict"] for each in found)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("promoted", "undecided", "refused"))
 
 
 def _spoiled(bench: _Bench, runs: int, share: float) -> Iterator[dict[str, Any]]:
@@ -94,17 +100,17 @@ class _Bench:
         outcome = self.run("runs", "show", run)["outcome"]
         keras.backend.clear_session()
         accuracy = outcome["metrics"]["top1"]["value"]
-        _say(f"seed {seed}: {100 * accuracy:.1f} %, {found['headline']}", *found["refusals"])
+        _say(f"seed {seed}: {100 * accuracy:.1f} %, {found['headline']}", *found["refusals"], found["doubt"])
         return found | {
             "accuracy": accuracy,
             "parts": {name: part["value"] for name, part in outcome["parts"].items()},
         }
 
     def run(self, *words: str, root: bool = True) -> Any:
-        """What a command answers; that it refuses a model is an answer."""
+        """What a command answers; that it does not promote a model is an answer."""
         where = ["--root", str(self.folder / "root"), "--json"] if root else []
         done = CliRunner().invoke(cli, [*words, *where], catch_exceptions=False)
-        if done.exit_code not in (0, RefusedError.exit_code):
+        if done.exit_code not in (0, RefusedError.exit_code, UndecidedError.exit_code):
             sys.exit(f"podline {' '.join(words)}: {done.output}")
         return json.loads(done.stdout) if root else None
 

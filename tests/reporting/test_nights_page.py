@@ -17,7 +17,7 @@ from month_of_runs import DROPS, month
 
 from podline.cli import cli
 from podline.documents.champions import Candidate, crown
-from podline.documents.ledger_entry import Entry, Waiting
+from podline.documents.ledger_entry import Decision, Entry, Waiting
 from podline.documents.metric import Metric
 from podline.ledger import ledger
 from podline.reporting import nights_page
@@ -347,3 +347,32 @@ def test_it_needs_no_matplotlib_and_no_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_night_whose_model_was_not_promoted_says_why_in_its_row() -> None:
+    doubt = Decision(verdict="undecided", reason="not shown to be within the margin: accuracy")
+    decisions = [Decision(verdict="promoted"), doubt, Decision(verdict="refused", reason="class <cat>"), None]
+    rows = _rows(index_page("s", [night(place, promotion=each) for place, each in enumerate(decisions)]))[::-1]
+    said = [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows]
+    expected = ["undecided: not shown to be within the margin: accuracy"], ["refused: class &lt;cat&gt;"]
+    assert said == [[], *expected, []]
+
+
+def test_nights_that_fall_slowly_on_the_same_examples_are_warned_of() -> None:
+    def falling(count: int, **changes: Any) -> list[Entry]:
+        return [_sample(place, 0.95 - 0.002 * place + 0.001 * (place % 2), place, **changes) for place in range(count)]
+
+    page = index_page("s", falling(25))
+    assert '<p class="warning">Accuracy slides: over the last 25 models it fell by about' in page
+    assert "slides" not in index_page("s", falling(3))
+    data = night().data
+    assert data is not None
+    others = data.model_copy(
+        update={"splits": {**data.splits, "test": data.splits["test"].model_copy(update={"sha256": "3"})}}
+    )
+    # Of the last examples there are two figures.
+    assert "slides" not in index_page("s", [*falling(25)[:-2], *falling(25, data=others)[-2:]])
+    # A model that is found again is no further figure.
+    assert "slides" not in index_page(
+        "s", [_sample(place, 0.95 - 0.01 * (place > 12), place > 12) for place in range(25)]
+    )

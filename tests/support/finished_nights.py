@@ -62,13 +62,14 @@ def entered(spec: ReportSpec, ended: float, **changes: Any) -> None:
     ledger.publish(store, entry)
 
 
-def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = ()) -> ReportSpec:
+def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = (), doubts: Sequence[str] = ()) -> ReportSpec:
     """Puts a decision on a run's promotion into its folder; returns the report that shows it.
 
     Args:
         spec: of the run.
         against: the champion's run; empty if there was none.
         refusals: the classes that it is refused for.
+        doubts: the classes that it is undecided for.
     """
     store, name = open_store(spec.root), f"{spec.folder}/{PROMOTION}"
     decision = Promotion(
@@ -79,19 +80,22 @@ def decided(spec: ReportSpec, against: str, refusals: Sequence[str] = ()) -> Rep
         peers=(against,) if against else (),
         measure="top1",
         rate=0.05,
-        promoted=not refusals,
-        number=0 if refusals else 1,
+        promoted=not (refusals or doubts),
+        undecided=bool(doubts),
+        number=0 if refusals or doubts else 1,
         checks=tuple(
             Check(
                 rule="class",
-                name=refused,
+                name=name,
                 before=0.9,
                 after=0.4,
                 chance=0.001,
-                refused=True,
-                message=f"{refused}: <worse>",
+                refused=name in refusals,
+                shown=False,
+                more_trainings=2,
+                message=f"{name}: <worse>",
             )
-            for refused in refusals
+            for name in (*refusals, *doubts)
         ),
         exports=(),
         milliseconds=1.0,

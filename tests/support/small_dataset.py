@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.planning import plan_shards
-from podline.data.records import Feature, layout_of
+from podline.data.records import LABEL, Feature, label_feature, layout_of
 from podline.data.shards import Workbench, filled_from, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name
 from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
@@ -70,7 +70,8 @@ def publish(
     """
     store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
     columns = next(iter(splits.values()))
-    layout = layout_of([Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()])
+    features = {name: Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()}
+    layout = layout_of({**features, LABEL: label_feature(LABEL, len(class_names))}.values())
     sizes = {name: len(columns["label"]) for name, columns in splits.items()}
     shard_bytes = layout.frame_length * shard_records
     written = {name: [] for name in splits}

@@ -74,7 +74,7 @@ def decoded_source(
         dataset.name,
         tuple(class_names),
         tuple(file.info for file in raw.values()),
-        tuple(_split(name, of_split) for name, of_split in parts.items()),
+        tuple(_split(name, of_split, len(class_names)) for name, of_split in parts.items()),
         raw=tuple(raw.values()),
     )
 
@@ -154,9 +154,14 @@ def _refuse_other_shapes(parts: Sequence[_Part]) -> None:
             raise SourceError(f"{part.raw.shown}: images are {found} vs {expected} in {first.raw.shown}")
 
 
-def _split(name: str, parts: Sequence[_Part]) -> SourceSplit:
-    labels = np.concatenate([part.labels for part in parts]).astype(np.uint8)
-    return SourceSplit(name, parts[0].shape, tuple(part.block for part in parts), {LABEL: labels})
+def _split(name: str, parts: Sequence[_Part], classes: int) -> SourceSplit:
+    labels = np.concatenate([part.labels for part in parts])
+    return SourceSplit(
+        name,
+        parts[0].shape,
+        tuple(part.block for part in parts),
+        {LABEL: labels.astype(np.min_scalar_type(classes - 1))},
+    )
 
 
 def _sides(shape: Shape) -> str:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from podline.data.official import OfficialCheck
 from podline.data.planning import ShardPlan, refuse_shared_records
-from podline.data.records import Feature, RecordLayout
+from podline.data.records import LABEL, Feature, RecordLayout, label_feature
 from podline.data.shards import Task, shard_tasks
 from podline.data.sources.duplicates import contradictions, quarantine_shared, repeated_images
 from podline.data.sources.left_out import LeftOut, left_out_of
@@ -137,14 +137,14 @@ class SourceSplit:
         name: ``train`` or ``test``.
         image_shape: (height, width, channels).
         blocks: where the images are; all in one layout.
-        labels: feature name → uint8 array, one value a record, over all blocks in order.
+        labels: feature name → array of unsigned integers, one value a record, over all blocks in order.
         kept: positions, over all blocks, of the records that are not quarantined; None when all are.
     """
 
     name: str
     image_shape: tuple[int, int, int]
     blocks: tuple[RowBlock, ...]
-    labels: dict[str, npt.NDArray[np.uint8]]
+    labels: dict[str, npt.NDArray[np.unsignedinteger]]
     kept: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -311,10 +311,10 @@ class Source:
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of every record: the image, then the labels."""
-        split = self.splits[0]
+        split, classes = self.splits[0], {LABEL: self.class_names, **self.extra_class_names}
         return (
             Feature("image", "uint8", split.image_shape),
-            *(Feature(name, "int64", ()) for name in split.labels),
+            *(label_feature(name, len(classes.get(name, ()))) for name in split.labels),
         )
 
     @property

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from podline.data.planning import plan_shards
+from podline.data.records import layout_of
+from podline.data.shards import shard_tasks
 from podline.data.sources.decoded import decoded_source
 from podline.data.sources.source import Source
 from podline.errors import SourceError
@@ -48,6 +52,27 @@ def test_every_record_is_what_was_given(raw: Path) -> None:
     np.testing.assert_array_equal(found["image"], np.concatenate([IMAGES["a.npz"], IMAGES["b.npz"]])[order])
     assert found["label"].tolist() == [2, 0, 0, 0]
     assert (train.record_name(7), len(test)) == ("b.npz[2]", 5)
+
+
+def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
+    names = tuple(f"class {number}" for number in range(70_000))
+    wide = partial(decoded_source, TOYS, str(raw), SPLITS, names, work=raw.parent / "work")
+    source = wide(lambda file: ((image, 69_999 - label) for image, label in read(file)))
+    layout = layout_of(source.features)
+    plans = plan_shards("toys", source.sizes, layout.frame_length, shard_bytes=1 << 20, min_shards=1)
+    tasks = shard_tasks(source, plans, 0, raw)
+    found = [(task.plan.split, task.reader()(0, task.plan.records)) for task in tasks]
+    pairs = sorted(
+        (read["image"][at].tobytes(), read["label"][at]) for _, read in found for at in range(len(read["label"]))
+    )
+    given = [
+        (image.tobytes(), 69_999 - label)
+        for of_file in IMAGES.values()
+        for image, label in zip(of_file, LABELS, strict=True)
+    ]
+    assert pairs == sorted(given)
+    frames = layout.encode(found[0][1])
+    assert layout.values(frames, "label").tolist() == found[0][1]["label"].tolist()
 
 
 def test_grey_images_get_a_channel(raw: Path) -> None:

@@ -1,26 +1,16 @@
-"""What a run's model is made of and costs, as its training wrote it."""
+"""What the model of a trained run is made of and costs, as its training wrote it."""
 
 from __future__ import annotations
 
+from podline import entry_points
 from podline.documents.completion import completion_name, read_artifact, read_completion
-from podline.documents.manifest import Manifest
 from podline.documents.model_description import DESCRIPTION, ModelDescription
 from podline.errors import ArtifactError
-from podline.kinds.table import kind_of
-from podline.recipes.settings import Recipe
 from podline.store.contract import Store
 
 
-def description_of(store: Store, folder: str, recipe: Recipe, manifest: Manifest) -> ModelDescription:
-    """The description of a run's model.
-
-    Runs of earlier versions have none: their model is built anew and counted, which imports TensorFlow.
-
-    Args:
-        store: the store.
-        folder: the run's.
-        recipe: what it trained.
-        manifest: of its data set.
+def describe_run(store: Store, folder: str) -> ModelDescription:
+    """The description of a run's model. Runs of earlier versions have none: their model is built and counted.
 
     Raises:
         StoreError: it cannot be read.
@@ -30,8 +20,8 @@ def description_of(store: Store, folder: str, recipe: Recipe, manifest: Manifest
     record = completion_name(folder, "train")
     written = read_completion(store, folder, "train").artifacts if store.exists(record) else ()
     if all(artifact.name != name for artifact in written):
-        height, width, channels = manifest.image_shape
-        return kind_of(recipe).description(recipe, (height, width, channels), len(manifest.class_names))
+        # TensorFlow is needed for this alone.
+        return entry_points.load("podline.models.of_run:describe_architecture")(store, folder)
     try:
         return ModelDescription.model_validate_json(read_artifact(store, folder, "train", name))
     except ValueError as error:

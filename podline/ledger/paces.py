@@ -1,0 +1,74 @@
+"""How fast the stages of runs in the ledger were."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from podline.documents.ledger_entry import Entry, Environment
+from podline.frozen import JsonObject
+from podline.ledger import ledger
+from podline.ledger.differences import same_but_for_seed
+from podline.ledger.slowness import MOST, Pace
+from podline.store.contract import Store
+
+# So many entries of a recipe are read at most: in a bucket a second or two.
+_READ = 5 * MOST
+
+
+def paces_of(entry: Entry) -> dict[str, Pace]:
+    """The pace of each stage that did its work in a run, by the stage's name."""
+    found, where = {}, entry.environment
+    if entry.training is not None and entry.training.examples_per_second > 0:
+        found["train"] = trained_at(entry.training.examples_per_second, entry.training.waiting_for_input, where)
+    counts = {"evaluate": entry.outcome.examples if entry.outcome else 0}
+    records = sum(split.records for split in entry.data.splits.values()) if entry.data else 0
+    counts |= {"convert": records, "validate": records}
+    for stage, count in counts.items():
+        took = entry.stages.get(stage)
+        if took is not None and not took.reused and count:
+            devices = where.devices if stage == "evaluate" else ""
+            found[stage] = Pace(took.seconds_when_made / count, 0.0, devices, "", where.cores, where.machine)
+    return found
+
+
+def trained_at(examples_per_second: float, waiting: float, where: Environment) -> Pace:
+    """The pace of a training."""
+    return Pace(1 / examples_per_second, waiting, where.devices, where.strategy, where.cores, where.machine)
+
+
+def earlier(
+    store: Store, recipe: str, settings: JsonObject, stage: str, until: float | None = None, but: Pace | None = None
+) -> list[Pace]:
+    """A stage's paces in the latest runs of a recipe with the same settings but for the seed, the oldest first.
+
+    Entries that are damaged are passed over.
+
+    Args:
+        store: the store.
+        recipe: the recipe's name.
+        settings: its values, as the ledger has them.
+        stage: which.
+        until: runs that ended from this Unix time on are not looked at.
+        but: a pace that is left out: that of the run which is looked at.
+
+    Raises:
+        StoreError: the ledger cannot be read.
+    """
+    moment = None if until is None else datetime.fromtimestamp(until, UTC)
+    wanted = itertools.islice(ledger.names(store, recipe=recipe, state="finished", until=moment), _READ)
+    found: list[Pace] = []
+    for pace in _paces(store, wanted, settings, stage):
+        # A run that found its training done tells of the same one again.
+        if pace not in (*found, but):
+            found.append(pace)
+        if len(found) == MOST:
+            break
+    return found[::-1]
+
+
+def _paces(store: Store, wanted: Iterator[ledger.Named], settings: JsonObject, stage: str) -> Iterator[Pace]:
+    for entry in ledger.entries(store, wanted, damaged=lambda _: None):
+        if same_but_for_seed(entry.settings.get("recipe", {}), settings) and stage in (paces := paces_of(entry)):
+            yield paces[stage]

@@ -1,0 +1,106 @@
+"""The rule by which a stage counts as slower than it should be, and the cause, from what differs. Pure.
+
+A stage is slow if an example takes it more than :data:`FACTOR` times the median of the latest :data:`MOST` runs of the
+same recipe, and more than chance explains: the logarithm lies more than :data:`SPREADS` (of fewer than
+:data:`ENOUGH` runs :data:`FEW_SPREADS`) robust standard deviations, 1.4826 times the median absolute deviation, above
+their median. A standard deviation counts as :data:`LEAST_SPREAD` at least. Fewer than :data:`LEAST` runs say nothing.
+
+Runs on the same devices are compared with where there are enough of them, else all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from podline.plurals import plural
+
+MOST, LEAST, ENOUGH = 10, 3, 5
+FACTOR, SPREADS, FEW_SPREADS, LEAST_SPREAD = 1.5, 6.0, 10.0, 0.05
+EARLY_FACTOR = 3.0
+"""In place of :data:`FACTOR` for the first seconds of a training: they vary more than whole runs do."""
+
+# Of a median absolute deviation, to be a standard deviation where values are normal.
+_TO_SIGMA = 1.4826
+# Waiting for input is a cause if it explains so much of what an example takes longer.
+_EXPLAINED = 0.5
+
+
+class Pace(NamedTuple):
+    """How fast a stage was, and on what.
+
+    Attributes:
+        seconds: for an example, or a record.
+        waiting: share of the time, 0…1, that training waited for input; 0 for other stages.
+        devices: ``cpu``, ``gpu``, ``8 × tpu``; empty for stages that no model runs in.
+        strategy: where the model was asked to run.
+        cores: that the process might use.
+        machine: the host's name.
+    """
+
+    seconds: float
+    waiting: float = 0.0
+    devices: str = ""
+    strategy: str = ""
+    cores: int = 0
+    machine: str = ""
+
+
+class Slowness(NamedTuple):
+    """A stage that is slower than it should be: how many times, than how many runs, and why."""
+
+    factor: float
+    runs: int
+    cause: str
+
+    def __str__(self) -> str:
+        """All this in a line."""
+        factor = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
+        return f"{factor} × slower than the last {plural(self.runs, 'run')}: {self.cause}"
+
+
+def slowness(now: Pace, before: Sequence[Pace], factor: float = FACTOR) -> Slowness | None:
+    """Whether a stage is slower than it should be; None if it is not, or if too little is known.
+
+    Args:
+        now: its pace.
+        before: that of earlier runs, the oldest first.
+        factor: of the usual time that is allowed in any case.
+    """
+    latest = [pace for pace in before if pace.seconds > 0][-MOST:]
+    alike = [pace for pace in latest if pace.devices == now.devices]
+    compared = alike if len(alike) >= LEAST else latest
+    if len(compared) < LEAST or now.seconds <= 0:
+        return None
+    usual = median(math.log(pace.seconds) for pace in compared)
+    spread = _TO_SIGMA * median(abs(math.log(pace.seconds) - usual) for pace in compared)
+    allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * max(spread, LEAST_SPREAD)
+    slower = math.log(now.seconds) - usual
+    if slower <= max(math.log(factor), allowed):
+        return None
+    return Slowness(math.exp(slower), len(compared), "; ".join(_causes(now, compared)))
+
+
+def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
+    """What differs, the likeliest cause first."""
+    found = []
+    if now.devices != _most(pace.devices for pace in before):
+        found.append(f"{now.devices} instead of {_most(pace.devices for pace in before)}")
+    waited = median(pace.waiting for pace in before)
+    more_waiting = now.waiting * now.seconds - median(pace.waiting * pace.seconds for pace in before)
+    if more_waiting >= _EXPLAINED * (now.seconds - median(pace.seconds for pace in before)):
+        found.append(f"waits for input {now.waiting:.0%} of the time, {waited:.0%} before".replace("%", " %"))
+    if now.cores < min(pace.cores for pace in before):
+        found.append(f"{plural(now.cores, 'core')} instead of {_most(pace.cores for pace in before)}")
+    if not found and now.strategy not in {pace.strategy for pace in before}:
+        found.append(f"strategy {now.strategy} instead of {_most(pace.strategy for pace in before)}")
+    if now.machine not in {pace.machine for pace in before}:
+        found.append(f"machine {now.machine} instead of {_most(pace.machine for pace in before)}")
+    return found or ["nothing that is known differs"]
+
+
+def _most(values: Iterable[object]) -> str:
+    return str(Counter(values).most_common(1)[0][0])

@@ -1,0 +1,51 @@
+"""The model of a trained run by its architecture: the package that the model came from need not be there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from podline.documents.completion import read_artifact
+from podline.documents.model_description import ModelDescription
+from podline.errors import ArtifactError
+from podline.models.build import untrained
+from podline.models.counts import described
+from podline.recipes.parts import MODELS
+from podline.stages.specs import ARCHITECTURE
+from podline.store.contract import Store
+
+
+def network_of(store: Store, folder: str) -> keras.Model:
+    """A run's model of Keras's own layers, with any weights.
+
+    Raises:
+        StoreError: the architecture cannot be read.
+        ArtifactError: it is not what training wrote, or has a layer of a class that is not there.
+    """
+    name = f"{folder}/{ARCHITECTURE}"
+    text = read_artifact(store, folder, "train", name).decode(errors="replace")
+    MODELS.import_installed()  # which makes their layers known to Keras
+    try:
+        model: Any = keras.models.model_from_json(text)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ArtifactError(
+            f"{store.where(name)} describes no model ({error}); train the run again, or install the package that its "
+            "layers are from"
+        ) from error
+    return model
+
+
+def untrained_model(store: Store, folder: str, seed: int) -> keras.Model:
+    """A run's model with the weights that its training began with.
+
+    Raises:
+        StoreError: see :func:`network_of`.
+        ArtifactError: likewise.
+    """
+    return untrained(network_of(store, folder), seed)
+
+
+def describe_architecture(store: Store, folder: str) -> ModelDescription:
+    """What a run's model is made of and costs, counted anew; it raises what :func:`network_of` does."""
+    return described(network_of(store, folder))

@@ -1,0 +1,1 @@
+"""A champion over HTTP, in TensorFlow Serving's REST dialect."""

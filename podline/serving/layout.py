@@ -1,0 +1,76 @@
+"""A champion's SavedModel as TensorFlow Serving wants it: ``<folder>/<recipe>/<number>/``. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from podline.documents.champions import Crowned, champion, recipes
+from podline.documents.completion import read_artifact, read_completion
+from podline.documents.promotion import SAVED_MODEL, read_promotion
+from podline.errors import ArtifactError, StoreError
+from podline.stages.table import PROMOTE
+from podline.store.contract import Store, explained
+
+
+def require_champion(store: Store, recipe: str) -> Crowned:
+    """A recipe's champion.
+
+    Raises:
+        StoreError: it has none.
+        ArtifactError: its history is damaged.
+    """
+    found = champion(store, recipe)
+    if found is None:
+        known = ", ".join(recipes(store)) or "none"
+        raise StoreError(f"{store.uri}: {recipe} has no champion; recipes that have one: {known}")
+    return found
+
+
+def copy_saved_model(store: Store, entry: Crowned, folder: Path) -> None:
+    """Copies a champion's SavedModel into a folder that is not there yet, each file held against its checksum.
+
+    Raises:
+        StoreError: it cannot be read or written, or the promotion that made it has not ended yet.
+        ArtifactError: it is not the champion's.
+    """
+    run = f"runs/{entry.run}"
+    remedy = f"`podline models promote {entry.run}` makes it anew"
+    decided = read_promotion(store, run)
+    if decided is None or not any(made.name == f"{run}/{SAVED_MODEL}" and made.same for made in decided.exports):
+        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} was not promoted to its end; {remedy}")
+    if decided.weights_sha256 != entry.weights_sha256:
+        raise ArtifactError(
+            f"{store.where(f'{run}/{SAVED_MODEL}')} has weights {decided.weights_sha256[:12]}… vs "
+            f"{entry.weights_sha256[:12]}… of the champion number {entry.number}; {remedy}"
+        )
+    names = [made.name for made in read_completion(store, run, PROMOTE.name).artifacts]
+    for name in (name for name in names if name.startswith(f"{run}/{SAVED_MODEL}/")):
+        data = read_artifact(store, run, PROMOTE.name, name)
+        target = folder / name.removeprefix(f"{run}/{SAVED_MODEL}/")
+        with explained("write", target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+
+
+def lay_out(store: Store, recipe: str, folder: Path) -> Path:
+    """Puts a recipe's champion into ``<folder>/<recipe>/<number>``, whole or not at all; one that is there stays.
+
+    Raises:
+        StoreError: see :func:`copy_saved_model`, or the recipe has no champion.
+        ArtifactError: see :func:`copy_saved_model`.
+    """
+    entry = require_champion(store, recipe)
+    place = folder / recipe / str(entry.number)
+    if place.exists():
+        return place
+    # No number: TensorFlow Serving passes it over.
+    temporary = place.with_name(f".{place.name}.{os.getpid()}")
+    try:
+        copy_saved_model(store, entry, temporary)
+        with explained("write", place):
+            temporary.rename(place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return place

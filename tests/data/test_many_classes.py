@@ -1,0 +1,75 @@
+"""Records whose label takes more than one byte, from the store to a batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_dataset import FINGERPRINT
+from small_dataset import publish as publish_dataset
+
+from podline.data.arriving import Arrivals
+from podline.data.kept_jpegs import stored_layout
+from podline.data.reader import open_split
+from podline.data.records import place_of
+from podline.data.tfrecord import seal
+from podline.datasets.validation import check_shard
+from podline.documents.manifest import Manifest, dataset_folder
+from podline.errors import ArtifactError
+from podline.store.opening import open_store
+
+CLASSES = tuple(f"class {number}" for number in range(300))
+FOLDER = dataset_folder("sample", FINGERPRINT)
+RNG = np.random.default_rng(0)
+SPLITS = {
+    name: {"image": RNG.integers(0, 256, (count, 4, 4, 3), np.uint8), "label": RNG.integers(0, 300, count)}
+    for name, count in {"train": 250, "test": 60}.items()
+}
+
+
+def publish(root: Path | str) -> Manifest:
+    return publish_dataset(root, "sample", CLASSES, SPLITS, shard_records=100)
+
+
+def test_labels_come_back_from_a_folder(tmp_path: Path) -> None:
+    reader = open_split(open_store(tmp_path), FOLDER, publish(tmp_path), "train")
+    for order in (RNG.permutation(250), np.array([249, 0, 0]), np.empty(0, np.int64)):
+        found = reader.gather(order)
+        assert found["label"].dtype == np.int64
+        for name, values in SPLITS["train"].items():
+            np.testing.assert_array_equal(found[name], values[order])
+
+
+def test_labels_come_by_range_from_a_bucket(gcs_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = publish(gcs_root)
+    monkeypatch.setattr(Arrivals, "fetch", lambda _arrivals: None)  # shards do not arrive
+    reader = open_split(open_store(gcs_root), FOLDER, manifest, "train")
+    order = np.array([7, 140, 3])
+    np.testing.assert_array_equal(reader.gather(order)["label"], SPLITS["train"]["label"][order])
+
+
+def test_class_counts_are_of_all_classes(tmp_path: Path) -> None:
+    manifest = publish(tmp_path)
+    for name, columns in SPLITS.items():
+        assert manifest.split(name).class_counts == tuple(np.bincount(columns["label"], minlength=300).tolist())
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"\x05\x00", "has label in the bytes 0500: a varint that ends before byte 2"),
+        (b"\xac\x02", "has label=300 vs 0 to 299"),
+    ],
+)
+def test_a_label_that_cannot_be_is_found(tmp_path: Path, value: bytes, said: str) -> None:
+    manifest = publish(tmp_path)
+    layout, shard = stored_layout(manifest.fields), manifest.split("train").shards[0]
+    path = open_store(tmp_path).local(f"{FOLDER}/{shard.file}")
+    check_shard(path, shard, layout, 300)
+    frames = np.fromfile(path, np.uint8).reshape(shard.records, -1)
+    frames[4, place_of(manifest.field("label"))] = np.frombuffer(value, np.uint8)
+    seal(frames)
+    frames.tofile(path)
+    with pytest.raises(ArtifactError, match=f"record 4, .*{said}"):
+        check_shard(path, shard, layout, 300)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from ledger_entries import night
+
+from podline.documents.ledger_entry import StageTime
+from podline.ledger import ledger
+from podline.ledger.paces import earlier, paces_of
+from podline.ledger.slowness import MOST, Pace, slowness
+from podline.store.opening import open_store
+
+USUAL = Pace(0.001, 0.03, "gpu", "auto", 8, "a")
+
+
+def nights(count: int, noise: float = 0.0, seed: int = 0, pace: Pace = USUAL) -> list[Pace]:
+    """Paces whose logarithm has a normal spread."""
+    draw = random.Random(seed)
+    return [pace._replace(seconds=pace.seconds * math.exp(draw.gauss(0, noise))) for _ in range(count)]
+
+
+def told(now: Pace, before: list[Pace]) -> str:
+    return str(slowness(now, before) or "")
+
+
+@pytest.mark.parametrize(("noise", "most"), [(0.05, 0), (0.1, 0.001), (0.2, 0.01)])
+def test_undisturbed_runs_raise_no_alarm(noise, most):
+    """2,000 series of eleven runs, of which each from the fourth on is judged."""
+    judged, alarms = 0, 0
+    for seed in range(2000):
+        paces = nights(11, noise, seed)
+        for place in range(3, len(paces)):
+            judged += 1
+            alarms += slowness(paces[place], paces[:place]) is not None
+    assert alarms <= most * judged
+
+
+@pytest.mark.parametrize(
+    ("factor", "noise", "least"), [(1.6, 0.05, 0.8), (2, 0.05, 0.99), (2.5, 0.1, 0.9), (17, 0.2, 0.99)]
+)
+def test_a_run_that_is_slower_is_found_among_ten(factor, noise, least):
+    found = 0
+    for seed in range(500):
+        *before, now = nights(11, noise, seed)
+        found += slowness(now._replace(seconds=now.seconds * factor), before) is not None
+    assert found >= least * 500
+
+
+def test_the_cause_is_what_differs():
+    before = nights(12, 0.02)
+    slow = USUAL._replace(seconds=0.017)
+    assert told(slow._replace(devices="cpu"), before) == "17 × slower than the last 10 runs: cpu instead of gpu"
+    waits = slow._replace(waiting=0.61)
+    assert told(waits, before).endswith(": waits for input 61 % of the time, 3 % before")
+    assert told(slow._replace(cores=1), before).endswith(": 1 core instead of 8")
+    assert told(slow._replace(strategy="cpu:8"), before).endswith(": strategy cpu:8 instead of auto")
+    assert told(slow._replace(machine="b"), before).endswith(": machine b instead of a")
+    assert told(waits._replace(cores=2, machine="b"), before).endswith(
+        ": waits for input 61 % of the time, 3 % before; 2 cores instead of 8; machine b instead of a"
+    )
+    assert told(slow, before).endswith(": nothing that is known differs")
+
+
+def test_too_little_is_known_of_two_runs_and_of_runs_that_are_spread_widely():
+    slow = USUAL._replace(seconds=0.04)
+    assert not told(slow, nights(2))
+    assert told(slow, nights(3))
+    assert not told(USUAL._replace(seconds=0.003), nights(10, 0.8))
+
+
+def test_runs_on_the_same_devices_are_compared_with_where_there_are_enough():
+    cpu = Pace(0.02, 0.03, "cpu", "auto", 8, "a")
+    before = [*nights(7), *nights(3, pace=cpu)]
+    assert not told(cpu, before)
+    assert "cpu instead of gpu" in told(cpu, before[:-1])
+    assert not told(USUAL, before)
+
+
+def test_only_the_latest_runs_count():
+    faster = nights(20, pace=USUAL._replace(seconds=0.0001))
+    assert not told(USUAL, [*faster, *nights(MOST)])
+
+
+def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
+    store = open_store(tmp_path)
+    for number in range(4):
+        entry = night(number)
+        assert entry.training is not None
+        speed = entry.training.model_copy(update={"examples_per_second": 400.0 + number})
+        ledger.publish(store, entry.model_copy(update={"training": speed}))
+    # One that found the training of the last one done.
+    ledger.publish(store, night(5).model_copy(update={"training": speed}))
+    ledger.publish(store, night(6, recipe="mnist"))
+    settings = night().settings["recipe"]
+    found = earlier(store, "cifar10", settings, "train")
+    assert [round(1 / pace.seconds) for pace in found] == [400, 401, 402, 403]
+    assert found[0][1:] == (0.1, "1 CPU", "cpu", 2, "host")
+    assert earlier(store, "cifar10", settings, "train", but=found[-1]) == found[:-1]
+    assert earlier(store, "cifar10", settings | {"schedule": {"learning_rate": 1.0}}, "train") == []
+
+
+def test_what_was_done_on_another_day_has_no_pace_on_this_one():
+    took = StageTime(seconds=0.1, seconds_when_made=60.0, reused=False)
+    stages = {"convert": took, "validate": took.model_copy(update={"reused": True}), "evaluate": took}
+    found = paces_of(night(stages=stages))
+    assert set(found) == {"train", "convert", "evaluate"}
+    assert (found["convert"].seconds, found["evaluate"].seconds) == (60 / 600, 60 / 100)

@@ -1,0 +1,335 @@
+"""A real server process over HTTP, on runs that were really trained; small ones."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import cv2
+import httpx
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from small_dataset import FINGERPRINT, drawn, publish_dataset
+
+from podline.cli import cli
+from podline.commands.models import _spec as spec_of
+from podline.documents import champions
+from podline.documents.champions import Candidate
+from podline.evaluation.evaluate import evaluate
+from podline.evaluation.guesses import read_guesses
+from podline.progress import silent
+from podline.promotion.promote import promote
+from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.serving.server import MAX_BODY
+from podline.stages.specs import EvaluateSpec, TrainSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.training.train import train
+
+TEST = 60
+IMAGES = drawn(TEST, 1)["image"]
+# The same sums in another order.
+TOLERANCE = 1e-5
+
+
+def trained(store: Store, seed: int) -> str:
+    recipe = Recipe(
+        name="t",
+        dataset="sample",
+        batch_size=32,
+        seed=seed,
+        evaluate_every=None,
+        model=ModelSettings(kind="linear"),
+        duration=Duration(epochs=4),
+        schedule=ScheduleSettings(kind="constant", learning_rate=0.01),
+    )
+    result = train(TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT, preflight=False), silent())
+    judging = EvaluateSpec(
+        root=store.uri,
+        run=result.run,
+        dataset="sample",
+        fingerprint=FINGERPRINT,
+        weights_sha256=result.weights_sha256,
+    )
+    evaluate(judging, silent())
+    return result.run
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Store:
+    root = tmp_path_factory.mktemp("root")
+    publish_dataset(root, train=128, test=TEST)
+    return open_store(root)
+
+
+@pytest.fixture(scope="module")
+def runs(store) -> tuple[str, str]:
+    """Two runs that were promoted, the second over the first."""
+    names = trained(store, 0), trained(store, 1)
+    for name in names:
+        promote(spec_of(store, name, (), anyway=True, reason=""), silent())
+    return names
+
+
+class Server:
+    """A process of ``podline models serve``."""
+
+    def __init__(self, store: Store) -> None:
+        command = [sys.executable, "-m", "podline.cli", "models", "serve", "t", "--port", "0", "--json"]
+        self.process = subprocess.Popen(
+            [*command, "--root", store.uri], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        text = ""
+        while not text.endswith("}\n"):
+            line = self.process.stdout.readline()
+            assert line, self.process.stderr and self.process.stderr.read()
+            text += line
+        self.started = json.loads(text)
+        self.url = self.started["url"]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@contextlib.contextmanager
+def serving(store: Store) -> Iterator[Server]:
+    server = Server(store)
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def server(store, runs) -> Iterator[Server]:
+    with serving(store) as running:
+        yield running
+
+
+def predicted(url: str, document: Any) -> Any:
+    answer = httpx.post(f"{url}:predict", json=document, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(1, keepdims=True))
+    return odds / odds.sum(1, keepdims=True)
+
+
+def test_the_answers_are_those_of_the_evaluation(store, runs, server):
+    guesses = read_guesses(store, f"runs/{runs[1]}")
+    logits = np.array(predicted(server.url, {"instances": IMAGES.tolist()})["predictions"])
+    shares = softmax(logits)
+    assert np.array_equal(logits.argmax(1), guesses.predictions)
+    assert np.abs(shares.max(1) - guesses.confidences).max() < TOLERANCE
+    assert np.abs(shares[np.arange(TEST), guesses.labels] - guesses.label_probabilities).max() < TOLERANCE
+    single = [predicted(server.url, {"instances": [image.tolist()]})["predictions"][0] for image in IMAGES[:5]]
+    assert np.abs(np.array(single) - logits[:5]).max() < TOLERANCE
+
+
+def test_every_way_to_send_an_image_gets_the_same_answer(server):
+    rows = IMAGES[:3].tolist()
+    files = [{"b64": base64.b64encode(cv2.imencode(".png", image[..., ::-1])[1]).decode()} for image in IMAGES[:3]]
+    expected = predicted(server.url, {"instances": rows})["predictions"]
+    for document in (
+        {"instances": [{"images": row} for row in rows]},
+        {"instances": files},
+        {"instances": rows, "signature_name": "serve"},
+    ):
+        assert predicted(server.url, document)["predictions"] == expected
+    for document in ({"inputs": rows}, {"inputs": {"images": rows}}, {"inputs": files}):
+        assert predicted(server.url, document)["outputs"] == expected
+    for place in ("/versions/2", "/labels/champion"):
+        assert predicted(server.url + place, {"instances": rows})["predictions"] == expected
+
+
+def test_status_metadata_and_health(server, runs):
+    available = {"version": "2", "state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+    for place in ("", "/versions/2", "/labels/champion"):
+        assert httpx.get(server.url + place).json() == {"model_version_status": [available]}
+    found = httpx.get(f"{server.url}/metadata").json()
+    assert found["model_spec"] == {"name": "t", "signature_name": "", "version": "2"}
+    signature = found["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert signature["method_name"] == "tensorflow/serving/predict"
+    [(name, taken)] = signature["inputs"].items()
+    assert (name, taken["dtype"]) == ("images", "DT_UINT8")
+    assert [size["size"] for size in taken["tensor_shape"]["dim"]] == ["-1", "8", "8", "3"]
+    assert httpx.get(httpx.URL(server.url).join("/health")).json() == {"status": "ok", "version": "2"}
+    assert (server.started["model"], server.started["version"], server.started["run"]) == ("t", 2, runs[1])
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "body", "status", "said"),
+    [
+        ("GET", "x", None, 404, "Could not find any versions of model tx"),
+        ("GET", "/versions/9", None, 404, "Could not find version 9 of model t"),
+        ("GET", "/labels/stable", None, 400, "Unrecognized servable version label: stable"),
+        ("POST", "x:predict", {}, 404, "Servable not found for request: Latest(tx)"),
+        ("POST", "/versions/9:predict", {}, 404, "Servable not found for request: Specific(t, 9)"),
+        ("POST", "/versions/x:predict", {}, 400, "Malformed request: POST /v1/models/t/versions/x:predict"),
+        ("GET", ":predict", None, 400, "Malformed request: GET /v1/models/t:predict"),
+        ("POST", ":classify", {}, 501, "classify is not served"),
+        ("POST", ":predict", {"instances": [[1, 2]]}, 400, "instances has the shape (1, 2) vs (n, 8, 8, 3)"),
+        ("POST", ":predict", {"instances": [{"b64": "AAAA"}]}, 400, "instances[0] is no JPEG and no PNG"),
+    ],
+)
+def test_errors_have_tensorflow_servings_form(server, method, place, body, status, said):
+    answer = httpx.request(method, server.url + place, json=body, timeout=60)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/json"
+    assert list(answer.json()) == ["error"]
+    assert said in answer.json()["error"]
+
+
+def test_a_signature_that_is_not_there(server):
+    document = {"instances": IMAGES[:1].tolist(), "signature_name": "other"}
+    answer = httpx.post(f"{server.url}:predict", json=document, timeout=60)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith('Serving signature key "other" not found')
+
+
+def test_a_body_that_is_too_long_is_refused_and_the_server_goes_on(server):
+    answer = httpx.post(f"{server.url}:predict", content=b" " * (MAX_BODY + 1), timeout=60)
+    assert (answer.status_code, list(answer.json())) == (413, ["error"])
+    assert "16,777,217 bytes vs 16,777,216 at most" in answer.json()["error"]
+    parts = (b" " * 2**20 for _ in range(MAX_BODY // 2**20 + 1))
+    assert httpx.post(f"{server.url}:predict", content=parts, timeout=60).status_code == 413
+    assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
+
+
+@pytest.mark.slow
+def test_ten_promotions_and_rollbacks_under_load_fail_no_request(store, runs):
+    """20 requests a second from four clients; each answer is that of one of the two models."""
+    image = IMAGES[0].tolist()
+    found: list[tuple[int, Any]] = []
+    ended = threading.Event()
+
+    def load(url: str, pause: float) -> None:
+        with httpx.Client(timeout=60) as client:
+            while not ended.wait(pause):
+                answer = client.post(f"{url}:predict", json={"instances": [image]})
+                found.append((answer.status_code, answer.json()))
+
+    with serving(store) as server:
+        first = server.started["version"]
+        clients = [threading.Thread(target=load, args=(server.url, 0.2)) for _ in range(4)]
+        for client in clients:
+            client.start()
+        for change in range(10):
+            now = champions.champion(store, "t")
+            assert now is not None
+            if change % 2:
+                changed = champions.roll_back(store, "t")
+            else:
+                run = next(run for run in runs if run != now.run)
+                spec = spec_of(store, run, (), anyway=True, reason="")
+                candidate = Candidate(run, spec.weights_sha256, "sample", FINGERPRINT)
+                changed = champions.crown(store, "t", candidate, now, "promoted anyway")
+            until = time.monotonic() + 30
+            while (httpx.get(f"{server.url}/versions/{changed.number}", timeout=60)).status_code != 200 or httpx.get(
+                f"{server.url}/versions/{changed.number}", timeout=60
+            ).json()["model_version_status"][0]["state"] != "AVAILABLE":
+                assert time.monotonic() < until, "the change is not served"
+                time.sleep(0.05)
+        ended.set()
+        for client in clients:
+            client.join()
+        labels = {
+            name: predicted(f"{server.url}/labels/{name}", {"instances": [image]})["predictions"][0]
+            for name in ("champion", "previous")
+        }
+        assert server.stop() == 0
+    assert changed.number == first + 10
+    assert {status for status, _ in found} == {200}
+    assert labels["champion"] != labels["previous"]
+    answers = {tuple(answer["predictions"][0]) for _, answer in found}
+    assert answers == {tuple(labels["champion"]), tuple(labels["previous"])}
+
+
+def test_a_request_in_flight_is_answered_when_the_server_is_asked_to_end(store, runs):
+    body = json.dumps({"instances": IMAGES[:1].tolist()}).encode()
+    with serving(store) as server:
+        with socket.create_connection(("127.0.0.1", server.started["port"])) as connection:
+            head = f"POST /v1/models/t:predict HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body[:100])
+            time.sleep(1)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(1)
+            connection.sendall(body[100:])
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        assert server.process.wait(60) == 0
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", server.started["port"]))
+
+
+def test_a_damaged_champion_is_not_served_and_the_old_one_stays(store, runs):
+    now = champions.champion(store, "t")
+    assert now is not None
+    other = next(run for run in runs if run != now.run)
+    name = f"runs/{other}/model/saved_model/saved_model.pb"
+    whole = store.read_bytes(name)
+    with serving(store) as server:
+        store.publish_bytes(name, whole[:-1] + b"x", replace=True)
+        spec = spec_of(store, other, (), anyway=True, reason="")
+        changed = champions.crown(
+            store, "t", Candidate(other, spec.weights_sha256, "sample", FINGERPRINT), now, "promoted anyway"
+        )
+
+        def status() -> dict[str, Any]:
+            return httpx.get(server.url, timeout=60).json()["model_version_status"][0]
+
+        until = time.monotonic() + 30
+        while status()["state"] != "END":
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert "sha256" in status()["status"]["error_message"]
+        assert httpx.get(httpx.URL(server.url).join("/health")).json()["version"] == str(now.number)
+        store.publish_bytes(name, whole, replace=True)
+        while status()["state"] != "AVAILABLE":
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert status()["version"] == str(changed.number)
+
+
+def test_a_recipe_without_a_champion_is_named(store):
+    result = CliRunner().invoke(cli, ["models", "serve", "other", "--root", store.uri])
+    assert "other has no champion" in str(result.exception)
+
+
+def test_predict_with_the_champion(store, runs, tmp_path):
+    assert cv2.imwrite(str(tmp_path / "a.png"), IMAGES[0][..., ::-1])
+    now = champions.champion(store, "t")
+    assert now is not None
+    command = ["predict", "--champion", "t", str(tmp_path / "a.png"), "--out", str(tmp_path / "out"), "--json"]
+    result = CliRunner().invoke(cli, [*command, "--root", store.uri], obj={}, catch_exceptions=False)
+    said = json.loads(result.stdout)
+    assert said["run"] == now.run
+    guesses = read_guesses(store, f"runs/{now.run}")
+    assert said["pictures"][0]["classes"][0]["probability"] == pytest.approx(guesses.confidences[0], abs=TOLERANCE)
+
+
+def test_a_champion_is_laid_out_for_tensorflow_serving(store, runs, tmp_path):
+    now = champions.champion(store, "t")
+    assert now is not None
+    command = ["models", "export", "t", str(tmp_path / "models"), "--root", store.uri]
+    for _ in range(2):
+        result = CliRunner().invoke(cli, command, obj={}, catch_exceptions=False)
+        place = tmp_path / "models" / "t" / str(now.number)
+        assert result.stdout == f"{place}\n"
+        assert sorted(path.name for path in place.parent.iterdir()) == [str(now.number)]
+        assert (place / "saved_model.pb").is_file()
+        assert (place / "variables" / "variables.index").is_file()
