@@ -7,10 +7,8 @@ from typing import Any
 import keras
 
 from podline.documents.completion import read_artifact
-from podline.documents.model_description import ModelDescription
 from podline.errors import ArtifactError
 from podline.models.build import untrained
-from podline.models.counts import described
 from podline.recipes.parts import MODELS
 from podline.stages.specs import ARCHITECTURE
 from podline.store.contract import Store
@@ -44,8 +42,3 @@ def untrained_model(store: Store, folder: str, seed: int) -> keras.Model:
         ArtifactError: likewise.
     """
     return untrained(network_of(store, folder), seed)
-
-
-def describe_architecture(store: Store, folder: str) -> ModelDescription:
-    """What a run's model is made of and costs, counted anew; it raises what :func:`network_of` does."""
-    return described(network_of(store, folder))

@@ -258,5 +258,5 @@ def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tu
 
 
 def _cost(case: _Case, training: TrainSpec) -> Cost:
-    model = describe_run(case.store, training.folder)
+    model = describe_run(case.store, training, case.manifest)
     return Cost(model.bytes, model.multiply_adds)

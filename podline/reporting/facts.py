@@ -115,7 +115,7 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyE
         "manifest": manifest,
         "remarks": tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         "recipe": recipe,
-        "model": describe_run(store, spec.folder),
+        "model": describe_run(store, asked, manifest),
         "training": training,
         "steps": tuple(line for line in lines if isinstance(line, StepsLine)),
         "evaluations": tuple(line for line in lines if isinstance(line, EvaluationLine)),
