@@ -25,7 +25,7 @@ MAX_BODY = 16 * 2**20
 MAX_REQUESTS = 64
 """Requests that are answered or wait at once; more are refused."""
 
-_BODY_SECONDS, _POLL_SECONDS, _GRACE_SECONDS = 30.0, 1.0, 30
+_BODY_SECONDS, _REST_SECONDS, _POLL_SECONDS, _GRACE_SECONDS = 30.0, 5.0, 1.0, 30
 _THREADS = 4
 HEALTH = "/health"
 
@@ -55,8 +55,11 @@ class Application:
             status, body = 500, encoded({"error": f"{type(error).__name__}: {error}"[:1000]})
         finally:
             self._at_work -= 1
-        # The rest of a body that was not read must not be taken for the next request.
-        headers = {"connection": "close"} if status in (408, 413, 503) else None
+        headers = None
+        if status in (408, 413, 503):
+            # The rest of a body that was not read must not be taken for the next request.
+            headers = {"connection": "close"}
+            await _drop_rest(Request(scope, receive))
         await Response(body, status, headers, "application/json")(scope, receive, send)
 
     async def _answer(self, request: Request) -> bytes:
@@ -101,6 +104,19 @@ async def _body(request: Request) -> bytes:
     except TimeoutError:
         raise RequestError(f"the body did not come within {_BODY_SECONDS:g} s; send it again", 408) from None
     return bytes(found)
+
+
+async def _drop_rest(request: Request) -> None:
+    """Reads what comes of a body, within bounds: TCP takes an answer back whose sender closes with bytes unread."""
+    if "expect" in request.headers:  # a client that waits for the answer before it sends
+        return
+    dropped = 0
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(_REST_SECONDS):
+            async for part in request.stream():
+                dropped += len(part)
+                if dropped > MAX_BODY:
+                    return
 
 
 class _Server(uvicorn.Server):
