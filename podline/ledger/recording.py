@@ -47,7 +47,6 @@ from podline.stages.specs import WEIGHTS, ConvertSpec, ReportResult, Result, Spe
 from podline.stages.table import stage_of
 from podline.store import digests
 from podline.store.contract import Store
-from podline.store.opening import open_store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event
 from podline.tpu.tpu_log_file import read_tpu_log
 
@@ -60,7 +59,7 @@ _NOT_TOLD = ("root", "store.cache", "strategy")
 
 @contextlib.contextmanager
 def recorded(
-    root: str,
+    store: Store,
     recipe: str,
     way: Literal["flow", "commands"],
     reporter: Reporter,
@@ -74,7 +73,7 @@ def recorded(
     """The body of a run: what it notes, and how it ends, becomes an entry of the ledger.
 
     Args:
-        root: of the store.
+        store: the store.
         recipe: the recipe's name.
         way: what was started.
         reporter: told of what could not be written beside an error that matters more.
@@ -90,7 +89,7 @@ def recorded(
     begun = _begun(recipe, way, late).model_copy(
         update={"flow_run": flow_run, "attempt": attempt, "started": started, "schedule": schedule}
     )
-    notes = Notes(open_store(root), begun, reporter)
+    notes = Notes(store, begun, reporter)
     try:
         yield notes
     except BaseException as error:
