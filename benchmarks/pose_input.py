@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from podline.benchmark import plain_poses
-from podline.benchmark.timing import in_turns
+from benchmarks import plain_poses
+from benchmarks.timing import in_turns
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline.benchmark import coco, plain_poses
+from benchmarks import coco, plain_poses
 from podline.data.coco_records import annotations_of, decoded
 from podline.data.sources.coco import open_coco
 from podline.input.pose_targets import pose_targets
