@@ -25,7 +25,7 @@ _LEAST_SIDE = 640
 
 
 @dataclass(frozen=True)
-class People:
+class PeopleReader:
     """See :class:`podline.evaluation.predicting.PictureReader`."""
 
     poses: PoseSettings
@@ -50,10 +50,12 @@ class People:
         return Predicted(prediction, with_skeletons(pixels, poses_of(kept), max(1.0, _LEAST_SIDE / max(width, height))))
 
 
-def reader(store: Store, training: TrainSpec, _manifest: Manifest, given: float | None, reporter: Reporter) -> People:
+def reader(
+    store: Store, training: TrainSpec, _manifest: Manifest, given: float | None, reporter: Reporter
+) -> PeopleReader:
     """A run's; the threshold is the one that its evaluation chose, if none is given."""
     threshold = _threshold(store, training.folder, reporter) if given is None else given
-    return People(training.recipe.poses, threshold)
+    return PeopleReader(training.recipe.poses, threshold)
 
 
 def _threshold(store: Store, folder: str, reporter: Reporter) -> float:

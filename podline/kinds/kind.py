@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from podline.evaluation.classification import ClassificationTally
     from podline.evaluation.predicting import PictureReader
     from podline.progress import Reporter
-    from podline.promotion.comparing import Comparison
+    from podline.promotion.comparing import ModelComparison
     from podline.promotion.rules import ModelFigures
     from podline.recipes.settings import Recipe
     from podline.reporting.facts import RunFacts
@@ -100,7 +100,7 @@ class Kind:
     pair: Code[[Store, Judged, Judged], Pair]
     lost_examples: Code[[Any, Any, Any, Any], LostExamples]
     figures: Code[[Any], ModelFigures]
-    comparison: Code[[], Comparison]
+    comparison: Code[[], ModelComparison]
 
     @property
     def measure(self) -> str:

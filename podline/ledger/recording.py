@@ -17,14 +17,14 @@ from podline.datasets.changes import change_between, in_words
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import (
-    Annealing,
+    AnnealingSummary,
     Data,
     DataChange,
-    Decision,
     Energy,
     Entry,
     Outcome,
-    Retry,
+    PromotionSummary,
+    RetrySummary,
     Split,
     StageTime,
     Started,
@@ -171,13 +171,13 @@ class Notes:
             self._update(run=result.run, environment=environment, training=self._training(result))
             self._produced_by(result)
         if isinstance(result, PromoteResult):
-            self._update(promotion=Decision(verdict=result.verdict, reason=result.reason))
+            self._update(promotion=PromotionSummary(verdict=result.verdict, reason=result.reason))
         if isinstance(result, ReportResult):
             self._update(report=result.html)
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
         """A stage failed, and is tried again after so many seconds."""
-        retry = Retry(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
+        retry = RetrySummary(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
         self._update(retries=(*self.entry.retries, retry))
 
     def ended(self, error: BaseException | None) -> Entry:
@@ -359,10 +359,10 @@ def _sha256(split: SplitInfo) -> str:
     return digests.of_json([shard.sha256 for shard in split.shards])
 
 
-def _annealing(of: str, judged: list[AnnealingLine]) -> Annealing | None:
+def _annealing(of: str, judged: list[AnnealingLine]) -> AnnealingSummary | None:
     if not judged:
         return None
-    return Annealing(
+    return AnnealingSummary(
         of=of,
         decisions=len(judged),
         rejected=sum(not line.accepted for line in judged),

@@ -25,7 +25,7 @@ from podline.store.contract import Store
 
 
 class ClassComparison:
-    """See :class:`podline.promotion.comparing.Comparison`; what a model said are its guesses."""
+    """See :class:`podline.promotion.comparing.ModelComparison`; what a model said are its guesses."""
 
     def left(self, store: Store, folder: str, evaluation: Evaluation) -> JudgedModel:
         """A classifier as its evaluation left it."""

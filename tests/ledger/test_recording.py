@@ -11,7 +11,7 @@ from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from set_clock import SetClock
 
 from podline.datasets.changes import MOST_RECORDS, in_words
-from podline.documents.ledger_entry import Decision, Entry, Origin, Outcome
+from podline.documents.ledger_entry import Entry, Origin, Outcome, PromotionSummary
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine
 from podline.documents.origins import read_origin
@@ -376,8 +376,8 @@ def test_a_promotion_is_told_with_its_reason(tmp_path):
         return night(tmp_path / f"{len(values)}", lambda notes: notes.answered(asked, result, 1.0))
 
     assert night(tmp_path / "none").promotion is None
-    assert decided(promoted=True).promotion == Decision(verdict="promoted")
-    doubt = Decision(verdict="undecided", reason="two more trainings")
+    assert decided(promoted=True).promotion == PromotionSummary(verdict="promoted")
+    doubt = PromotionSummary(verdict="undecided", reason="two more trainings")
     assert decided(promoted=False, doubt="two more trainings").promotion == doubt
-    refused = Decision(verdict="refused", reason="class cat; 1 more in the report")
+    refused = PromotionSummary(verdict="refused", reason="class cat; 1 more in the report")
     assert decided(promoted=False, refusals=("class cat", "class dog"), doubt="").promotion == refused

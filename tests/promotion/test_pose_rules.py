@@ -10,13 +10,13 @@ from pycocotools.cocoeval import COCOeval
 from podline.data.keypoints import COCO_JOINTS
 from podline.documents.promotion import Check
 from podline.evaluation.oks import judged, tables
-from podline.promotion.rules import Cost, checks_of
+from podline.promotion.rules import ModelCost, checks_of
 from podline.promotion.standings import paired_poses, pose_standing
 from podline.recipes.promotion_settings import PromotionSettings
 
 IMAGES = range(1, 61)
 RULES = PromotionSettings()
-SAME = (Cost(1000, 1000), Cost(1000, 1000))
+SAME = (ModelCost(1000, 1000), ModelCost(1000, 1000))
 
 
 def keypoints(image: int) -> list[float]:

@@ -25,7 +25,7 @@ from podline.data.sources.image_files import (
     inflated,
 )
 from podline.data.sources.jpeg import JpegError
-from podline.data.sources.ranges import generation, settled
+from podline.data.sources.ranges import generation, read_confirmed
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, RemotePath, is_remote
 from podline.data.sources.shown import printable
@@ -103,7 +103,7 @@ class ImagePlace(NamedTuple):
             except MemberError:
                 return False
 
-        return self._member(settled(read, is_right, self.path), store, name, version)
+        return self._member(read_confirmed(read, is_right, self.path), store, name, version)
 
     def _member(self, data: bytes, store: Store, name: str, version: str) -> bytes:
         """A member's content, out of bytes that begin with its header."""

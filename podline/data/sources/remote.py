@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
 from podline.data.sources.archives import GZIP_MAGIC
-from podline.data.sources.ranges import buffered, looked_through, settled
+from podline.data.sources.ranges import buffered, looked_through, read_confirmed
 from podline.data.sources.rawfiles import RawFile, raw_file
 from podline.errors import SourceError
 from podline.store import digests
@@ -140,7 +140,7 @@ class RemotePath:
         def read() -> bytes:
             return self._store.read_range(self.place, start, length, self._listed.version)
 
-        return settled(read, lambda _data: False, str(self))
+        return read_confirmed(read, lambda _data: False, str(self))
 
     @property
     def _listed(self) -> Listed:
