@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
+    from podline.documents.skeleton import Skeleton
     from podline.drawing.picture_sheet import Sheet
     from podline.evaluation.case import Case, Judgement
     from podline.evaluation.classification import ClassificationTally
@@ -60,9 +61,9 @@ class Kind:
         says: what a model does with such an example, in words; its run is filled in.
         lost_hint: what there is to see in their pictures.
 
-        objective: what a recipe trains for.
+        objective: what a recipe trains for on a data set.
         model: a recipe's model with fresh weights.
-        description: a model's layers and costs, of images of a shape and a number of classes.
+        description: a model's layers and costs, of images of a shape, a number of classes, a skeleton.
         require_fit: raises SettingsError if a recipe does not fit a data set.
         judge: a run judged on a split.
         reader: what looks at any pictures with a run's model.
@@ -86,9 +87,9 @@ class Kind:
     says: str
     lost_hint: str
 
-    objective: Code[[Recipe], Objective]
+    objective: Code[[Recipe, Manifest], Objective]
     model: Code[[Recipe, Manifest], keras.Model]
-    description: Code[[Recipe, tuple[int, int, int], int], ModelDescription]
+    description: Code[[Recipe, tuple[int, int, int], int, Skeleton], ModelDescription]
     require_fit: Code[[Recipe, Manifest], None]
     judge: Code[[Case], Judgement]
     reader: Code[[Store, TrainSpec, Manifest, float | None, Reporter], PictureReader]

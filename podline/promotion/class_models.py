@@ -35,7 +35,7 @@ class ClassComparison:
         """A classifier judged on the examples now."""
         manifest, recipe = examples.manifest, training.recipe
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
-        fields = CLASSIFICATION.objective(recipe).fields
+        fields = CLASSIFICATION.objective(recipe, manifest).fields
         batches = EvaluationInput(reader, manifest, fields, batch_size=recipe.evaluation_batch_size)
         news = News(examples.reporter, batches.count)
         logits = logits_of(model, tf.distribute.get_strategy())

@@ -145,7 +145,7 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     base = finished(store, spec.recipe.further) if spec.recipe.further else None
     plan = plan_training(spec.recipe, manifest, base.epochs if base else 0)
-    objective = kind_of(spec.recipe).objective(spec.recipe)
+    objective = kind_of(spec.recipe).objective(spec.recipe, manifest)
     splits = {name: open_split(store, spec.dataset_folder, manifest, name, reporter) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):

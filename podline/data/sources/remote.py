@@ -53,6 +53,11 @@ class RemotePath:
         return str(self).rpartition("/")[2]
 
     @property
+    def parent(self) -> RemotePath:
+        """What it is in."""
+        return RemotePath(self.place.rpartition("/")[0], self._store, self._files)
+
+    @property
     def uri(self) -> str:
         """A file's ``gs://bucket/name#generation``."""
         return f"{self}#{self._listed.version}"
