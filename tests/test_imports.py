@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 import podline.stages.tools  # noqa: F401 (it registers its stages)
@@ -91,6 +93,14 @@ def defined_in(file: Path) -> set[str]:
         elif isinstance(node, ast.Assign):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return found
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Not even for types alone; Ruff and import-linter look at packages, not at files in one."""
+    graph = grimp.build_graph("podline", cache_dir=None)
+    arrows = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    assert len(arrows) > 300
+    TopologicalSorter(arrows).prepare()  # which raises CycleError, with the circle
 
 
 def test_the_tree_in_the_design_is_the_real_one() -> None:

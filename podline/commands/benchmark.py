@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,9 +23,6 @@ from podline.stages.ceiling import CeilingSpec
 from podline.stages.table import CEILING, INPUT_SPEED
 from podline.stages.tools import InputSpeedSpec
 from podline.store.opening import open_store
-
-if TYPE_CHECKING:
-    from benchmarks.row import BenchmarkRow
 
 _STAGE = "benchmark"
 _COMPARE = "compare"
@@ -93,8 +90,8 @@ def _measuring(module: str) -> Any:
     return importlib.import_module(f"benchmarks.{module}")
 
 
-def _show(measured: Callable[[Listener], list[BenchmarkRow]], as_json: bool) -> None:
-    """Measures, and shows the rows."""
+def _show(measured: Callable[[Listener], list[Any]], as_json: bool) -> None:
+    """Measures, and shows the rows, each a ``benchmarks.row.BenchmarkRow``."""
     with display.shown() as listener:
         started = time.monotonic()
         listener({"event": "start", "stage": _STAGE})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,6 @@ from podline.data.tfrecord import Bytes, seal
 from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
 from podline.store.contract import explained
-
-if TYPE_CHECKING:
-    from podline.data.sources.coco import CocoSource
 
 Columns = dict[str, np.ndarray]
 
@@ -91,31 +88,32 @@ class CocoShardTask:
 
 
 def coco_tasks(
-    source: CocoSource, plans: Iterable[ShardPlan], seed: int, folder: Path, *, threads: int, keep_jpeg: bool
+    splits: Mapping[str, Sequence[CocoImage]],
+    plans: Iterable[ShardPlan],
+    seed: int,
+    folder: Path,
+    task: Callable[[ShardPlan, str], CocoShardTask],
 ) -> list[CocoShardTask]:
     """Each plan with a table of its images; see :func:`podline.data.shards.shard_tasks`.
 
     Args:
-        source: what is converted.
+        splits: what is converted.
         plans: its shards.
         seed: of the order in which records are put into shards.
         folder: an existing folder that every worker can read.
-        threads: that decode images.
-        keep_jpeg: whether records hold the images' files instead of pixels.
+        task: makes a shard's task of its plan and its table.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    orders = {name: shard_order(seed, name, size).tolist() for name, size in source.sizes.items()}
+    orders = {name: shard_order(seed, name, len(images)).tolist() for name, images in splits.items()}
     tasks = []
     for plan in plans:
-        images, table = source.splits[plan.split], folder / f"{plan.file}.jsonl"
+        images, table = splits[plan.split], folder / f"{plan.file}.jsonl"
         chosen = orders[plan.split][plan.first : plan.first + plan.records]
         with explained("write", table):
             table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
-        tasks.append(
-            CocoShardTask(plan, str(table), source.side, source.max_people, threads, keep_jpeg, source.skeleton)
-        )
+        tasks.append(task(plan, str(table)))
     return tasks
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from podline.data.sources.coco_annotations import PERSON
 from podline.data.sources.coco_image import CocoImage
@@ -20,9 +20,6 @@ from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import JsonObject
 from podline.store.contract import Store, explained
-
-if TYPE_CHECKING:
-    from podline.data.sources.coco import CocoSource
 
 _SKELETON = (
     (16, 14), (14, 12), (17, 15), (15, 13), (12, 13), (6, 12), (7, 13), (6, 7), (6, 8), (7, 9), (8, 10), (9, 11),
@@ -42,13 +39,17 @@ def truth_name(split: str) -> str:
     return f"truth-{split}.json"
 
 
-def publish_truths(store: Store, folder: str, source: CocoSource) -> dict[str, FileInfo]:
+def publish_truths(
+    store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], category: JsonObject
+) -> dict[str, FileInfo]:
     """Writes each split's truth.
 
     Args:
         store: the store.
         folder: the data set's folder in it.
-        source: what is converted.
+        dataset: the data set's name.
+        splits: what is converted.
+        category: see :func:`category_of`.
 
     Returns:
         Split → its file.
@@ -56,13 +57,13 @@ def publish_truths(store: Store, folder: str, source: CocoSource) -> dict[str, F
     Raises:
         StoreError: the store cannot be written.
     """
-    truths, category = {}, category_of(source.skeleton, source.category)
+    truths = {}
     with store.workspace("truth") as workspace:
-        for split, images in source.splits.items():
+        for split, images in splits.items():
             name, digest, size = truth_name(split), hashlib.sha256(), 0
             path = workspace / name
             with explained("write", path), path.open("wb") as stream:
-                for line in truth_lines(images, category, f"{source.dataset}, split {split}, as converted by Podline"):
+                for line in truth_lines(images, category, f"{dataset}, split {split}, as converted by Podline"):
                     data = line.encode()
                     stream.write(data)
                     digest.update(data)

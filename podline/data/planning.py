@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.order import permutation
+from podline.data.sources.rows import SourceSplit
 from podline.errors import SettingsError, SourceError
-
-if TYPE_CHECKING:
-    from podline.data.sources.source import SourceSplit
 
 # Below this a file costs more to open than to read (1 MB).
 SMALL_SHARD_BYTES = 1_000_000

@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,14 +27,12 @@ from podline.data.holes import write_with_holes
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
+from podline.data.sources.rows import RawRows, SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import ShardInfo
 from podline.frozen import Frozen
 from podline.store.contract import explained
 from podline.store.page_cache import Passing
-
-if TYPE_CHECKING:
-    from podline.data.sources.source import Source, SourceSplit
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
@@ -133,7 +131,7 @@ class WrittenShard(Frozen):
     pixels: PixelSums
 
 
-def shard_tasks(source: Source, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[ShardTask]:
+def shard_tasks(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[ShardTask]:
     """Each plan with where its records are.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from podline.data.records import LABEL
 from podline.data.sources.left_out import refuse_left_out
-from podline.data.sources.source import RawData
+from podline.data.sources.source import RawData, open_raw
 from podline.data.tfds import FEATURES, features_file
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
 from podline.progress import Reporter
@@ -50,7 +50,7 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
         SourceError: the source is missing, damaged or another data set, or more is left out than the spec allows.
         StoreError: the cache folder cannot be written.
     """
-    source = datasets.find(spec.dataset).opened(spec.source, spec.settings, source_cache(store))
+    source = open_raw(datasets.find(spec.dataset), spec.source, spec.settings, source_cache(store))
     refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
     return source
 

@@ -1,7 +1,5 @@
 """The contract of a kind of task: all that differs between classification and pose."""
 
-# Keras tells no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,26 +9,13 @@ from podline import entry_points
 from podline.documents.any_evaluation import AnyEvaluation
 
 if TYPE_CHECKING:
-    import keras
-
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
     from podline.documents.skeleton import Skeleton
-    from podline.drawing.picture_sheet import Sheet
-    from podline.evaluation.case import Case, Judgement
-    from podline.evaluation.classification import ClassificationTally
-    from podline.evaluation.predicting import PictureReader
     from podline.progress import Reporter
-    from podline.promotion.comparing import ModelComparison
-    from podline.promotion.rules import ModelFigures
     from podline.recipes.settings import Recipe
-    from podline.reporting.facts import RunFacts
-    from podline.reporting.pairs import Judged, LostExamples, Pair
-    from podline.stages.specs import ReportSpec, TrainSpec
-    from podline.stages.tools import ShowSpec
     from podline.store.contract import Store
-    from podline.training.objective import Objective
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,21 +46,21 @@ class Kind:
         says: what a model does with such an example, in words; its run is filled in.
         lost_hint: what there is to see in their pictures.
 
-        objective: what a recipe trains for on a data set.
-        model: a recipe's model with fresh weights.
+        objective: what a recipe trains for on a data set: a :class:`podline.training.objective.Objective`.
+        model: a recipe's Keras model with fresh weights.
         description: a model's layers and costs, of images of a shape, a number of classes, a skeleton.
         require_fit: raises SettingsError if a recipe does not fit a data set.
-        judge: a run judged on a split.
-        reader: what looks at any pictures with a run's model.
-        sheet: a picture sheet; and a classifier's right answers.
+        judge: a run judged on a split, from a :class:`podline.evaluation.case.Case`: a ``Judgement`` of that module.
+        reader: what looks at any pictures with a run's model: a :class:`podline.evaluation.predicting.PictureReader`.
+        sheet: a picture sheet of a ``ShowSpec``; and a classifier's right answers.
         parts: figures of the classes or joints, by name.
-        facts: what the report tells beside what it tells of every run.
+        facts: what the report of a ``ReportSpec`` tells: a :class:`podline.reporting.facts.RunFacts`.
         html: the report's page.
         markdown: its twin.
-        pair: two runs on the same examples.
+        pair: two runs on the same examples, from :mod:`podline.reporting.pairs` as the next.
         lost_examples: what the second of a pair gets wrong and the first got right.
-        figures: what the rules of promotion look at.
-        comparison: two models for the rules of promotion.
+        figures: what the rules of promotion look at: a :class:`podline.promotion.rules.ModelFigures`.
+        comparison: two models for them: a :class:`podline.promotion.comparing.ModelComparison`.
     """
 
     name: str
@@ -87,21 +72,22 @@ class Kind:
     says: str
     lost_hint: str
 
-    objective: Code[[Recipe, Manifest], Objective]
-    model: Code[[Recipe, Manifest], keras.Model]
+    # Types of higher layers are not imported here, not even by name: a test compares the functions' own.
+    objective: Code[..., Any]
+    model: Code[[Recipe, Manifest], Any]
     description: Code[[Recipe, tuple[int, int, int], int, Skeleton], ModelDescription]
     require_fit: Code[[Recipe, Manifest], None]
-    judge: Code[[Case], Judgement]
-    reader: Code[[Store, TrainSpec, Manifest, float | None, Reporter], PictureReader]
-    sheet: Code[[ShowSpec, Store, Manifest, Reporter], tuple[Sheet, ClassificationTally | None]]
+    judge: Code[[Any], Any]
+    reader: Code[[Store, Any, Manifest, float | None, Reporter], Any]
+    sheet: Code[[Any, Store, Manifest, Reporter], tuple[Any, Any]]
     parts: Code[[Any], dict[str, Metric]]
-    facts: Code[[Store, ReportSpec, Manifest, Any, dict[str, Any]], RunFacts]
+    facts: Code[[Store, Any, Manifest, Any, dict[str, Any]], Any]
     html: Code[[Any], str]
     markdown: Code[[Any], str]
-    pair: Code[[Store, Judged, Judged], Pair]
-    lost_examples: Code[[Any, Any, Any, Any], LostExamples]
-    figures: Code[[Any], ModelFigures]
-    comparison: Code[[], ModelComparison]
+    pair: Code[[Store, Any, Any], Any]
+    lost_examples: Code[[Any, Any, Any, Any], Any]
+    figures: Code[[Any], Any]
+    comparison: Code[[], Any]
 
     @property
     def measure(self) -> str:

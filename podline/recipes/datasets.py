@@ -11,18 +11,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
 from podline import entry_points
-from podline.errors import PodlineError, SettingsError, SourceError
+from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.settings import nearest
-
-if TYPE_CHECKING:
-    from podline.data.sources.source import RawData
 
 ENTRY_POINTS = "podline.datasets"
 Kind = Literal["classification", "pose"]
@@ -93,21 +89,6 @@ class DataSet:
             return entry_points.load(place)
         except Exception as error:
             raise SettingsError(f"data set {self.name}: {place}: {entry_points.reason(error)}") from error
-
-    def opened(self, source: str, settings: ConverterSettings, work: Path) -> RawData:
-        """Its raw data.
-
-        Raises:
-            SettingsError: its code cannot be imported.
-            SourceError: the source is missing, damaged or another data set.
-        """
-        read = self.code(self.open)
-        try:
-            return read(self, source, settings, work)
-        except PodlineError:
-            raise
-        except Exception as error:
-            raise SourceError(f"{source} cannot be read as {self.name}: {entry_points.reason(error)}") from error
 
     def settings_of(self, given: Mapping[str, Any]) -> ConverterSettings:
         """Its own settings.

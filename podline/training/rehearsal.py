@@ -12,9 +12,9 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,13 +25,12 @@ from podline.figures import size
 from podline.input.pipeline import TrainingInput
 from podline.stages.preflight import Preflight
 from podline.training import devices
+from podline.training.first_step import permanent
 from podline.training.hooks import Evaluate, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.objective import IMAGE
 from podline.training.phases import PhasedSteps
-
-if TYPE_CHECKING:
-    from podline.training.run import Run
+from podline.training.run import Run
 
 _TIMED_STEPS = 3
 # So many examples are looked at one by one: all of a small data set, a sample of chance of a large one. Of so many the
@@ -64,7 +63,7 @@ def rehearse(run: Run, step: int, batches: TrainingInput, steps: PhasedSteps, ho
         require_memory(run.state.model, max(run.recipe.batch_sizes) // run.agreement.processes, available_memory())
     _look_at_examples(run, batches)
     before = run.state.snapshot()
-    with permanent(run), batches.explained():
+    with permanent(run.spec), batches.explained():
         first = steps.advance(1)
         for hook in hooks:
             hook.rehearse(Stretch(first.series, first.seconds, first.waiting, step=step + 1, last=False))
@@ -99,29 +98,6 @@ def _estimate(run: Run, step: int, first_step: float, seconds: float, hooks: Seq
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
         device_memory_bytes=_device_memory(),
     )
-
-
-@contextlib.contextmanager
-def permanent(run: Run) -> Iterator[None]:
-    """A failure of the first step will be one of every step: it is permanent, whatever TensorFlow calls it.
-
-    What says that a device is away (``UnavailableError`` and its like) stays what it is.
-    """
-    try:
-        yield
-    except (tf.errors.ResourceExhaustedError, MemoryError) as error:
-        raise SettingsError(
-            f"a batch of {run.recipe.batch_size} does not fit into memory ({_first_line(error)}); choose a smaller "
-            "batch_size, or a narrower model"
-        ) from error
-    except (tf.errors.InvalidArgumentError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise SettingsError(
-            f"the first step of {run.spec.run} fails: {type(error).__name__}: {_first_line(error)}"
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
 
 
 def _look_at_examples(run: Run, batches: TrainingInput) -> None:

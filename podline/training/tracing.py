@@ -9,7 +9,7 @@ be learned from fails with any weights, and then no step is taken again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,7 @@ from podline.training.divergence import Failure
 from podline.training.loop import StepsDone
 from podline.training.objective import Objective
 from podline.training.plan import TRAINING_SPLIT
-
-if TYPE_CHECKING:
-    from podline.training.run import Run
+from podline.training.run import Run
 
 Ids = npt.NDArray[np.int64]
 

@@ -28,6 +28,7 @@ from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.checkpoints import TimeSpent, restore_newest
+from podline.training.course import rehearsed, train_from
 from podline.training.export import KERAS, export_model
 from podline.training.further import Finished, finished
 from podline.training.hooks import RunClock
@@ -87,7 +88,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
             agreement.require_same("the steps to go on from", str(step))
             clock = RunClock(before, started)
             with _noted(events, run.state):
-                run.train_from(step, clock)
+                train_from(run, step, clock)
         return _finish(run, clock)
 
 
@@ -136,7 +137,7 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
         run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
         if run.base:
             _begin_with(run.state, run.base)
-        return run.preflight()
+        return rehearsed(run)
 
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:

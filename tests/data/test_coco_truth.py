@@ -14,7 +14,7 @@ from coco_files import CocoFiles
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.coco_truth import publish_truths, read_truth, truth_name
+from podline.data.coco_truth import read_truth, truth_name
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_sample import write_coco_sample
 from podline.documents import skeleton
@@ -47,7 +47,7 @@ def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:
 
 def truths_of(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
     source = open_coco("coco", str(folder), 64, 2)
-    manifest = manifest_of(source, publish_truths(FolderStore(root), "d", source))
+    manifest = manifest_of(source, source.publish_truths(FolderStore(root), "d"))
     return {split: read_truth(FolderStore(root), "d", manifest, split) for split in source.sizes}
 
 
@@ -146,7 +146,7 @@ def test_an_outline_that_is_no_json_leaves_its_image_out(tmp_path: Path) -> None
 
 def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:
     source = open_coco("coco", str(CocoFiles().write(tmp_path / "raw")), 64, 2)
-    truths = publish_truths(FolderStore(tmp_path), "d", source)
+    truths = source.publish_truths(FolderStore(tmp_path), "d")
     path = tmp_path / "d" / truth_name("train")
     path.write_bytes(path.read_bytes().replace(b"500.0", b"500.1", 1))
     with pytest.raises(ArtifactError, match=r"truth-train\.json has sha256 .* vs .* convert the data again"):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.planning import plan_shards, refuse_shared_records, shard_count, shard_order
-from podline.data.sources.source import RowBlock, SourceSplit
+from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.errors import SettingsError, SourceError
 
 CIFAR, MNIST = 3126, 838  # bytes of a record in a file

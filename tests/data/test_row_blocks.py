@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from podline.data.sources import source as sources
-from podline.data.sources.source import RowBlock, SourceSplit
+from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.errors import SourceError
 
 SIZE, STRIDE, COUNT, OFFSET = 12, 15, 40, 7

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+from podline import entry_points
 from podline.errors import ArtifactError, SettingsError
 from podline.kinds.kind import Code
 from podline.kinds.table import KINDS, kind_by_measure, kind_of, read_evaluation
@@ -40,6 +42,15 @@ def test_the_code_of_each_part_is_defined_where_it_is_said_to_be(kind: str, part
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
+@pytest.mark.parametrize("part", dict.fromkeys(part for _, part, _ in CODE))
+def test_the_code_of_a_part_takes_the_same_of_every_kind(part: str) -> None:
+    """Kinds are below what implements them, so their types cannot say it."""
+    functions = [entry_points.load(place) for _, name, place in CODE if name == part]
+    taken = {len(inspect.signature(function).parameters) for function in functions}
+    assert len(functions) == len(KINDS)
+    assert len(taken) == 1
+
+
 def test_nobody_else_asks_which_kind_a_run_is() -> None:
     found = [
         f"{file.relative_to(PROJECT)}:{number}: {line.strip()}"
@@ -68,7 +79,7 @@ def test_the_search_finds_what_there_once_was(line: str) -> None:
 
 def test_each_recipe_has_its_kind_and_each_kind_a_measure_that_is_known() -> None:
     kinds = {name: kind_of(registry.get(name)).name for name in registry.names()}
-    assert kinds == {name: "pose" if name == "coco_pose" else "classification" for name in kinds}
+    assert kinds == {name: "pose" if name in ("coco_pose", "keypoints") else "classification" for name in kinds}
     assert {kind.measure for kind in KINDS.values()} < {measure.name for measure in SHIPPED}
     assert all(kind_by_measure(kind.measure) is kind for kind in KINDS.values())
 

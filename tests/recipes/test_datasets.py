@@ -9,6 +9,7 @@ import pytest
 
 from podline import entry_points
 from podline.data.sources.coco_settings import CocoSettings
+from podline.data.sources.source import open_raw
 from podline.documents.manifest import MANIFEST, Manifest
 from podline.errors import SettingsError, SourceError, StoreError
 from podline.inventory.catalogue import dataset_for
@@ -115,10 +116,10 @@ def test_a_name_that_is_no_folder_s_is_refused(name: str) -> None:
 def test_what_its_code_raises_is_about_the_source(points: list[EntryPoint], tmp_path: Path) -> None:
     assert points
     with pytest.raises(SourceError, match="raw cannot be read as tiles: KeyError: 'X'"):
-        datasets.find("tiles").opened("raw", Tiles(), tmp_path)
+        open_raw(datasets.find("tiles"), "raw", Tiles(), tmp_path)
     gone = DataSet("gone", open="no_such_module:open")
     with pytest.raises(SettingsError, match="data set gone: no_such_module:open: ModuleNotFoundError"):
-        gone.opened("raw", ConverterSettings(), tmp_path)
+        open_raw(gone, "raw", ConverterSettings(), tmp_path)
 
 
 def test_a_recipe_of_an_unknown_data_set_can_be_read_and_not_chosen(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from podline.data.sources import bounds, class_names
 from podline.data.sources.pickled_arrays import PickledArray, Span
 from podline.data.sources.pickles import read_pickle
 from podline.data.sources.rawfiles import RawFile, made_once, reading, write_raw_file
+from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.shown import shortened
-from podline.data.sources.source import RowBlock, Source, SourceSplit
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.plurals import plural
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from podline.data.coco_masks import check_outlines
 from podline.data.coco_pixels import ready_for_many
-from podline.data.coco_records import coco_tasks
-from podline.data.coco_truth import publish_truths
+from podline.data.coco_records import CocoShardTask, coco_tasks
+from podline.data.coco_truth import category_of, publish_truths
 from podline.data.kept_jpegs import KeptLayout
 from podline.data.order import random_uniform
 from podline.data.planning import ShardPlan
@@ -151,11 +151,16 @@ class CocoSource:
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
         """See :func:`podline.data.coco_truth.publish_truths`."""
-        return publish_truths(store, folder, self)
+        category = category_of(self.skeleton, self.category)
+        return publish_truths(store, folder, self.dataset, self.splits, category)
 
     def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int) -> Sequence[Task]:
         """See :func:`podline.data.coco_records.coco_tasks`."""
-        return coco_tasks(self, plans, seed, folder, threads=threads, keep_jpeg=self.keep_jpeg)
+
+        def task(plan: ShardPlan, table: str) -> CocoShardTask:
+            return CocoShardTask(plan, table, self.side, self.max_people, threads, self.keep_jpeg, self.skeleton)
+
+        return coco_tasks(self.splits, plans, seed, folder, task)
 
 
 @dataclass

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from podline.data.records import LABEL
 from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading, write_raw_file
 from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote
-from podline.data.sources.source import RowBlock, Source, SourceSplit
+from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.source import Source
 from podline.entry_points import reason
 from podline.errors import PodlineError, SourceError
 from podline.recipes.datasets import DataSet

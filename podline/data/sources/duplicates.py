@@ -8,19 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.content import image_crcs, same_images
 from podline.data.records import LABEL
+from podline.data.sources.rows import RawRows, SourceSplit
 from podline.documents.manifest import Quarantined
 from podline.errors import SourceError
 from podline.plurals import plural
 
-if TYPE_CHECKING:
-    from podline.data.sources.source import Source, SourceSplit
+Rows = TypeVar("Rows", bound=RawRows)
 
 # A test split of which more than this share can also be trained on says nothing about new images.
 MAX_SHARED = 0.01
@@ -50,7 +50,7 @@ class Repeated:
     shared: tuple[tuple[list[int], list[int]], ...]
 
 
-def repeated_images(source: Source) -> Repeated:
+def repeated_images(source: RawRows) -> Repeated:
     """Looks for images that are there more than once; the raw files are read through once."""
     train, test = _splits(source)
     first = len(train)
@@ -68,7 +68,7 @@ def repeated_images(source: Source) -> Repeated:
     )
 
 
-def quarantine_shared(source: Source, repeated: Repeated | None = None) -> Source:
+def quarantine_shared(source: Rows, repeated: Repeated | None = None) -> Rows:
     """The source without those training records whose image the test split has too.
 
     Args:
@@ -112,7 +112,7 @@ def quarantine_shared(source: Source, repeated: Repeated | None = None) -> Sourc
     )
 
 
-def contradictions(source: Source, repeated: Repeated) -> dict[str, int]:
+def contradictions(source: RawRows, repeated: Repeated) -> dict[str, int]:
     """How many records of each split have the image of another one of that split, and another label.
 
     Args:
@@ -149,6 +149,6 @@ def contradiction_lines(counts: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _splits(source: Source) -> tuple[SourceSplit, SourceSplit]:
+def _splits(source: RawRows) -> tuple[SourceSplit, SourceSplit]:
     splits = {split.name: split for split in source.splits}
     return splits["train"], splits["test"]

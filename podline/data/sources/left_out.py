@@ -13,12 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from podline.data.sources.rows import RawRows
 from podline.errors import SourceError
-
-if TYPE_CHECKING:
-    from podline.data.sources.source import Source
 
 _NAMED = 3
 
@@ -44,7 +41,7 @@ class LeftOut:
             self.reasons[self._alike.setdefault(re.sub(r"\d+", "", reason), reason)] += count
 
 
-def left_out_of(source: Source) -> list[LeftOut]:
+def left_out_of(source: RawRows) -> list[LeftOut]:
     """What is left out of each split of raw pixels."""
     parts = {split.name: LeftOut(f"records of the {split.name} split", len(split)) for split in source.splits}
     for record in source.quarantined:

@@ -18,7 +18,8 @@ from podline.data.sources.archives import GZIP_MAGIC, decompress
 from podline.data.sources.cifar import checked_labels
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading
-from podline.data.sources.source import RowBlock, Source, SourceSplit
+from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.plurals import plural
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from podline.data.official import OfficialCheck, OtherFile, published
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, reading
-
-if TYPE_CHECKING:
-    from podline.data.sources.source import Source
+from podline.data.sources.rows import RawRows
 
 _PIECE_BYTES = 4 << 20
 
 
-def check_official(source: Source) -> OfficialCheck | None:
+def check_official(source: RawRows) -> OfficialCheck | None:
     """Compares a source's files, and the archive that they came in; None for data that nobody publishes.
 
     Raises:

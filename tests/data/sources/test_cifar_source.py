@@ -22,7 +22,8 @@ from published import (
 
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Source, SourceSplit
+from podline.data.sources.rows import SourceSplit
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.store import digests
 

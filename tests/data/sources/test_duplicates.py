@@ -13,7 +13,8 @@ from podline.data.sources.duplicates import (
     quarantine_shared,
     repeated_images,
 )
-from podline.data.sources.source import RowBlock, Source, SourceSplit
+from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 
 

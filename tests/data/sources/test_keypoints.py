@@ -17,6 +17,7 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.reader import SplitReader
 from podline.data.sources.coco import CocoSource
+from podline.data.sources.source import open_raw
 from podline.documents.manifest import read_manifest
 from podline.documents.skeleton import COCO, OTHER_SIGMA
 from podline.errors import PodlineError, SettingsError, SourceError
@@ -62,7 +63,8 @@ def written(folder: Path, made: dict[str, Any], name: str = "mice.json", images:
 
 def opened(source: Path, **settings: Any) -> CocoSource:
     dataset = datasets.find("keypoints")
-    found = dataset.opened(str(source), dataset.settings_of({"side": 64, "max_people": 2, **settings}), source / "work")
+    given = dataset.settings_of({"side": 64, "max_people": 2, **settings})
+    found = open_raw(dataset, str(source), given, source / "work")
     assert isinstance(found, CocoSource)
     return found
 

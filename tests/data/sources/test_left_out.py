@@ -9,7 +9,8 @@ from coco_files import CocoFiles
 
 from podline.data.sources.coco import open_coco
 from podline.data.sources.left_out import LeftOut, left_out_of, refuse_left_out
-from podline.data.sources.source import RowBlock, Source, SourceSplit
+from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.source import Source
 from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError
 from podline.progress import silent

@@ -15,9 +15,9 @@ from podline.data.sources.duplicates import quarantine_shared, split_crcs
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickled_arrays import Span
 from podline.data.sources.pickles import read_pickle
+from podline.data.sources.rows import SourceSplit
 from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
-from podline.data.sources.source import SourceSplit
 from podline.errors import SettingsError, StoreError
 from podline.store import digests
 

@@ -1,0 +1,268 @@
+"""Takes a run's steps, with all that happens between them: evaluation, hooks, findings, checkpoints."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from podline import entry_points
+from podline.documents.metrics_log import (
+    EvaluationLine,
+    MetricsLine,
+    StepsLine,
+    read_metrics,
+)
+from podline.errors import DivergenceError, PodlineError, PreemptedError
+from podline.input.pipeline import EvaluationInput
+from podline.ledger import provenance
+from podline.ledger.paces import earlier, trained_at
+from podline.ledger.recording import plain
+from podline.ledger.slowness import EARLY_FACTOR, Slowness, slowness
+from podline.plurals import plural
+from podline.stages.preflight import Preflight
+from podline.stages.table import TRAIN
+from podline.training import devices
+from podline.training.annealing import Annealing
+from podline.training.checkpoints import TimeSpent
+from podline.training.divergence import StopOnDivergence
+from podline.training.findings import Findings, JudgeStretches, judge_pace, judge_probe, judge_stages
+from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
+from podline.training.loop import Hook, StepsDone, require_keys, run_loop
+from podline.training.objective import IMAGE
+from podline.training.pace import Watched
+from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION
+from podline.training.plateau import Plateau
+from podline.training.probe import Probe
+from podline.training.rehearsal import rehearse
+from podline.training.run import Run, few
+from podline.training.steps import ScoringSteps, provided
+from podline.training.tensorboard import EventFile
+from podline.training.tracing import explain, explain_evaluation
+
+_NEWS_SECONDS = 1.0
+# Processes that run or wait, by core: more than training alone makes.
+_BUSY = 2.0
+
+HOOKS = "podline.hooks"
+"""The group of entry points by which installed packages add hooks: functions of a
+:class:`~podline.training.run.Run` that give a hook."""
+
+
+class Between(NamedTuple):
+    """What happens between the stretches: the hooks in order, one of them, the rate's factor, the findings."""
+
+    hooks: list[Hook]
+    evaluate: Evaluate
+    factor: Callable[[], float]
+    findings: Findings
+
+
+def train_from(run: Run, step: int, clock: RunClock) -> None:
+    """Takes the steps that are left, with all that happens between them.
+
+    Raises:
+        PreemptedError: the process was asked to end; what was done is saved.
+        SettingsError: a hook looks for what no step tells.
+    """
+    lines = read_metrics(run.log.path)
+    with EventFile(run.store.local(f"{run.spec.folder}/tensorboard"), lines) as board:
+
+        def write(line: MetricsLine) -> None:
+            run.log.write(line)
+            board.write(line)
+
+        between = _between(run, lines, write, clock)
+        if not any(isinstance(line, EvaluationLine) and line.step == step for line in lines):
+            between.evaluate.at(step)
+        if run.asked_to_stop():
+            raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
+        if step == run.plan.total_steps:
+            return
+        run.reporter.progress(step, run.plan.total_steps, "steps")
+        _loop(run, step, between)
+
+
+def rehearsed(run: Run) -> Preflight:
+    """Does everything once, from the state as it is, and changes nothing but its logs.
+
+    Raises:
+        PodlineError: see :func:`podline.training.rehearsal.rehearse`.
+    """
+    between = _between(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
+    require_keys(between.hooks, provided(run.objective))
+    batches = run.batches()
+    with batches.explained():
+        return rehearse(run, 0, batches, run.steps(batches, 0), between.hooks)
+
+
+def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLine], None], clock: RunClock) -> Between:
+    """What happens between the stretches; :mod:`podline.training.hooks` says why in this order."""
+    recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
+    plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell)
+    annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
+    findings, probe = Findings(lines, write, run.reporter.warn), _probe(run)
+
+    def judge(line: EvaluationLine) -> None:
+        judge_probe(findings, line.step, probe.figures())
+        judge_stages(findings, line, plan.schedule.warmup)
+
+    evaluate = Evaluate(scoring.line, write, plan, scoring.rehearse, (judge, plateau.decide, annealing.decide))
+    before = [line for line in lines if isinstance(line, StepsLine)]
+    hooks = [
+        StopOnDivergence(plan.order, recipe.explosion, before, lambda failure: explain(run, failure)),
+        clock,
+        WriteMetrics(write, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
+        JudgeStretches(findings, before),
+        evaluate,
+        *(entry_points.named(HOOKS, name, "hook")(run) for name in recipe.hooks),
+        SaveCheckpoints(
+            run.checkpoints,
+            run.state.snapshot,
+            run.log.mark,
+            every_steps=recipe.checkpoint_steps,
+            every_minutes=recipe.checkpoint_minutes,
+            clock=clock,
+            accepted=annealing.accepted,
+            check=run.require_data_unchanged,
+            agreed=run.agreement.of_chief,
+        ),
+    ]
+    return Between(hooks, evaluate, plateau.factor, findings)
+
+
+def _slowness(run: Run, seconds: float, waiting: float) -> Slowness | None:
+    """Whether an example takes longer than in earlier runs of the recipe, and why."""
+    try:
+        before = earlier(run.shared, run.recipe.name, plain(run.recipe), TRAIN.name)
+    except PodlineError as error:
+        run.reporter.warn(f"the pace was not held against earlier runs: {error}")
+        return None
+    where = provenance.environment(run.spec.strategy, devices.describe(run.strategy))
+    found = slowness(trained_at(1 / seconds, waiting, where), before, EARLY_FACTOR)
+    load = os.getloadavg()[0]
+    if found and load > _BUSY * where.cores:
+        cause = f"{found.cause}; other processes use the machine (load {load:.1f} on {plural(where.cores, 'core')})"
+        found = found._replace(cause=cause)
+    return found
+
+
+def _loop(run: Run, step: int, between: Between) -> None:
+    hooks, _, factor, findings = between
+    require_keys(hooks, provided(run.objective))
+    batches = run.batches()
+    with batches.explained():
+        steps = run.steps(batches, step, factor)
+        if run.spec.preflight:
+            for line in rehearse(run, step, batches, steps, hooks).lines():
+                run.reporter.log(line)
+            steps.rewind(step)
+        watched = Watched(
+            steps.advance,
+            step,
+            lambda taken: run.plan.phase(taken).batch_size,
+            lambda taken, seconds, waiting: judge_pace(findings, taken, _slowness(run, seconds, waiting)),
+        )
+        run_loop(
+            watched.advance,
+            step,
+            run.plan.total_steps,
+            hooks=hooks,
+            news=lambda done, part: _news(run, done, part, factor()),
+            asked_to_stop=run.asked_to_stop,
+            agreed=run.agreement.of_chief,
+        )
+
+
+def _probe(run: Run) -> Probe:
+    """A look into the model that is evaluated, at images from all over the test split."""
+    test = run.splits[EVALUATION_SPLIT]
+    ids = np.linspace(0, len(test), few(test, run.manifest), endpoint=False).astype(np.int64)
+    images = test.gather(ids, (IMAGE,))[IMAGE]
+    return Probe(run.strategy, run.state.evaluated, images, run.recipe.model.data_format)
+
+
+def _news(run: Run, step: int, part: StepsDone, factor: float) -> None:
+    examples = part.steps * run.plan.phase(step - 1).batch_size
+    name, share = run.objective.headline(part.sums(run.objective.measured), examples)
+    run.reporter.progress(
+        step,
+        run.plan.total_steps,
+        "steps",
+        {
+            "loss": float(np.mean(part.series["loss"])),
+            name: share,
+            "examples/s": examples / part.seconds,
+            "learning_rate": run.plan.schedule.at(step - 1) * factor,
+            "waiting": part.waiting / part.seconds,
+        },
+    )
+
+
+class Scoring:
+    """The evaluation of a run while it trains: on what is held out for it, or else on the test split."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        held_out = run.plan.validation if len(run.plan.validation) else None
+        self._split = EVALUATION_SPLIT if held_out is None else VALIDATION
+        self._reader = run.splits[EVALUATION_SPLIT if held_out is None else TRAINING_SPLIT]
+        self._batches = EvaluationInput(
+            self._reader,
+            run.manifest,
+            run.objective.fields,
+            batch_size=run.recipe.evaluation_batch_size,
+            ids=held_out,
+        )
+        self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
+        self._objective = run.objective.evaluated
+        self._steps = ScoringSteps(run.strategy, run.state.evaluated, self._objective)
+
+    def rehearse(self) -> float:
+        """Scores one batch; how many seconds all of them will take."""
+        seconds = 0.0
+        with self._batches.explained():
+            for _ in range(2):  # the first time it is turned into a graph as well
+                started = time.monotonic()
+                self._steps.score(self._parts, 1, lambda _batch: True)
+                seconds = time.monotonic() - started
+        return seconds * self._batches.batches(self._run.strategy.num_replicas_in_sync)
+
+    def line(self, step: int) -> EvaluationLine | None:
+        """Evaluates the state after ``step`` steps; None if the process is asked to end meanwhile.
+
+        Raises:
+            DivergenceError: the loss is no finite number; names the examples.
+        """
+        run = self._run
+        started = told = time.monotonic()
+
+        def news(_batch: int) -> bool:
+            nonlocal told
+            if time.monotonic() - told > _NEWS_SECONDS:
+                run.reporter.progress(step, run.plan.total_steps, "steps")
+                told = time.monotonic()
+            return not run.asked_to_stop()
+
+        with self._batches.explained():
+            score = self._steps.score(self._parts, self._batches.batches(run.strategy.num_replicas_in_sync), news)
+        if score is None:
+            return None
+        if not np.isfinite(score.loss):
+            cause = explain_evaluation(run, self._objective, self._batches, self._reader)
+            raise DivergenceError(f"the loss of the {self._split} split is {score.loss} after step {step}\n{cause}")
+        name, share = self._objective.headline(score.sums, score.examples)
+        run.reporter.log(f"step {step}: {self._split} loss {score.loss:.4f}, {name} {share:.2%}")
+        return EvaluationLine(
+            step=step,
+            epoch=run.plan.epoch(step),
+            split=self._split,
+            examples=self._batches.count,
+            loss=score.loss,
+            seconds=time.monotonic() - started,
+            time=time.time(),
+            **self._objective.figures(score.sums, score.examples),
+        )
