@@ -23,7 +23,8 @@ _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 _ANY = 0xFF
 _MANY = 4096  # bytes, for which NumPy is the faster way
 _AT_ONCE = 1 << 16  # bytes that it looks at: what it finds in them decides whether it looks at more
-_ORIENTATION = 0x0112
+ORIENTATION = 0x0112
+"""The EXIF field that says how stored pixels are to be turned."""
 
 
 class Jpeg(NamedTuple):
@@ -66,7 +67,7 @@ def inspect(data: bytes) -> Jpeg:
         elif marker in _OTHER_FRAMES:
             raise JpegError(f"is a JPEG of a rare kind (marker ff{marker:02x}) that is not decoded")
         elif marker == _APP1 and segment.startswith(b"Exif\0\0"):
-            orientation = _exif_orientation(segment[6:])
+            orientation = exif_orientation(segment[6:])
         elif marker == _SOS:
             scans += 1
             if scans > bounds.JPEG_SCANS:
@@ -137,7 +138,7 @@ def _frame(segment: bytes) -> tuple[int, int, int]:
     return width, height, components
 
 
-def _exif_orientation(tiff: bytes) -> int:
+def exif_orientation(tiff: bytes) -> int:
     """The orientation in a TIFF header's first directory; 1 where there is none, or what is there makes no sense."""
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
     if order is None or len(tiff) < 8:
@@ -148,6 +149,6 @@ def _exif_orientation(tiff: bytes) -> int:
     (entries,) = struct.unpack_from(f"{order}H", tiff, first)
     for place in range(first + 2, min(first + 2 + 12 * entries, len(tiff) - 11), 12):
         tag, _kind, _count, value = struct.unpack_from(f"{order}HHIH", tiff, place)
-        if tag == _ORIENTATION:
+        if tag == ORIENTATION:
             return value if 1 <= value <= 8 else 1
     return 1

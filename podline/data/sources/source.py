@@ -203,10 +203,12 @@ class Remarks(NamedTuple):
     Attributes:
         official: how the raw files compare with the published ones; None of data that nobody publishes.
         contradicting: split → records whose image another record of it has with another label.
+        found: lines on what the source is.
     """
 
     official: OfficialCheck | None = None
     contradicting: Mapping[str, int] = MappingProxyType({})
+    found: Sequence[str] = ()
 
 
 class RawData(Protocol):
@@ -325,7 +327,7 @@ class Source:
     @property
     def read(self) -> int:
         """How many records the raw files hold."""
-        return sum(block.count for split in self.splits for block in split.blocks)
+        return sum(map(len, self.splits)) + len(self.quarantined)
 
     @property
     def counted(self) -> dict[str, int]:
