@@ -76,13 +76,14 @@ class Layout(Protocol):
 
 
 def test_split_of(splits: frozenset[str]) -> str:
-    """Which of a source's splits is the test split; empty if none is."""
-    return next((name for name in HELD_OUT if name in splits), "")
+    """Which of a source's splits is the test split; empty if none is, or nothing is to be trained on."""
+    return next((name for name in HELD_OUT if name in splits), "") if splits & frozenset(TRAINING) else ""
 
 
 def unread_splits(splits: frozenset[str]) -> frozenset[str]:
     """Which of a source's splits are not read: images to test on, beside others."""
-    return splits & frozenset(HELD_OUT) - {test_split_of(splits)}
+    test = test_split_of(splits)
+    return splits & frozenset(HELD_OUT) - {test} if test else frozenset()
 
 
 def split_in_name(name: str) -> str:

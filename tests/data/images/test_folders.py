@@ -82,6 +82,11 @@ def test_splits_are_those_of_the_folders(tmp_path: Path, test: str) -> None:
     assert f"tested on {test.lower()}" in source.looked_at()[1].found[0]
 
 
+def test_a_training_split_alone_is_divided_by_a_hash(tmp_path: Path, folder: Path) -> None:
+    alone = as_folders(tmp_path / "other" / "train", images()).parent
+    assert records(opened(alone)) == records(opened(folder))
+
+
 def test_a_second_split_to_test_on_is_not_read(tmp_path: Path) -> None:
     folder = split_folders(tmp_path / "raw", "test")
     shutil.copytree(folder / "test", folder / "val")
