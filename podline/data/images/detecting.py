@@ -12,7 +12,8 @@ from podline.data.images.items import Layout
 from podline.data.images.listing import Found, listed_in_bucket, listing, one
 from podline.data.images.parquet import holds_images, images_in
 from podline.data.images.settings import ImagesSettings
-from podline.data.images.webdataset import ENDING, webdataset_in
+from podline.data.images.webdataset import ENDINGS as ARCHIVES
+from podline.data.images.webdataset import webdataset_in
 from podline.data.sources.remote import is_remote
 from podline.errors import SourceError
 
@@ -85,7 +86,7 @@ def _layouts(
     table, problems = tables.tables_in(other, files, settings)
     found: dict[str, Layout | None] = {"folders": folders_in(asked), "table": table}
     try:
-        found["webdataset"] = webdataset_in([file for file in whole if file.name.endswith(ENDING)], settings)
+        found["webdataset"] = webdataset_in([file for file in whole if file.name.endswith(ARCHIVES)], settings)
         found["parquet"] = images_in(parquet, settings)
     except SourceError as error:
         problems.append(error)

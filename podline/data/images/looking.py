@@ -1,7 +1,7 @@
 """Looks at image files: decodes each, fits it and writes its pixels to a place of its own in one file.
 
-Threads would wait for Python's lock: of a small image, more is done with it than without. So where there are many
-images, processes do it; they read the files themselves. One on which a decoder crashes costs that image alone.
+Processes do it, which read the files themselves: threads would wait for Python's lock, since of a small image more is
+done with it than without. An image on which a decoder crashes costs itself alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
-from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -118,8 +117,11 @@ class Bench:
     def _read(self, place: Place) -> bytes:
         """At most one byte more than an image may have."""
         if place.bytes < 0:
-            with Path(place.path).open("rb", buffering=0) as stream:
-                return stream.read(min(os.fstat(stream.fileno()).st_size, bounds.IMAGE_BYTES + 1)) or b""
+            file = os.open(place.path, os.O_RDONLY)
+            try:
+                return os.read(file, min(os.fstat(file).st_size, bounds.IMAGE_BYTES + 1))
+            finally:
+                os.close(file)
         return os.pread(self._file(place.path, os.O_RDONLY), min(place.bytes, bounds.IMAGE_BYTES + 1), place.start)
 
     def _file(self, path: str, how: int) -> int:
@@ -129,11 +131,6 @@ class Bench:
                 os.close(self._files.pop(other))
             self._files[path] = os.open(path, how)
         return self._files[path]
-
-    def close(self) -> None:
-        """Closes what is open."""
-        while self._files:
-            os.close(self._files.popitem()[1])
 
 
 class Lookers:
@@ -200,21 +197,10 @@ def looks(items: Iterable[Item], bench: Bench) -> Iterator[tuple[Item, int, Look
     """
     stream = iter(items)
     first = list(islice(stream, _FOR_A_PROCESS))
+    processes = len(os.sched_getaffinity(0)) if len(first) == _FOR_A_PROCESS else 1
     parts = _parts(chain(first, stream))
-    if len(first) < _FOR_A_PROCESS:
-        yield from chain.from_iterable(map(partial(_looked_at, partial(_here, bench)), parts))
-        bench.close()
-        return
-    cores = len(os.sched_getaffinity(0))
-    with Lookers(bench, cores) as lookers:
-        yield from chain.from_iterable(in_order(partial(_looked_at, lookers.look_at), parts, cores + 1))
-
-
-def _here(bench: Bench, asked: Sequence[Asked]) -> list[Look]:
-    try:
-        return bench.look_at(asked)
-    except OSError as error:
-        raise SourceError(f"cannot read {error.filename or 'the images'}: {error.strerror or error}") from error
+    with Lookers(bench, processes) as lookers:
+        yield from chain.from_iterable(in_order(partial(_looked_at, lookers), parts, processes + 1))
 
 
 Part = list[tuple[Item, int]]
@@ -235,8 +221,8 @@ def _parts(items: Iterable[Item]) -> Iterator[Part]:
         yield part
 
 
-def _looked_at(look_at: Any, part: Part) -> list[tuple[Item, int, Look]]:
-    found = iter(look_at([Asked(row, item.data) for item, row in part if row >= 0]))
+def _looked_at(lookers: Lookers, part: Part) -> list[tuple[Item, int, Look]]:
+    found = iter(lookers.look_at([Asked(row, item.data) for item, row in part if row >= 0]))
     looked = [(item, row, next(found) if row >= 0 else Look(reason=item.reason)) for item, row in part]
     return [(item._replace(data=b""), row, look) for item, row, look in looked]
 

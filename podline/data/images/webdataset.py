@@ -25,12 +25,12 @@ from podline.entry_points import reason
 from podline.errors import PodlineError, SourceError
 from podline.frozen import is_object
 
-ENDING = ".tar"
+ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
 _CLASS, _JSON = "cls", "json"
 _REMEDY = "restore the archive"
 
-Sample = dict[str, Place]
+Sample = dict[str, Place | bytes]
 """A sample's members by what follows the key: ``jpg``, ``cls`` …"""
 
 
@@ -107,7 +107,7 @@ class WebDataset:
 
 def webdataset_in(found: Sequence[Found], settings: ImagesSettings) -> WebDataset | None:
     """The tar files among some files; None if there is none, or if they hold no class of a sample."""
-    return WebDataset(found, settings) if found and _has_samples(found[0]) else None
+    return WebDataset(found, settings) if any(map(_has_samples, found)) else None
 
 
 def _has_samples(file: Found) -> bool:
@@ -136,20 +136,39 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
         yield key, sample
 
 
-def _members(file: Found) -> Iterator[tuple[str, Place]]:
-    """An archive's files, with where their bytes are."""
+def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
+    """An archive's files, with where their bytes are; of a compressed one the bytes themselves."""
+    packed = not file.name.endswith(ENDINGS[0])
+    unpacked = 0
     try:
-        with tarfile.open(file.path, "r:") as tar:
+        with tarfile.open(file.path, "r|gz" if packed else "r:") as tar:
             untyped: Any = tar
             while (member := tar.next()) is not None:
                 untyped.members = []  # they would all be kept
+                unpacked += member.size
+                _require_bound(file, unpacked)
                 if member.isreg() and not member.issparse():
-                    yield member.name, Place(file.path, member.offset_data, member.size)
-            _require_end(file, tar.offset)
+                    place = Place(file.path, member.offset_data, member.size)
+                    yield member.name, _unpacked(tar, member) if packed else place
+            if not packed:
+                _require_end(file, tar.offset)
     except PodlineError:
         raise
     except Exception as error:
         raise SourceError(f"{file.path} cannot be read as a tar file: {reason(error)}; {_REMEDY}") from error
+
+
+def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    """A member's content, at most one byte more than an image may have."""
+    stream = tar.extractfile(member)
+    return stream.read(bounds.IMAGE_BYTES + 1) if stream else b""
+
+
+def _require_bound(file: Found, unpacked: int) -> None:
+    if unpacked > bounds.unpacked(file.bytes):
+        raise SourceError(
+            f"{file.path} holds more than {bounds.unpacked(file.bytes):,} bytes vs {file.bytes:,} of its own; {_REMEDY}"
+        )
 
 
 def _require_end(file: Found, end: int) -> None:
@@ -162,12 +181,14 @@ def _require_end(file: Found, end: int) -> None:
             raise SourceError(f"{file.path} does not end as a tar file does: {size}; {_REMEDY}")
 
 
-def _content(place: Place) -> bytes:
+def _content(place: Place | bytes) -> bytes:
     """A small member.
 
     Raises:
         ValueError: it is not small.
     """
+    if isinstance(place, bytes):
+        return place
     if place.bytes > bounds.CLASS_FILE_BYTES:
         raise ValueError(f"has a class or JSON of {place.bytes:,} bytes vs {bounds.CLASS_FILE_BYTES:,} at most")
     with reading(place.path), Path(place.path).open("rb", buffering=0) as stream:

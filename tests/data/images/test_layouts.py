@@ -35,6 +35,7 @@ LAYOUTS: dict[str, Callable[..., Path]] = {
     "parquet table": lambda *given: as_table(*given, kind="parquet"),
     "webdataset": as_webdataset,
     "webdataset with JSON": lambda *given: as_webdataset(*given, as_json=True),
+    "compressed webdataset": lambda *given: as_webdataset(*given, name="part.tar.gz"),
     "parquet": as_parquet,
 }
 
