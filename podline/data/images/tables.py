@@ -185,8 +185,7 @@ def _with_repeated(where: str, items: list[Item]) -> list[Item]:
     """
     rows: dict[str, list[int]] = defaultdict(list)
     for at, item in enumerate(items):
-        if not item.reason:
-            rows[item.key].append(at)
+        rows[item.key].append(at)
     repeated = [places for places in rows.values() if len(places) > 1]
     if len(repeated) > max(1, _MAX_REPEATED * len(rows)):
         first = repeated[0]
@@ -199,6 +198,8 @@ def _with_repeated(where: str, items: list[Item]) -> list[Item]:
     for places in repeated:
         said = {(items[at].label, items[at].split) for at in places}
         for at in places if len(said) > 1 else places[1:]:
+            if items[at].reason:
+                continue
             labels = " and as ".join(sorted({shortened(items[place].label) for place in places}))
             items[at] = items[at]._replace(reason=f"is listed as {labels}" if len(said) > 1 else "is listed before")
     return items
