@@ -43,6 +43,11 @@ root_option = click.option(
     "--root", help="The store: a folder, or gs://bucket/prefix.  [default: the setting root, podline-root]"
 )
 store_options = in_order(root_option, settings_option)
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(["folders", "table", "webdataset", "parquet"]),
+    help="Of a source of images; see docs/images.md.  [default: what is found there]",
+)
 conversion_options = in_order(
     click.option("--workers", type=click.IntRange(1), help="Worker processes of the conversion."),
     click.option(
@@ -59,11 +64,7 @@ conversion_options = in_order(
         help="The share of the source's records, or of its people, that may be left out; more is an error. The bytes "
         "do not depend on it.  [default: 0.1]",
     ),
-    click.option(
-        "--layout",
-        type=click.Choice(["folders", "table", "webdataset", "parquet"]),
-        help="Of a source of images; see docs/images.md.  [default: what is found there]",
-    ),
+    layout_option,
 )
 assignments_option = click.option(
     "--set",

@@ -6,6 +6,7 @@ Nothing here depends on a layout, on names or on the order of images, but for th
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -94,6 +95,15 @@ class Decided:
         """How two images that look the same are, in words."""
         what = "file" if self.seen[one].sha256 == self.seen[other].sha256 else "image"
         return f"the same {what} as {printable(self.seen[other].key)}"
+
+
+def in_general(reason: str) -> str:
+    """A reason without the other image's name."""
+    return re.sub(r"^the same (file|image) as .*(, which is .*| of the test split)$", _general, reason)
+
+
+def _general(found: re.Match[str]) -> str:
+    return "the same image as one of another class" if "," in found[2] else "the same image as one of the test split"
 
 
 def decide(seen: list[Seen], given: frozenset[str], test_share: float) -> Decided:

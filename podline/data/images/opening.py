@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from podline.data.images.deciding import Decided, Seen, decide
+from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.detecting import found_layout
 from podline.data.images.items import TEST, TRAIN, Layout, test_split_of, unread_splits
 from podline.data.images.looking import Bench, looks
@@ -40,24 +40,23 @@ class ImagesSource(Source):
     """A source of images of one's own.
 
     Attributes:
-        parts: what is left out of each split, without what was never meant to be an image.
-        turned: how many images are turned as EXIF says.
+        decided: every image, and why it is left out.
         words: what was found.
     """
 
-    parts: tuple[LeftOut, ...] = ()
-    turned: int = 0
+    decided: Decided = field(default_factory=lambda: Decided([], []))
     words: tuple[str, ...] = ()
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """Of each split, without stray files."""
-        return self.parts
+        return _parts(self.decided)
 
     @property
     def counted(self) -> dict[str, int]:
         """Images that are turned."""
-        return {"turned as EXIF says": self.turned} if self.turned else {}
+        turned = sum(self.decided.seen[at].turned for at in self.decided.kept())
+        return {"turned as EXIF says": turned} if turned else {}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
         """The source as it is: images are compared when it is opened."""
@@ -137,8 +136,7 @@ def _source(
         files=files,
         splits=tuple(_split(split, source, settings, pixels, decided, names) for split in (TRAIN, TEST)),
         quarantined=_quarantined(decided),
-        parts=_parts(decided),
-        turned=sum(decided.seen[at].turned for at in decided.kept()),
+        decided=decided,
         words=_words(layout, settings, decided, names),
     )
 
@@ -188,7 +186,7 @@ def _parts(decided: Decided) -> tuple[LeftOut, ...]:
     for one, split, reason in zip(decided.seen, decided.splits, decided.reasons, strict=True):
         if not one.stray:
             parts[split].read += 1
-            parts[split].add(reason.partition(" /")[0], int(bool(reason)))
+            parts[split].add(in_general(reason), int(bool(reason)))
     return tuple(parts.values())
 
 
