@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,7 +96,8 @@ class Checked:
             images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]
             rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
         figure = sheet([Block("Examples to train on", self.source.words[0], rows)])
-        with explained("write", file):
+        with explained("write", file), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # a letter that the font does not have becomes a box
             file.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(file, format="png")
 
