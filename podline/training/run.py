@@ -39,7 +39,6 @@ from podline.stages.preflight import Preflight
 from podline.stages.specs import TrainSpec
 from podline.stages.table import TRAIN
 from podline.store.contract import Store
-from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.annealing import Annealing
@@ -121,7 +120,8 @@ class Run:
 
     Attributes:
         spec: what is trained on what.
-        store: where.
+        shared: the store that holds other runs too.
+        store: where this process writes.
         manifest: of the data set.
         splits: its readers, by the splits' names.
         plan: the run in steps.
@@ -137,6 +137,7 @@ class Run:
     """
 
     spec: TrainSpec
+    shared: Store
     store: Store
     manifest: Manifest
     splits: dict[str, SplitReader]
@@ -257,7 +258,7 @@ class Run:
     def _slowness(self, seconds: float, waiting: float) -> Slowness | None:
         """Whether an example takes longer than in earlier runs of the recipe, and why."""
         try:
-            before = earlier(open_store(self.spec.root), self.recipe.name, plain(self.recipe), TRAIN.name)
+            before = earlier(self.shared, self.recipe.name, plain(self.recipe), TRAIN.name)
         except PodlineError as error:
             self.reporter.warn(f"the pace was not held against earlier runs: {error}")
             return None

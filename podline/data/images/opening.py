@@ -60,7 +60,7 @@ class ImagesSource(Source):
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
         """The source as it is: images are compared when it is opened."""
-        return self, Remarks(found=self.words)
+        return self, Remarks(notes=self.words)
 
 
 def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:

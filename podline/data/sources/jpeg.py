@@ -54,7 +54,7 @@ def inspect(data: bytes) -> Jpeg:
         JpegError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.sources.bounds`.
     """
     if data[:2] != bytes((0xFF, _SOI)):
-        raise JpegError(f"is no JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
+        raise JpegError(f"is no JPEG and no PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
     frame, orientation, scans, place = None, 1, 0, 2
     for _ in range(bounds.JPEG_SEGMENTS):
         marker, place = _marker(data, place)

@@ -36,7 +36,7 @@ def test_every_image_of_every_kind_is_read(folder: Path) -> None:
     assert source.class_names == tuple(sorted(CLASSES))
     assert (source.read, sum(source.sizes.values()), reasons(source)) == (60, 60, {})
     assert source.counted == {"turned as EXIF says": 1}
-    assert "layout: folders, <class>/; 3 classes" in source.looked_at()[1].found[0]
+    assert "layout: folders, <class>/; 3 classes" in source.looked_at()[1].notes[0]
 
 
 def parts(size: int, smaller: int) -> npt.NDArray[np.float64]:
@@ -79,7 +79,7 @@ def test_pixels_are_those_of_an_independent_decoder(folder: Path, fit: str, chan
 def test_splits_are_those_of_the_folders(tmp_path: Path, test: str) -> None:
     source = opened(split_folders(tmp_path / "raw", test))
     assert source.sizes == {"train": 45, "test": 15}
-    assert f"tested on {test.lower()}" in source.looked_at()[1].found[0]
+    assert f"tested on {test.lower()}" in source.looked_at()[1].notes[0]
 
 
 def test_a_training_split_alone_is_divided_by_a_hash(tmp_path: Path, folder: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_second_split_to_test_on_is_not_read(tmp_path: Path) -> None:
     shutil.copytree(folder / "test", folder / "val")
     source = opened(folder)
     assert (source.read, source.sizes["test"]) == (60, 15)
-    assert "val is not read" in source.looked_at()[1].found[0]
+    assert "val is not read" in source.looked_at()[1].notes[0]
 
 
 def test_the_split_of_an_image_stays_when_others_are_added(folder: Path) -> None:

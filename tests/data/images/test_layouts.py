@@ -86,7 +86,7 @@ def test_a_tables_split_column(tmp_path: Path) -> None:
         "is of the split 'other' vs train or test, testing, val, valid, validation"
     }
     assert source.sizes["test"] in (1, 2)  # a hash decides on the empty one
-    assert "tested on valid" in source.looked_at()[1].found[0]
+    assert "tested on valid" in source.looked_at()[1].notes[0]
 
 
 def test_a_group_column_is_read_from_every_layout(tmp_path: Path) -> None:
