@@ -40,7 +40,7 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 
 # By name: it decodes images, which no other of these commands does.
-_CHECK = "podline.commands.image_check:check"
+_CHECK = "podline.reporting.image_check:check"
 _name = click.argument("name", metavar="NAME")
 _fingerprint = click.option("--fingerprint", help="Which one, by the start of its fingerprint.  [default: the newest]")
 _which = in_order(_name, _fingerprint, store_options)

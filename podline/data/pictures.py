@@ -12,12 +12,11 @@ TIFF file, so these are Pillow's. Pixels become 8 bits of red, green and blue in
 from __future__ import annotations
 
 import io
-import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
@@ -26,22 +25,19 @@ from PIL import Image, ImageCms, UnidentifiedImageError
 
 from podline.data.coco_pixels import imdecoded, turned
 from podline.data.sources import bounds
-from podline.data.sources.jpeg import ORIENTATION, Jpeg, JpegError, exif_orientation, inspect
+from podline.data.sources.headers import PNG, Png, inspect_png
+from podline.data.sources.jpeg import ORIENTATION, JpegError, inspect
 from podline.entry_points import reason
 from podline.errors import SourceError
 
 Pixels = npt.NDArray[np.uint8]
+Header = TypeVar("Header")
 
 _JPEG = b"\xff\xd8"
-_PNG = b"\x89PNG\r\n\x1a\n"
 _OTHERS = ("WEBP", "BMP", "TIFF", "GIF")
-_SIGNS = (_JPEG, _PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_SIGNS = (_JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
-_PNG_HEADER = len(_PNG) + 25  # bytes to the end of the first chunk
-_CHUNK = 12  # bytes of a chunk without its content
-_SAMPLES = {2: 3, 4: 2, 6: 4}  # of a pixel, by the type of colour; 1 of others
 _GREY_OR_COLOUR = (0, 2)
-_WITH_ALPHA = (4, 6)
 _DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's names of 16 bits of grey
 _AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
@@ -66,15 +62,6 @@ class Picture(NamedTuple):
     turned: bool
 
 
-class _Png(NamedTuple):
-    """What a PNG's chunks say."""
-
-    depth: int
-    colour: int
-    transparent: bool
-    orientation: int
-
-
 def check_picture(path: Path) -> bytes:
     """A picture's file, after a look at its header and, of JPEG and PNG, at its end.
 
@@ -90,9 +77,9 @@ def check_picture(path: Path) -> bytes:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
     with _about(str(path)):
         if data.startswith(_JPEG):
-            _look_at_jpeg(data)
-        elif data.startswith(_PNG):
-            _look_at_png(data)
+            _looked_at(inspect, data)
+        elif data.startswith(PNG):
+            _looked_at(inspect_png, data)
         else:
             _opened(data, _OTHERS)
     return data
@@ -125,12 +112,12 @@ def picture_of(data: bytes) -> Picture:
         PictureError: it is of no kind that is decoded, truncated, damaged, or larger than anybody's picture.
     """
     if data.startswith(_JPEG):
-        jpeg = _look_at_jpeg(data)
+        jpeg = _looked_at(inspect, data)
         if jpeg.components == 4:  # CMYK, of which OpenCV makes all a shade lighter
             return _by_pillow(data, ("JPEG",))
         return _shown(imdecoded(data, _AS_STORED), jpeg.orientation)
-    if data.startswith(_PNG):
-        return _decoded_png(data, _look_at_png(data))
+    if data.startswith(PNG):
+        return _decoded_png(data, _looked_at(inspect_png, data))
     return _by_pillow(data, _OTHERS)
 
 
@@ -148,51 +135,24 @@ def _shown(pixels: Pixels | None, orientation: int) -> Picture:
     return Picture(pixels if orientation == 1 else turned(pixels, orientation), orientation != 1)
 
 
-def _look_at_jpeg(data: bytes) -> Jpeg:
+def _looked_at(inspect: Callable[[bytes], Header], data: bytes) -> Header:
+    """What a JPEG or PNG says of itself, if it is in order."""
     try:
         return inspect(data)
     except JpegError as error:
         raise PictureError(str(error)) from error
 
 
-def _look_at_png(data: bytes) -> _Png:
-    """A PNG's chunks, followed from the first to the last.
-
-    Length, type, content, checksum (https://www.w3.org/TR/png-3/#5Chunk-layout); a decoder takes as much memory as a
-    chunk says that it has.
-    """
-    header = data[len(_PNG) : _PNG_HEADER]
-    if len(header) < _PNG_HEADER - len(_PNG) or header[:8] != b"\0\0\0\x0dIHDR":
-        raise PictureError("is damaged: a PNG without its header")
-    width, height, depth, colour = struct.unpack_from(">IIBB", header, 8)
-    _require_size(width, height)
-    unpacked = width * height * depth * _SAMPLES.get(colour, 1) // 8
-    if unpacked > bounds.DEFLATED_RATIO * len(data):
-        raise PictureError(f"is damaged: {width}×{height} pixels in {len(data):,} bytes")
-    place, kind, transparent, orientation = _PNG_HEADER, b"", False, 1
-    for _ in range(bounds.PNG_CHUNKS):
-        length, kind = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8]
-        if kind == b"eXIf":
-            orientation = exif_orientation(data[place + 8 : place + 8 + length])
-        transparent |= kind == b"tRNS"
-        place += _CHUNK + length
-        if place > len(data) or kind in (b"", b"IHDR", b"IEND"):
-            break
-    if place > len(data) or kind != b"IEND":
-        raise PictureError(f"is truncated or damaged: a PNG of {len(data):,} bytes without its end")
-    return _Png(depth, colour, transparent or colour in _WITH_ALPHA, orientation)
-
-
-def _decoded_png(data: bytes, png: _Png) -> Picture:
+def _decoded_png(data: bytes, png: Png) -> Picture:
     if png.transparent and png.depth <= 8 and png.colour in _GREY_OR_COLOUR:
         return _by_pillow(data, ("PNG",))  # one colour stands for what is transparent: OpenCV passes over that
     if png.depth <= 8 and not png.transparent:
-        return _shown(imdecoded(data, _AS_STORED), png.orientation)
+        return _shown(imdecoded(data, _AS_STORED), png.image.orientation)
     pixels: Any = imdecoded(data, cv2.IMREAD_UNCHANGED)
     if pixels is not None:
         coloured: Any = cv2.cvtColor(*_to_rgb(_eight_bits(pixels)))
         pixels = _over_white(coloured)
-    return _shown(pixels, png.orientation)
+    return _shown(pixels, png.image.orientation)
 
 
 def _to_rgb(pixels: Pixels) -> tuple[Pixels, int]:
