@@ -7,15 +7,20 @@ from typing import Any
 
 import click
 
+from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
+    absolute,
+    assignments_option,
     dataset_named,
     in_order,
     json_option,
+    layout_option,
     load_settings,
     say,
     say_json,
     store_options,
+    with_layout,
 )
 from podline.commands.results import result_lines
 from podline.data.counting import verify_counts
@@ -26,12 +31,16 @@ from podline.figures import moment, size
 from podline.inventory.catalogue import Dataset, choose_dataset, conversion_of, datasets, manifest_of, remarks
 from podline.plurals import plural
 from podline.progress import Listener, Reporter
+from podline.recipes import registry
+from podline.recipes.choices import Choices
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import ValidateSpec
 from podline.stages.table import VALIDATE
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
+# By name: it decodes images, which no other of these commands does.
+_CHECK = "podline.reporting.image_check:check"
 _name = click.argument("name", metavar="NAME")
 _fingerprint = click.option("--fingerprint", help="Which one, by the start of its fingerprint.  [default: the newest]")
 _which = in_order(_name, _fingerprint, store_options)
@@ -202,6 +211,38 @@ def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **op
     else:
         how = "counted record by record" if verify else "as the manifest says"
         say([f"{plural(total, 'example')}: {_words(splits)} ({how})"])
+
+
+@data.command("check")
+@click.argument("source", metavar="SOURCE")
+@click.option("--sheet", type=click.Path(path_type=Path), metavar="FILE", help="Where a PNG with examples goes.")
+@layout_option
+@assignments_option
+@store_options
+@json_option
+def _check(
+    source: str, sheet: Path | None, layout: str | None, assignments: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    """What `podline convert images` would make of a source: layout, classes, sizes, splits, what is left out and why.
+
+      podline data check photos --sheet examples.png
+      podline data check photos/labels.csv --set conversion.label_column=species
+
+    Every image is decoded, as for the conversion, and kept in the store's cache; a conversion with the same settings
+    after it decodes none again. Nothing else is written. Next: `podline run images --source SOURCE`.
+    """
+    store = open_store(load_settings(options).root)
+    recipe = Choices(assignments=with_layout(assignments, layout)).apply(registry.get("images"))
+    with display.shown() as listener:
+        listener({"event": "start", "stage": "check"})
+        checked = entry_points.load(_CHECK)(absolute(source), recipe, store)
+        listener({"event": "result", "stage": "check", "result": {}})
+    if sheet is not None:
+        checked.write_sheet(sheet)
+    if as_json:
+        say_json(checked.document())
+    else:
+        say(checked.lines() + ([str(sheet)] if sheet else []))
 
 
 @data.command("download")

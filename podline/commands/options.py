@@ -43,6 +43,11 @@ root_option = click.option(
     "--root", help="The store: a folder, or gs://bucket/prefix.  [default: the setting root, podline-root]"
 )
 store_options = in_order(root_option, settings_option)
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(["folders", "table", "webdataset", "parquet"]),
+    help="Of a source of images; see docs/images.md.  [default: what is found there]",
+)
 conversion_options = in_order(
     click.option("--workers", type=click.IntRange(1), help="Worker processes of the conversion."),
     click.option(
@@ -59,6 +64,14 @@ conversion_options = in_order(
         help="The share of the source's records, or of its people, that may be left out; more is an error. The bytes "
         "do not depend on it.  [default: 0.1]",
     ),
+    layout_option,
+)
+assignments_option = click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any value of the recipe, like --set augmentation.cutout=8; may be repeated.",
 )
 
 
@@ -88,14 +101,13 @@ recipe_options = in_order(
     click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
     click.option("--model", help=f"{', '.join(MODELS.names())}; see docs/extending.md for one of your own."),
     click.option("--further", metavar="RUN", help="Train this finished run further; see docs/training.md."),
-    click.option(
-        "--set",
-        "assignments",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Any value of the recipe, like --set augmentation.cutout=8; may be repeated.",
-    ),
+    assignments_option,
 )
+
+
+def with_layout(assignments: tuple[str, ...], layout: str | None) -> tuple[str, ...]:
+    """What ``--set`` says, and ``--layout``."""
+    return assignments if layout is None else (*assignments, f"conversion.layout={layout}")
 
 
 def load_settings(options: dict[str, Any]) -> Settings:

@@ -19,6 +19,7 @@ from podline.commands.options import (
     say_json,
     store_options,
     strategy_option,
+    with_layout,
 )
 from podline.documents.metric import Metric
 from podline.figures import metric_text
@@ -51,11 +52,12 @@ _FLOW = "podline.tasks.embedded:run_training"
 def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **options: Any) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, keypoints for those of your own, or the path of a Python
-    file that holds a recipe (see docs/extending.md). Recipes for the data sets sample and coco need no --source: they
-    train on drawn pictures then.
+    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, images or keypoints for those of your own, or the path of a
+    Python file that holds a recipe (see docs/extending.md). Recipes for the data sets sample and coco need no --source:
+    they train on drawn pictures then.
 
       podline run sample
+      podline run images --source photos --root podline-root
       podline run coco_pose --source coco --root podline-root
       podline run keypoints --source mice --root podline-root
       podline run cifar10 --source cifar-10-batches-py --root podline-root
@@ -69,6 +71,7 @@ def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **optio
     recipe = absolute(recipe) if recipe.endswith(FILE_SUFFIX) else recipe
     machine = load_settings(options)
     machine = machine.model_copy(update={"root": open_store(machine.root).uri})
+    options["assignments"] = with_layout(options["assignments"], options.pop("layout"))
     given = {name: value for name, value in options.items() if value is not None}
     given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
     if source is not None:

@@ -13,6 +13,7 @@ import click
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
+    assignments_option,
     conversion_options,
     in_order,
     json_option,
@@ -24,6 +25,7 @@ from podline.commands.options import (
     say_json,
     store_options,
     strategy_option,
+    with_layout,
 )
 from podline.commands.results import result_lines
 from podline.documents.promotion import PROMOTION
@@ -206,13 +208,16 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
         help="A folder with the raw data, or an official .tar.gz; either may be in gs://; see docs/storage.md.",
     ),
     click.option(
-        "--side", type=int, help="Of coco's square images, in pixels.  [default: as the recipe says, else 368]"
+        "--side",
+        type=int,
+        help="Of the square images of coco and images.  [default: as the recipe says, else 368 and 64]",
     ),
     click.option(
         "--max-people", type=int, help="Places for people in coco's records.  [default: as the recipe says, else 20]"
     ),
     click.option("--keep-jpeg", is_flag=True, help="coco's records hold JPEG files: smaller, decoded at each reading."),
     conversion_options,
+    assignments_option,
 )
 def convert(
     request: Request,
@@ -222,19 +227,23 @@ def convert(
     keep_jpeg: bool,
     allow_left_out: float | None,
     beam_options: tuple[str, ...],
+    layout: str | None,
+    assignments: tuple[str, ...],
 ) -> ConvertSpec:
     """Raw archives become sharded TFRecords, with a manifest that says what is in them.
 
-    RECIPE is a recipe's name, or a data set's: cifar10, coco, coco_sample, or an installed package's. The same
+    RECIPE is a recipe's name, or a data set's: cifar10, coco, images, or an installed package's. The same
     source gives the same folder and the same bytes, with any number of workers; shards that are there already are not
     written again. COCO's images lie in folders or in the official zip files, which are not unpacked; see docs/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
       podline convert coco --source coco --root podline-root
+      podline convert images --source photos --set conversion.side=96 --root podline-root
 
     Next: `podline validate cifar10 --root podline-root`.
     """
-    recipe = None if request.dataset_itself else request.recipe
+    changes = Choices(assignments=with_layout(assignments, layout))
+    recipe = None if request.dataset_itself and changes == Choices() else changes.apply(request.recipe)
     dataset = request.dataset_name
     given = {"side": side, "max_people": max_people, "keep_jpeg": keep_jpeg or None}
     if source is None:

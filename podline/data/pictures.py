@@ -1,30 +1,73 @@
-"""Pictures that a user hands to a model: JPEG and PNG, checked before they are decoded."""
+"""A user's pictures, to train on or to ask a model about: told by their content, checked before they are decoded.
+
+OpenCV decodes JPEG and PNG. Of the other formats it turns some WebP files wrongly and does not read every GIF, BMP and
+TIFF file, so these are Pillow's. Pixels become 8 bits of red, green and blue in one way:
+
+- they are turned as EXIF says;
+- 16 bits of a PNG or of grey become the nearest 8 (divided by 257);
+- what is transparent is laid over white;
+- of several frames or pages it is the first.
+"""
 
 from __future__ import annotations
 
-import struct
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import cv2
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageCms, UnidentifiedImageError
 
-from podline.data.coco_pixels import imdecoded
+from podline.data.coco_pixels import imdecoded, turned
 from podline.data.sources import bounds
-from podline.data.sources.jpeg import JpegError, inspect
+from podline.data.sources.headers import PNG, Png, inspect_png
+from podline.data.sources.jpeg import ORIENTATION, JpegError, inspect
+from podline.entry_points import reason
 from podline.errors import SourceError
 
-_PNG = b"\x89PNG\r\n\x1a\n"
-_PNG_HEADER = len(_PNG) + 25  # bytes to the end of the first chunk
-_CHUNK = 12  # bytes of a chunk without its content
-_SAMPLES = {2: 3, 4: 2, 6: 4}  # of a pixel, by the type of colour; 1 of others
+Pixels = npt.NDArray[np.uint8]
+Header = TypeVar("Header")
+
+_JPEG = b"\xff\xd8"
+_OTHERS = ("WEBP", "BMP", "TIFF", "GIF")
+_SIGNS = (_JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
+_GREY_OR_COLOUR = (0, 2)
+_DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's names of 16 bits of grey
+_AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+
+# Pillow's warnings are about fields that do not concern the pixels. A filter for the whole process, since one for a
+# block of code (warnings.catch_warnings) is no use among threads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
+class PictureError(ValueError):
+    """Why a file is not a picture that can be decoded; a phrase that follows the file's name."""
+
+
+class Picture(NamedTuple):
+    """A decoded picture.
+
+    Attributes:
+        pixels: as it is shown: uint8 (height, width, 3), red, green, blue.
+        turned: whether EXIF says that the stored pixels are to be turned.
+    """
+
+    pixels: Pixels
+    turned: bool
 
 
 def check_picture(path: Path) -> bytes:
-    """A picture's file, after a look at its header and its end.
+    """A picture's file, after a look at its header and, of JPEG and PNG, at its end.
 
     Raises:
-        SourceError: it cannot be read, is no JPEG or PNG, is truncated, or is larger than anybody's picture.
+        SourceError: it cannot be read, is of no kind that is decoded, is truncated, or is larger than anybody's
+            picture.
     """
     try:
         if path.stat().st_size > bounds.IMAGE_BYTES:
@@ -32,68 +75,158 @@ def check_picture(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    _check_bytes(data, str(path))
+    with _about(str(path)):
+        if data.startswith(_JPEG):
+            _looked_at(inspect, data)
+        elif data.startswith(PNG):
+            _looked_at(inspect_png, data)
+        else:
+            _opened(data, _OTHERS)
     return data
 
 
-def _check_bytes(data: bytes, where: str) -> None:
-    if data.startswith(_PNG):
-        problem = _problem_of_png(data)
-        if problem:
-            raise SourceError(f"{where} {problem}")
-        return
-    try:
-        inspect(data)
-    except JpegError as error:
-        kind = "is no JPEG and no PNG" if data[:2] != b"\xff\xd8" else str(error)
-        raise SourceError(f"{where} {kind}") from error
-
-
-def _problem_of_png(data: bytes) -> str:
-    """What is wrong with a PNG's chunks, followed from the first to the last; empty if nothing is.
-
-    Length, type, content, checksum (https://www.w3.org/TR/png-3/#5Chunk-layout); a decoder takes as much memory as a
-    chunk says that it has.
-    """
-    header = data[len(_PNG) : _PNG_HEADER]
-    if len(header) < _PNG_HEADER - len(_PNG) or header[:8] != b"\0\0\0\x0dIHDR":
-        return "is damaged: a PNG without its header"
-    width, height, depth, colour = struct.unpack_from(">IIBB", header, 8)
-    if width * height > bounds.PIXELS:
-        return f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most"
-    place, kind = _PNG_HEADER, b""
-    for _ in range(bounds.PNG_CHUNKS):
-        kind = data[place + 4 : place + 8]
-        place += _CHUNK + int.from_bytes(data[place : place + 4], "big")
-        if place > len(data) or kind in (b"", b"IHDR", b"IEND"):
-            break
-    if place > len(data) or kind != b"IEND":
-        return f"is truncated or damaged: a PNG of {len(data):,} bytes without its end"
-    unpacked = width * height * depth * _SAMPLES.get(colour, 1) // 8
-    return f"is damaged: {width}×{height} pixels in {len(data):,} bytes" * (
-        unpacked > bounds.DEFLATED_RATIO * len(data)
-    )
-
-
-def read_picture(path: Path) -> npt.NDArray[np.uint8]:
-    """A picture as it is shown, turned as its EXIF says: uint8 (height, width, 3), red, green, blue.
-
-    Grey ones are made coloured, transparency is left out, 16 bits become 8.
+def read_picture(path: Path) -> Pixels:
+    """A picture as it is shown: uint8 (height, width, 3), red, green, blue; see :mod:`podline.data.pictures`.
 
     Raises:
         SourceError: see :func:`check_picture`, or it cannot be decoded.
     """
-    return _decoded(check_picture(path), str(path))
+    return decode_picture(check_picture(path), str(path))
 
 
-def decode_picture(data: bytes, where: str) -> npt.NDArray[np.uint8]:
+def decode_picture(data: bytes, where: str) -> Pixels:
     """Like :func:`read_picture`, of a file's content; ``where`` is what errors call it."""
-    _check_bytes(data, where)
-    return _decoded(data, where)
+    with _about(where):
+        return picture_of(data).pixels
 
 
-def _decoded(data: bytes, where: str) -> npt.NDArray[np.uint8]:
-    pixels = imdecoded(data, cv2.IMREAD_COLOR_RGB)
+def looks_like_picture(data: bytes) -> bool:
+    """Whether a file begins as one of the kinds that are decoded."""
+    return data.startswith(_SIGNS)
+
+
+def picture_of(data: bytes) -> Picture:
+    """Likewise, for those who name the file themselves.
+
+    Raises:
+        PictureError: it is of no kind that is decoded, truncated, damaged, or larger than anybody's picture.
+    """
+    if data.startswith(_JPEG):
+        jpeg = _looked_at(inspect, data)
+        if jpeg.components == 4:  # CMYK, of which OpenCV makes all a shade lighter
+            return _by_pillow(data, ("JPEG",))
+        return _shown(imdecoded(data, _AS_STORED), jpeg.orientation)
+    if data.startswith(PNG):
+        return _decoded_png(data, _looked_at(inspect_png, data))
+    return _by_pillow(data, _OTHERS)
+
+
+@contextmanager
+def _about(where: str) -> Iterator[None]:
+    try:
+        yield
+    except PictureError as error:
+        raise SourceError(f"{where} {error}") from error
+
+
+def _shown(pixels: Pixels | None, orientation: int) -> Picture:
     if pixels is None:
-        raise SourceError(f"{where} is damaged: it cannot be decoded")
-    return pixels
+        raise PictureError("is damaged: it cannot be decoded")
+    return Picture(pixels if orientation == 1 else turned(pixels, orientation), orientation != 1)
+
+
+def _looked_at(inspect: Callable[[bytes], Header], data: bytes) -> Header:
+    """What a JPEG or PNG says of itself, if it is in order."""
+    try:
+        return inspect(data)
+    except JpegError as error:
+        raise PictureError(str(error)) from error
+
+
+def _decoded_png(data: bytes, png: Png) -> Picture:
+    if png.transparent and png.depth <= 8 and png.colour in _GREY_OR_COLOUR:
+        return _by_pillow(data, ("PNG",))  # one colour stands for what is transparent: OpenCV passes over that
+    if png.depth <= 8 and not png.transparent:
+        return _shown(imdecoded(data, _AS_STORED), png.image.orientation)
+    pixels: Any = imdecoded(data, cv2.IMREAD_UNCHANGED)
+    if pixels is not None:
+        coloured: Any = cv2.cvtColor(*_to_rgb(_eight_bits(pixels)))
+        pixels = _over_white(coloured)
+    return _shown(pixels, png.image.orientation)
+
+
+def _to_rgb(pixels: Pixels) -> tuple[Pixels, int]:
+    """OpenCV's order of channels, (height, width), (…, 3) or (…, 4), and what makes red, green, blue of it."""
+    if pixels.ndim == 2:
+        return pixels, cv2.COLOR_GRAY2RGB
+    return pixels, cv2.COLOR_BGR2RGB if pixels.shape[2] == 3 else cv2.COLOR_BGRA2RGBA
+
+
+def _eight_bits(pixels: npt.NDArray[Any]) -> Pixels:
+    """Samples of 16 bits as the nearest of 8; others as they are."""
+    if pixels.dtype == np.uint8:
+        return pixels
+    return ((pixels.clip(0, 0xFFFF).astype(np.uint32) + 128) // 257).astype(np.uint8)
+
+
+def _over_white(pixels: Pixels) -> Pixels:
+    """Red, green, blue and alpha, (height, width, 4), laid over white; without alpha as they are."""
+    if pixels.shape[2] == 3:
+        return pixels
+    alpha = pixels[..., 3:].astype(np.uint32)
+    return ((pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
+
+
+def _require_size(width: int, height: int) -> None:
+    if width * height > bounds.PIXELS:
+        raise PictureError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
+
+
+def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
+    """A file that Pillow decodes, after a look at its header."""
+    try:
+        picture = Image.open(io.BytesIO(data), formats=formats)
+    except UnidentifiedImageError as error:
+        kind = "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is no {_KINDS}"
+        raise PictureError(kind) from error
+    except Image.DecompressionBombError as error:
+        raise PictureError(f"has too many pixels vs {bounds.PIXELS:,} at most") from error
+    except Exception as error:
+        raise PictureError(f"is damaged: {reason(error)}") from error
+    _require_size(*picture.size)
+    return picture
+
+
+def _by_pillow(data: bytes, formats: tuple[str, ...]) -> Picture:
+    picture = _opened(data, formats)
+    first = _orientation(picture)
+    try:
+        picture.load()  # which turns a TIFF
+        pixels = _pillow_pixels(picture)
+    except PictureError:
+        raise
+    except Exception as error:
+        raise PictureError(f"is damaged: {reason(error)}") from error
+    return Picture(turned(pixels, _orientation(picture)), first != 1)
+
+
+def _orientation(picture: Image.Image) -> int:
+    """EXIF's, 1 … 8; 1 where there is none, or what is there makes no sense."""
+    try:
+        value = picture.getexif().get(ORIENTATION, 1)
+    except Exception:
+        return 1
+    return value if value in range(1, 9) else 1
+
+
+def _pillow_pixels(picture: Image.Image) -> Pixels:
+    if picture.mode in _DEEP:
+        return np.repeat(_eight_bits(np.asarray(picture))[..., np.newaxis], 3, axis=2)
+    if picture.mode == "F":
+        raise PictureError("holds floating-point numbers vs whole ones: nothing says which of them is white")
+    if picture.mode == "LAB":
+        lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
+        return np.asarray(ImageCms.profileToProfile(picture, lab, srgb, outputMode="RGB"))
+    if picture.has_transparency_data:
+        return _over_white(np.asarray(picture.convert("RGBA")))
+    return np.asarray(picture.convert("RGB"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.fitting import SQUEEZE, fitted
 from podline.documents.manifest import Manifest
 from podline.evaluation.predicting import Image, Predicted
 from podline.progress import Reporter
@@ -25,12 +25,9 @@ class Classes:
     threshold: None = None
 
     def fed(self, pixels: Image) -> Image:
-        """The whole picture in the shape of the data set's images, grey if they are."""
-        height, width, channels = self.manifest.image_shape
-        shrinks = pixels.shape[0] * pixels.shape[1] >= height * width
-        scaled = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
-        grey: Any = cv2.cvtColor(scaled, cv2.COLOR_RGB2GRAY) if channels == 1 else scaled
-        return grey.reshape(height, width, channels)
+        """The picture as the data set's conversion fits pictures, grey if its images are."""
+        fit: Any = self.manifest.converter.get("fit", SQUEEZE)
+        return fitted(pixels, self.manifest.image_shape, fit)
 
     def answers(self, outputs: Any) -> Any:
         """The logits."""

@@ -148,6 +148,12 @@ SHIPPED = {
             draw="podline.data.sources.sample:write_sample",
             drawn="cifar-10-batches-py",
         ),
+        DataSet(
+            "images",
+            "podline.data.images.opening:open_images",
+            settings="podline.data.images.settings:ImagesSettings",
+            version=1,
+        ),
         DataSet("coco", **_COCO),
         DataSet(
             "coco_sample",

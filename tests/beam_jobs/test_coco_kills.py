@@ -42,7 +42,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
 @pytest.mark.parametrize(
     ("function", "call", "shards_left"),
     [
-        ("podline.data.sources.image_files:inspect", 5, {0}),  # while it plans
+        ("podline.data.sources.image_files:inspect_image", 5, {0}),  # while it plans
         ("podline.store.folder:FolderStore.publish_file", 2, {0}),  # one of two truths is there
         (
             "podline.data.coco_records:decoded",

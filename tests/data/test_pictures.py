@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import struct
 import zlib
 
 import cv2
 import numpy as np
 import pytest
+from PIL import ExifTags, Image, ImageOps
 
-from podline.data.pictures import read_picture
+from podline.data.pictures import PictureError, picture_of, read_picture
 from podline.errors import SourceError
 
 PIXELS = cv2.blur(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8), (9, 9))
@@ -32,13 +35,17 @@ def test_red_stays_red(tmp_path):
         ("grey.jpg", PIXELS[..., 0]),
         ("grey.png", PIXELS[..., 0]),
         ("deep.png", PIXELS.astype(np.uint16) * 257),
-        ("transparent.png", np.dstack([PIXELS, PIXELS[..., :1]])),
+        ("transparent.png", np.dstack([PIXELS, np.full((30, 50), 255, np.uint8)])),
+        ("photo.webp", PIXELS),
+        ("photo.bmp", PIXELS),
+        ("photo.tiff", PIXELS),
+        ("grey.tiff", PIXELS[..., 0].astype(np.uint16) * 257),
     ],
 )
 def test_every_kind_is_three_channels_of_eight_bits(name, pixels, tmp_path):
     read = read_picture(written(tmp_path, name, pixels))
     assert (read.dtype, read.shape) == (np.uint8, (30, 50, 3))
-    expected = np.dstack([pixels] * 3) if pixels.ndim == 2 else PIXELS[..., ::-1]
+    expected = np.dstack([PIXELS[..., 0]] * 3) if pixels.ndim == 2 else PIXELS[..., ::-1]
     assert np.abs(read.astype(int) - expected).mean() < 8
 
 
@@ -51,6 +58,82 @@ def test_a_picture_is_turned_as_its_exif_says(tmp_path):
     assert read_picture(path).shape == (50, 30, 3)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_every_kind_is_turned_as_pillow_turns_it(kind, orientation):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    stream = io.BytesIO()
+    Image.fromarray(PIXELS).save(stream, kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
+    picture = picture_of(stream.getvalue())
+    shown = ImageOps.exif_transpose(Image.open(stream)).convert("RGB")
+    assert picture.turned == (orientation != 1)
+    assert np.abs(picture.pixels.astype(int) - np.asarray(shown)).mean() < 1
+
+
+MODES = {
+    "JPEG": ("L", "RGB", "CMYK"),
+    "PNG": ("1", "L", "LA", "P", "RGB", "RGBA"),
+    "WEBP": ("L", "RGB", "RGBA"),
+    "TIFF": ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK"),
+    "GIF": ("1", "L", "P", "RGB", "RGBA"),
+    "BMP": ("1", "L", "P", "RGB", "RGBA"),
+}
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(kind, mode) for kind, modes in MODES.items() for mode in modes])
+def test_every_mode_is_what_pillow_makes_of_it_over_white(kind, mode):
+    pixels = np.dstack([PIXELS, PIXELS[..., :1]])
+    stream = io.BytesIO()
+    Image.fromarray(pixels, "RGBA").convert(mode).save(stream, kind)
+    image = Image.open(stream).convert("RGBA")
+    white = Image.new("RGBA", image.size, "white")
+    expected = np.asarray(Image.alpha_composite(white, image).convert("RGB"))
+    assert np.abs(picture_of(stream.getvalue()).pixels.astype(int) - expected).mean() < 1
+
+
+@pytest.mark.parametrize("colours", [5, (9, 8, 7)])
+def test_one_colour_of_a_png_may_stand_for_what_is_transparent(colours):
+    stream = io.BytesIO()
+    pixels = np.full((4, 6, 3), (9, 8, 7), np.uint8) if isinstance(colours, tuple) else np.full((4, 6), 5, np.uint8)
+    Image.fromarray(pixels).save(stream, "PNG", transparency=colours)
+    assert picture_of(stream.getvalue()).pixels.min() == 255
+
+
+def test_sixteen_bits_become_the_nearest_eight():
+    _, data = cv2.imencode(".png", np.array([[0, 128, 129, 65_406, 65_407, 65_535]], np.uint16))
+    assert picture_of(data.tobytes()).pixels[0, :, 0].tolist() == [0, 0, 1, 254, 255, 255]
+
+
+def test_of_several_frames_it_is_the_first():
+    frames = [Image.fromarray(np.full((4, 6), value, np.uint8)) for value in (200, 10)]
+    stream = io.BytesIO()
+    frames[0].save(stream, "GIF", save_all=True, append_images=frames[1:])
+    assert picture_of(stream.getvalue()).pixels.tolist() == np.full((4, 6, 3), 200).tolist()
+
+
+def test_floating_point_numbers_are_refused():
+    stream = io.BytesIO()
+    Image.fromarray(np.ones((4, 6), np.float32)).save(stream, "TIFF")
+    with pytest.raises(PictureError, match="holds floating-point numbers"):
+        picture_of(stream.getvalue())
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP"])
+def test_damaged_files_are_pictures_or_said_to_be_damaged(kind):
+    stream, rng = io.BytesIO(), np.random.default_rng(0)
+    Image.fromarray(PIXELS).save(stream, kind)
+    for number in range(60):
+        data = bytearray(stream.getvalue())
+        if number % 3:
+            for place in rng.integers(0, len(data), 3):
+                data[place] = rng.integers(256)
+        else:
+            del data[rng.integers(len(data)) :]
+        with contextlib.suppress(PictureError):
+            assert picture_of(bytes(data)).pixels.shape[2] == 3
+
+
 def bomb(width):
     header = struct.pack(">IIBBBBB", width, width, 8, 2, 0, 0, 0)
     chunk = struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
@@ -60,8 +143,8 @@ def bomb(width):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("note.jpg", lambda _data: b"hello", "is no JPEG and no PNG"),
-        ("empty.jpg", lambda _data: b"", "is no JPEG and no PNG"),
+        ("note.jpg", lambda _data: b"hello", "is no JPEG, PNG, WebP, BMP, TIFF or GIF"),
+        ("empty.jpg", lambda _data: b"", "is no JPEG, PNG, WebP, BMP, TIFF or GIF"),
         ("half.jpg", lambda data: data[: len(data) // 2], "is truncated"),
         ("half.png", lambda data: data[: len(data) // 2], "is truncated"),
         ("bomb.png", lambda _data: bomb(100_000), "100000×100000 pixels vs 48,000,000 at most"),

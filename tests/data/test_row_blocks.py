@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline.data.sources import source as sources
+from podline.data.sources import rows
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.errors import SourceError
 
@@ -33,7 +33,7 @@ def block(tmp_path: Path, images: np.ndarray) -> RowBlock:
 def test_a_scan_gives_every_image_in_order(
     block: RowBlock, images: np.ndarray, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int
 ) -> None:
-    monkeypatch.setattr(sources, "_SCANNED_BYTES", scanned_bytes)
+    monkeypatch.setattr(rows, "_SCANNED_BYTES", scanned_bytes)
     assert (np.concatenate([rows.copy() for rows in block.scan(SIZE)]) == images).all()
 
 

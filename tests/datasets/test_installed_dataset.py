@@ -124,5 +124,5 @@ def test_it_is_in_the_form_of_its_kind(package: Path, monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(package)
     assert datasets.find("svhn").kind == "classification"
     assert "svhn" in CifarParameters.model_json_schema()["properties"]["recipe"]["enum"]
-    assert CocoParameters.model_json_schema()["properties"]["recipe"]["const"] == "coco_pose"
+    assert CocoParameters.model_json_schema()["properties"]["recipe"]["enum"] == ["coco_pose", "keypoints"]
     assert CifarParameters(recipe="svhn", source="raw").training_recipe().dataset == "svhn"

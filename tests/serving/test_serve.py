@@ -184,7 +184,13 @@ def test_status_metadata_and_health(server, runs):
         ("GET", ":predict", None, 400, "Malformed request: GET /v1/models/t:predict"),
         ("POST", ":classify", {}, 501, "classify is not served"),
         ("POST", ":predict", {"instances": [[1, 2]]}, 400, "instances has the shape (1, 2) vs (n, 8, 8, 3)"),
-        ("POST", ":predict", {"instances": [{"b64": "AAAA"}]}, 400, "instances[0] is no JPEG and no PNG"),
+        (
+            "POST",
+            ":predict",
+            {"instances": [{"b64": "AAAA"}]},
+            400,
+            "instances[0] is no JPEG, PNG, WebP, BMP, TIFF or G",
+        ),
     ],
 )
 def test_errors_have_tensorflow_servings_form(server, method, place, body, status, said):

@@ -9,7 +9,6 @@ its bytes as text, say), they are written out once, as plain bytes.
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,8 +31,6 @@ from podline.plurals import plural
 IMAGE_SHAPE = (32, 32, 3)
 _PIXELS = 3072
 _OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
-# Categories of Unicode: control characters, ends of lines and paragraphs, halves of surrogate pairs.
-_NO_LETTERS = frozenset({"Cc", "Zl", "Zp", "Cs"})
 _REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 
 Labels = npt.NDArray[np.uint8]
@@ -313,23 +310,13 @@ def _class_names(values: Any, kind: LabelKind, file: RawFile) -> tuple[str, ...]
     if len(names) != len(kind.names):
         raise SourceError(f"{file.shown}: {plural(len(names), 'class name')} vs {len(kind.names)} classes; {_REMEDY}")
     for name in names:
-        problem = _problem_of_name(name)
+        problem = class_names.problem_of(name)
         if problem:
             raise SourceError(f"{file.shown}: the class name {shortened(name)} {problem}; {_REMEDY}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"{file.shown}: two classes are called {twice!r}; {_REMEDY}")
     return names
-
-
-def _problem_of_name(name: str) -> str:
-    """Why a class cannot be called so; empty if it can: names are written one a line, and read so by others."""
-    if not name.strip():
-        return "is empty"
-    if len(name) > bounds.CLASS_NAME_LETTERS:
-        return f"has {len(name):,} letters vs {bounds.CLASS_NAME_LETTERS} at most"
-    odd = next((letter for letter in name if unicodedata.category(letter) in _NO_LETTERS), "")
-    return f"has the character U+{ord(odd):04X}, which ends a line or is none" if odd else ""
 
 
 def _listed(batch: dict[str | int, Any]) -> list[str]:

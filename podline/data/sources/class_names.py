@@ -1,6 +1,13 @@
-"""The official class names, by label, for sources that do not bring their own."""
+"""The official class names, by label, for sources that do not bring their own; and what a class may be called."""
 
 from __future__ import annotations
+
+import unicodedata
+
+from podline.data.sources import bounds
+
+# Categories of Unicode: control characters, ends of lines and paragraphs, halves of surrogate pairs.
+_NO_LETTERS = frozenset({"Cc", "Zl", "Zp", "Cs"})
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -28,3 +35,15 @@ CIFAR100_COARSE = tuple(
 MNIST = tuple("0123456789")
 
 SAMPLE = ("disc", "ring", "square", "triangle", "cross", "star", "crescent", "stripes", "checks", "dots")
+
+
+def problem_of(name: str) -> str:
+    """Why a class cannot be called so; empty if it can: names are written one a line, and read so by others."""
+    if not name.strip():
+        return "is empty"
+    if name != name.strip():
+        return "begins or ends with a blank"
+    if len(name) > bounds.CLASS_NAME_LETTERS:
+        return f"has {len(name):,} letters vs {bounds.CLASS_NAME_LETTERS} at most"
+    odd = next((letter for letter in name if unicodedata.category(letter) in _NO_LETTERS), "")
+    return f"has the character U+{ord(odd):04X}, which ends a line or is none" if odd else ""

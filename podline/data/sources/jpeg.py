@@ -23,7 +23,8 @@ _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 _ANY = 0xFF
 _MANY = 4096  # bytes, for which NumPy is the faster way
 _AT_ONCE = 1 << 16  # bytes that it looks at: what it finds in them decides whether it looks at more
-_ORIENTATION = 0x0112
+ORIENTATION = 0x0112
+"""The EXIF field that says how stored pixels are to be turned."""
 
 
 class Jpeg(NamedTuple):
@@ -148,6 +149,6 @@ def exif_orientation(tiff: bytes) -> int:
     (entries,) = struct.unpack_from(f"{order}H", tiff, first)
     for place in range(first + 2, min(first + 2 + 12 * entries, len(tiff) - 11), 12):
         tag, _kind, _count, value = struct.unpack_from(f"{order}HHIH", tiff, place)
-        if tag == _ORIENTATION:
+        if tag == ORIENTATION:
             return value if 1 <= value <= 8 else 1
     return 1

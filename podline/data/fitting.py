@@ -1,0 +1,75 @@
+"""Fits a picture of any size into the shape of a data set's images, in one way for conversion and for prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.images.settings import Fit
+
+Pixels = npt.NDArray[np.uint8]
+
+SQUEEZE: Fit = "squeeze"
+
+
+def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels:
+    """A picture in a shape.
+
+    Args:
+        pixels: uint8 (height, width, 3), red, green, blue.
+        shape: (height, width, channels), with 1 channel (grey) or 3.
+        fit: ``letterbox``: all of it, with black beside it; ``crop``: the middle of it, as large as can be;
+            ``squeeze``: all of it, without its proportions.
+
+    Returns:
+        uint8 of that shape. What shrinks is averaged over areas, what grows is interpolated linearly.
+    """
+    height, width, channels = shape
+    grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 else pixels
+    if fit == "crop":
+        grey = _middle(grey, height, width)
+    size = _within(grey, height, width) if fit == "letterbox" else (height, width)
+    return _centred(_scaled(grey, *size), height, width).reshape(height, width, channels)
+
+
+def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
+    """Each direction shrinks or grows by itself: where one grows, areas of the other are averaged first."""
+    for rows, columns in ((min(height, pixels.shape[0]), min(width, pixels.shape[1])), (height, width)):
+        if pixels.shape[:2] != (rows, columns):
+            shrinks = rows <= pixels.shape[0] and columns <= pixels.shape[1]
+            how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+            scaled: Any = cv2.resize(pixels, (columns, rows), interpolation=how)
+            pixels = scaled
+    return pixels
+
+
+def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
+    """The largest part of a picture that has the proportions of a shape, from its middle."""
+    tall, wide = pixels.shape[:2]
+    rows, columns = min(tall, _rounded(wide, height, width)), min(wide, _rounded(tall, width, height))
+    top, left = (tall - rows) // 2, (wide - columns) // 2
+    return pixels[top : top + rows, left : left + columns]
+
+
+def _within(pixels: Pixels, height: int, width: int) -> tuple[int, int]:
+    """The largest size with a picture's proportions that fits into a shape."""
+    tall, wide = pixels.shape[:2]
+    return min(height, _rounded(width, tall, wide)), min(width, _rounded(height, wide, tall))
+
+
+def _rounded(size: int, factor: int, divisor: int) -> int:
+    """A product's quotient, rounded half up; the same on every machine."""
+    return max(1, (2 * size * factor + divisor) // (2 * divisor))
+
+
+def _centred(pixels: Pixels, height: int, width: int) -> Pixels:
+    rows, columns = pixels.shape[:2]
+    if (rows, columns) == (height, width):
+        return pixels
+    square = np.zeros((height, width, *pixels.shape[2:]), np.uint8)
+    top, left = (height - rows) // 2, (width - columns) // 2
+    square[top : top + rows, left : left + columns] = pixels
+    return square

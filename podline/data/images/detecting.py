@@ -1,0 +1,99 @@
+"""Finds out which layout a source has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from podline.data.images import tables
+from podline.data.images.folders import folders_in
+from podline.data.images.items import Layout
+from podline.data.images.listing import Found, listed_in_bucket, listing, one
+from podline.data.images.parquet import holds_images, images_in
+from podline.data.images.settings import ImagesSettings
+from podline.data.images.webdataset import ENDINGS as ARCHIVES
+from podline.data.images.webdataset import webdataset_in
+from podline.data.sources.remote import is_remote
+from podline.errors import SourceError
+
+_ACCEPTED = (
+    "class folders (<class>/* or train/<class>/*), a table of files and labels (CSV, TSV, JSON Lines, Parquet), "
+    "WebDataset's tar files, or Parquet with images; see docs/images.md"
+)
+
+
+def found_layout(source: str, settings: ImagesSettings, work: Path) -> Layout:
+    """The layout of a source.
+
+    Args:
+        source: a folder or a file, here or in ``gs://``.
+        settings: may say which layout it is.
+        work: the cache folder, for what is in a bucket.
+
+    Raises:
+        SourceError: nothing is there, or nothing that is known, or more than one.
+    """
+    files, asked = _files(source, settings, work)
+    fitting, problems = _layouts(files, asked, settings)
+    if settings.layout != "auto":
+        fitting = {name: layout for name, layout in fitting.items() if name == settings.layout}
+    if len(fitting) > 1:
+        words = "; ".join(layout.words for layout in fitting.values())
+        raise SourceError(f"{source} has several layouts: {words}; say which by --layout {' or '.join(fitting)}")
+    if not fitting:
+        why = "".join(f"; {problem}" for problem in problems[:2])
+        wanted = "images" if settings.layout == "auto" else f"images as {settings.layout}"
+        raise SourceError(
+            f"{source} is no source of {wanted}: it holds {_summary(asked)}{why}; accepted are {_ACCEPTED}"
+        )
+    return next(iter(fitting.values()))
+
+
+def _files(source: str, settings: ImagesSettings, work: Path) -> tuple[list[Found], list[Found]]:
+    """All files that may be meant, and those that the source names."""
+    if is_remote(source):
+        files = listed_in_bucket(source, work)
+        return files, files
+    place = Path(source).expanduser().absolute()
+    if not place.exists():
+        raise SourceError(f"{source} does not exist; give a folder or a file: {_ACCEPTED}")
+    if not place.is_file():
+        files = listing(place)
+        return _images(place, settings) or files, files
+    file = one(place)
+    beside = listing(place.parent) if place.suffix in tables.ENDINGS else [file]
+    return _images(place.parent, settings) or beside, [file]
+
+
+def _images(place: Path, settings: ImagesSettings) -> list[Found]:
+    """The files of the folder that the setting ``images`` names, if it names one."""
+    if not settings.images:
+        return []
+    folder = place / Path(settings.images).expanduser()
+    if not folder.is_dir():
+        raise SourceError(f"{folder} is no folder vs one with a table's images, as --set conversion.images says")
+    return listing(folder)
+
+
+def _layouts(
+    files: Sequence[Found], asked: Sequence[Found], settings: ImagesSettings
+) -> tuple[dict[str, Layout], list[SourceError]]:
+    """Every layout that fits, by its name; and what is wrong with what does not."""
+    whole = [file for file in asked if file.bytes >= 0 and not file.hidden]
+    parquet = [file for file in whole if file.name.endswith(".parquet") and holds_images(file.path)]
+    other = [file for file in whole if file.name.endswith(tables.ENDINGS) and file not in parquet]
+    table, problems = tables.tables_in(other, files, settings)
+    found: dict[str, Layout | None] = {"folders": folders_in(asked), "table": table}
+    try:
+        found["webdataset"] = webdataset_in([file for file in whole if file.name.endswith(ARCHIVES)], settings)
+        found["parquet"] = images_in(parquet, settings)
+    except SourceError as error:
+        problems.append(error)
+    return {name: layout for name, layout in found.items() if layout is not None}, problems
+
+
+def _summary(files: Sequence[Found]) -> str:
+    """How many files of which kinds there are."""
+    kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"

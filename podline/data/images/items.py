@@ -1,0 +1,92 @@
+"""What every layout gives: an image's name, its class, and where its bytes are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+TRAIN, TEST = "train", "test"
+TRAINING = ("train", "training")
+"""What sources call their training split."""
+HELD_OUT = ("test", "testing", "val", "valid", "validation")
+"""What they call images to test on; the first that is there is taken, the others are not read."""
+SPLITS = frozenset((*TRAINING, *HELD_OUT))
+
+
+class Place(NamedTuple):
+    """Bytes of a file.
+
+    Attributes:
+        path: the file's.
+        start: the first byte.
+        bytes: how many; -1 is to the file's end.
+    """
+
+    path: str
+    start: int = 0
+    bytes: int = -1
+
+
+class Item(NamedTuple):
+    """An image, or what lies among images.
+
+    Attributes:
+        key: what leads back to it: its path in the source, or archive and name.
+        data: the image's file, or where it is.
+        label: its class; None where it has none.
+        split: as the source says it, in small letters; empty where it says none.
+        group: images of one group stay on one side; empty where there is none.
+        reason: why it is left out before anybody looks at it; empty if it is not.
+        stray: whether it was never meant to be an image.
+    """
+
+    key: str
+    data: Place | bytes
+    label: str | None = None
+    split: str = ""
+    group: str = ""
+    reason: str = ""
+    stray: bool = False
+
+
+class Layout(Protocol):
+    """A source in one of the layouts.
+
+    Attributes:
+        words: what was found, for the log.
+        state: JSON of all that tells whether the source is still the same.
+        splits: what the source calls its splits, in small letters; empty where it has none.
+    """
+
+    @property
+    def words(self) -> str: ...  # noqa: D102
+    @property
+    def state(self) -> object: ...  # noqa: D102
+    @property
+    def splits(self) -> frozenset[str]: ...  # noqa: D102
+
+    def items(self) -> Iterator[Item]:
+        """The images in an order that does not change, with what lies among them.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+        ...
+
+
+def test_split_of(splits: frozenset[str]) -> str:
+    """Which of a source's splits is the test split; empty if none is, or nothing is to be trained on."""
+    return next((name for name in HELD_OUT if name in splits), "") if splits & frozenset(TRAINING) else ""
+
+
+def unread_splits(splits: frozenset[str]) -> frozenset[str]:
+    """Which of a source's splits are not read: images to test on, beside others."""
+    test = test_split_of(splits)
+    return splits & frozenset(HELD_OUT) - {test} if test else frozenset()
+
+
+def split_in_name(name: str) -> str:
+    """The split that a path names, as train-00000-of-00010.parquet or test/part.tar, in small letters; else empty."""
+    words = re.split(r"[^a-z]+", name.lower())
+    return next((word for word in reversed(words) if word in SPLITS), "")

@@ -1,0 +1,125 @@
+"""Every file of a folder, and the folders without one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from podline.data.sources.rawfiles import reading
+from podline.data.sources.remote import RemotePath, open_remote
+from podline.store import digests
+from podline.store.prefetch import in_order
+
+
+class Found(NamedTuple):
+    """A file, or a folder without a file.
+
+    Attributes:
+        name: its path in the listed folder.
+        path: where it is.
+        bytes: its size; -1 of what is no file that can be read.
+        changed: when its content, its name or its rights changed last, in nanoseconds.
+    """
+
+    name: str
+    path: str
+    bytes: int
+    changed: int
+
+    @property
+    def parts(self) -> list[str]:
+        """Of its path in the folder."""
+        return self.name.split("/")
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it, or a folder that it is in, is none of the user's."""
+        return any(part.startswith(".") or part in _NOT_OURS for part in self.parts)
+
+    @property
+    def state(self) -> list[object]:
+        """What tells that the content is still the same."""
+        return [self.name, self.bytes, self.changed]
+
+
+_NOT_OURS = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir"})
+
+
+def listing(folder: Path) -> list[Found]:
+    """Everything below a folder, by name; folders that are links are followed, but into themselves.
+
+    Raises:
+        SourceError: a folder cannot be read.
+    """
+    return sorted(_below(str(folder), "", ()))
+
+
+def one(path: Path) -> Found:
+    """A file by itself.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with reading(path):
+        status = path.stat()
+    return Found(path.name, str(path), status.st_size, status.st_ctime_ns)
+
+
+def listed_in_bucket(uri: str, work: Path) -> list[Found]:
+    """Every object below a prefix, or the object of that name, copied to this machine.
+
+    Args:
+        uri: ``gs://bucket/prefix``.
+        work: where links to the copies go.
+
+    Raises:
+        SourceError: nothing is there.
+        StoreError: the bucket cannot be read.
+    """
+    place = open_remote(uri)
+    files = [place] if place.is_file() else list(_objects(place))
+
+    def found(file: RemotePath) -> Found:
+        return Found(file.place, str(file.staged(work)), file.bytes, int(digests.of_bytes(file.uri.encode())[:15], 16))
+
+    return sorted(in_order(found, files, place.parallel))
+
+
+def _objects(place: RemotePath) -> Iterator[RemotePath]:
+    for below in place.iterdir():
+        if below.is_file():
+            yield below
+        else:
+            yield from _objects(below)
+
+
+def _below(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[Found]:
+    with reading(folder):
+        status, entries = Path(folder).stat(), list(os.scandir(folder))
+    here = (status.st_dev, status.st_ino)
+    if here in above or not entries:
+        yield Found(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        if _is_folder(entry):
+            yield from _below(entry.path, f"{name}/", (*above, here))
+        else:
+            yield _found(name, entry)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _found(name: str, entry: os.DirEntry[str]) -> Found:
+    try:
+        status = entry.stat()
+        return Found(name, entry.path, status.st_size if entry.is_file() else -1, status.st_ctime_ns)
+    except OSError:  # a link to nothing
+        return Found(name, entry.path, -1, 0)

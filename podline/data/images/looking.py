@@ -1,0 +1,255 @@
+"""Looks at image files: decodes each, fits it and writes its pixels to a place of its own in one file.
+
+Processes do it, which read the files themselves: threads would wait for Python's lock, since of a small image more is
+done with it than without. An image on which a decoder crashes costs itself alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from podline.data.coco_pixels import ready_for_many
+from podline.data.fitting import fitted
+from podline.data.images.items import Item, Place
+from podline.data.images.settings import Fit
+from podline.data.pictures import PictureError, looks_like_picture, picture_of
+from podline.data.sources import bounds
+from podline.errors import SourceError
+from podline.store.prefetch import in_order
+
+_AT_ONCE = 64  # images that a process is asked for
+_BYTES_AT_ONCE = 8_000_000
+_FOR_A_PROCESS = 400  # images: to start one takes as long as a few hundred of them
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
+
+
+class Look(NamedTuple):
+    """What an image's file is.
+
+    Attributes:
+        sha256: of its bytes.
+        pixels_sha256: of its pixels as they were written.
+        bytes: its size.
+        width: of the picture as it is shown.
+        height: likewise.
+        turned: whether EXIF turns it.
+        picture: whether it begins as a picture does.
+        reason: why it cannot be decoded; empty if it can.
+    """
+
+    sha256: bytes = b""
+    pixels_sha256: bytes = b""
+    bytes: int = 0
+    width: int = 0
+    height: int = 0
+    turned: bool = False
+    picture: bool = False
+    reason: str = ""
+
+
+class Asked(NamedTuple):
+    """An image, and where its pixels go."""
+
+    row: int
+    data: Place | bytes
+
+
+@dataclass
+class Bench:
+    """Decodes images into a file of pixels.
+
+    Attributes:
+        pixels: the file, which is there.
+        shape: of every image.
+        fit: see :func:`podline.data.fitting.fitted`.
+    """
+
+    pixels: str
+    shape: tuple[int, int, int]
+    fit: Fit
+    _files: dict[str, int] = field(default_factory=dict)
+
+    def look_at(self, asked: Sequence[Asked]) -> list[Look]:
+        """Looks at some images.
+
+        Raises:
+            OSError: one cannot be read, or nothing can be written.
+        """
+        return [self._look(one.row, one.data) for one in asked]
+
+    def _look(self, row: int, place: Place | bytes) -> Look:
+        try:
+            data = self._read(place) if isinstance(place, Place) else place
+        except OSError as error:
+            if error.errno in _GONE:
+                return Look(reason="there is no such file")
+            if error.errno in _SHUT:
+                return Look(reason="may not be read")
+            raise
+        look = Look(hashlib.sha256(data).digest(), bytes=len(data), picture=looks_like_picture(data))
+        if len(data) > bounds.IMAGE_BYTES:
+            return look._replace(reason=f"has more than {bounds.IMAGE_BYTES:,} bytes")
+        try:
+            picture = picture_of(data)
+        except PictureError as error:
+            return look._replace(reason=str(error) if data else "is empty")
+        pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit)).data
+        os.pwrite(self._file(self.pixels, os.O_WRONLY), pixels, row * pixels.nbytes)
+        height, width = picture.pixels.shape[:2]
+        seen = look._replace(pixels_sha256=hashlib.sha256(pixels).digest(), turned=picture.turned)
+        return seen._replace(width=width, height=height)
+
+    def _read(self, place: Place) -> bytes:
+        """At most one byte more than an image may have."""
+        if place.bytes < 0:
+            file = os.open(place.path, os.O_RDONLY)
+            try:
+                return os.read(file, min(os.fstat(file).st_size, bounds.IMAGE_BYTES + 1))
+            finally:
+                os.close(file)
+        return os.pread(self._file(place.path, os.O_RDONLY), min(place.bytes, bounds.IMAGE_BYTES + 1), place.start)
+
+    def _file(self, path: str, how: int) -> int:
+        """A file that is read or written many times, open until the process ends; of archives, the last one."""
+        if path not in self._files:
+            for other in [name for name in self._files if name != self.pixels]:
+                os.close(self._files.pop(other))
+            self._files[path] = os.open(path, how)
+        return self._files[path]
+
+
+class Lookers:
+    """Processes that look at images, as many as there are cores; they end with the body of the ``with`` statement."""
+
+    def __init__(self, bench: Bench, processes: int) -> None:
+        self._bench = bench
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        for _ in range(processes):
+            self._free.put(self._start())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._started:
+            process.kill()  # it has nothing that could be half done
+            process.communicate()
+
+    def look_at(self, asked: Sequence[Asked]) -> list[Look]:
+        """Has the next process that is free look at some images; several threads may call it.
+
+        Raises:
+            SourceError: a file cannot be read, or nothing can be written.
+        """
+        process = self._free.get()
+        try:
+            answer = _ask(process, asked)
+        except (OSError, EOFError, pickle.UnpicklingError):  # the process is gone
+            process.kill()
+            process.wait()
+            process = self._start()
+            answer = None
+        finally:
+            self._free.put(process)
+        if isinstance(answer, OSError):
+            raise SourceError(f"cannot read {answer.filename or 'the images'}: {answer.strerror or answer}")
+        if answer is not None:
+            return answer
+        if len(asked) == 1:
+            return [Look(picture=True, reason="is damaged: the decoder crashes on it")]
+        return [look for one in asked for look in self.look_at([one])]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)  # noqa: S603 (our own)
+        self._started.append(process)
+        _send(process.stdin, (self._bench.pixels, self._bench.shape, self._bench.fit))
+        return process
+
+
+def looks(items: Iterable[Item], bench: Bench) -> Iterator[tuple[Item, int, Look]]:
+    """Looks at images, in their order.
+
+    Yields:
+        Each item, the number of its pixels in the file (-1 of one that is not looked at), and what it is.
+
+    Raises:
+        SourceError: a file cannot be read, or nothing can be written.
+    """
+    stream = iter(items)
+    first = list(islice(stream, _FOR_A_PROCESS))
+    processes = len(os.sched_getaffinity(0)) if len(first) == _FOR_A_PROCESS else 1
+    parts = _parts(chain(first, stream))
+    with Lookers(bench, processes) as lookers:
+        yield from chain.from_iterable(in_order(partial(_looked_at, lookers), parts, processes + 1))
+
+
+Part = list[tuple[Item, int]]
+
+
+def _parts(items: Iterable[Item]) -> Iterator[Part]:
+    """Items with their numbers, some at a time."""
+    part: Part = []
+    rows = size = 0
+    for item in items:
+        part.append((item, -1 if item.reason else rows))
+        rows += not item.reason
+        size += len(item.data) if isinstance(item.data, bytes) else 0
+        if len(part) == _AT_ONCE or size > _BYTES_AT_ONCE:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _looked_at(lookers: Lookers, part: Part) -> list[tuple[Item, int, Look]]:
+    found = iter(lookers.look_at([Asked(row, item.data) for item, row in part if row >= 0]))
+    looked = [(item, row, next(found) if row >= 0 else Look(reason=item.reason)) for item, row in part]
+    return [(item._replace(data=b""), row, look) for item, row, look in looked]
+
+
+def _ask(process: subprocess.Popen[bytes], asked: Sequence[Asked]) -> Any:
+    _send(process.stdin, list(asked))
+    return pickle.load(process.stdout)  # type: ignore[arg-type]  # noqa: S301 (our own process)
+
+
+def _send(stream: Any, message: object) -> None:
+    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
+    stream.flush()
+
+
+def serve() -> None:
+    """Answers what a parent asks, until it is gone."""
+    ready_for_many()
+    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    bench = Bench(*pickle.load(source))  # noqa: S301 (our parent)
+    while True:
+        try:
+            asked = pickle.load(source)  # noqa: S301 (our parent)
+        except EOFError:
+            return
+        try:
+            answer: object = bench.look_at(asked)
+        except OSError as error:
+            answer = error
+        _send(target, answer)

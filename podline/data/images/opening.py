@@ -1,0 +1,212 @@
+"""Opens images of one's own as a source; docs/images.md tells its user what is read and what is left out.
+
+Every image is decoded once into the cache folder, in the order of reading. Records come in the order of the sha256 of
+the images' files, so that the same images in any layout become the same records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from podline.data.images.deciding import Decided, Seen, decide, in_general
+from podline.data.images.detecting import found_layout
+from podline.data.images.items import TEST, TRAIN, Layout, test_split_of, unread_splits
+from podline.data.images.looking import Bench, looks
+from podline.data.images.settings import ImagesSettings
+from podline.data.records import LABEL
+from podline.data.sources.left_out import LeftOut
+from podline.data.sources.rawfiles import RawFile, made_once, raw_file
+from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.shown import printable
+from podline.data.sources.source import Remarks, Source
+from podline.documents.manifest import Quarantined, SourceFile
+from podline.errors import SourceError
+from podline.plurals import plural
+from podline.recipes.datasets import DataSet
+from podline.store import digests
+from podline.store.contract import explained
+
+_PIXELS, _SEEN = "pixels", "seen.json"
+
+
+@dataclass(frozen=True)
+class ImagesSource(Source):
+    """A source of images of one's own.
+
+    Attributes:
+        decided: every image, and why it is left out.
+        words: what was found.
+    """
+
+    decided: Decided = field(default_factory=lambda: Decided([], []))
+    words: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> Sequence[LeftOut]:
+        """Of each split, without stray files."""
+        return _parts(self.decided)
+
+    @property
+    def counted(self) -> dict[str, int]:
+        """Images that are turned."""
+        turned = sum(self.decided.seen[at].turned for at in self.decided.kept())
+        return {"turned as EXIF says": turned} if turned else {}
+
+    def looked_at(self) -> tuple[ImagesSource, Remarks]:
+        """The source as it is: images are compared when it is opened."""
+        return self, Remarks(notes=self.words)
+
+
+def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:
+    """Opens images of one's own.
+
+    Args:
+        dataset: what it is called.
+        source: a folder or a file.
+        settings: where images and classes are, and what the images become.
+        work: the cache folder.
+
+    Raises:
+        SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
+        StoreError: the cache folder cannot be written.
+    """
+    layout = found_layout(source, settings, work)
+    key = digests.of_json([dataset.name, dataset.version, settings.model_dump(mode="json"), source, layout.state])
+    pixels, seen = made_once(work, key, partial(_look, layout, settings))
+    decided = decide([Seen(*one) for one in json.loads(_content(seen))], layout.splits, settings.test_share)
+    return _source(dataset, source, layout, settings, pixels, decided)
+
+
+def _content(file: RawFile) -> bytes:
+    with explained("read", str(file.path)):
+        return Path(str(file.path)).read_bytes()
+
+
+def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFile]:
+    """Decodes the images of a layout; those of a split that is not used are passed over."""
+    unread = unread_splits(layout.splits)
+    items = (item for item in layout.items() if item.split not in unread)
+    seen: list[Seen] = []
+    with explained("write", folder):
+        (folder / _PIXELS).touch()
+        for item, row, look in looks(items, Bench(str(folder / _PIXELS), settings.shape, settings.fit)):
+            seen.append(
+                Seen(
+                    key=item.key,
+                    label=item.label,
+                    split=item.split,
+                    group=item.group,
+                    row=row,
+                    sha256=look.sha256.hex(),
+                    pixels=look.pixels_sha256.hex(),
+                    bytes=look.bytes,
+                    width=look.width,
+                    height=look.height,
+                    turned=look.turned,
+                    stray=item.stray or (row >= 0 and not look.picture and bool(look.sha256)),
+                    reason=look.reason,
+                )
+            )
+        size = settings.side * settings.side * settings.channels
+        with (folder / _PIXELS).open("r+b") as stream:
+            stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
+        (folder / _SEEN).write_text(json.dumps(seen))
+    return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN)]
+
+
+def _source(
+    dataset: DataSet, source: str, layout: Layout, settings: ImagesSettings, pixels: RawFile, decided: Decided
+) -> ImagesSource:
+    names = _class_names(decided)
+    if len(names) < 2:
+        raise SourceError(
+            f"{source}: {layout.words}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
+            f"{_most_left_out(decided)}"
+        )
+    files = (_content_of(decided),)
+    return ImagesSource(
+        dataset=dataset.name,
+        class_names=names,
+        files=files,
+        splits=tuple(_split(split, source, settings, pixels, decided, names) for split in (TRAIN, TEST)),
+        quarantined=_quarantined(decided),
+        decided=decided,
+        words=_words(layout, settings, decided, names),
+    )
+
+
+def _class_names(decided: Decided) -> tuple[str, ...]:
+    """Those of training images; numbers by size, others by their letters."""
+    names = {decided.seen[at].label or "" for at in decided.kept(TRAIN)}
+    if all(name.isascii() and name.isdecimal() for name in names):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
+
+
+def _split(
+    split: str, source: str, settings: ImagesSettings, pixels: RawFile, decided: Decided, names: Sequence[str]
+) -> SourceSplit:
+    kept = sorted(decided.kept(split), key=lambda at: decided.seen[at].sha256)
+    if not kept:
+        raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(decided)}")
+    size, numbers = settings.side * settings.side * settings.channels, {name: at for at, name in enumerate(names)}
+    rows = np.array([decided.seen[at].row for at in kept], np.int64)
+    labels = np.zeros(pixels.bytes // size, np.min_scalar_type(len(names) - 1))
+    labels[rows] = [numbers[decided.seen[at].label or ""] for at in kept]
+    block = RowBlock(_PIXELS, pixels.place, 0, size, len(labels), "hwc")
+    return SourceSplit(split, settings.shape, (block,), {LABEL: labels}, rows)
+
+
+def _content_of(decided: Decided) -> SourceFile:
+    """All images with their classes and splits as one file, the same in any layout; stray files are none of it."""
+    lines = sorted(
+        (split, one.label or "", one.sha256, one.bytes)
+        for one, split in zip(decided.seen, decided.splits, strict=True)
+        if one.sha256 and not one.stray
+    )
+    return SourceFile(name="images", bytes=sum(line[-1] for line in lines), sha256=digests.of_json(lines))
+
+
+def _quarantined(decided: Decided) -> tuple[Quarantined, ...]:
+    return tuple(
+        Quarantined(split=split, record=printable(one.key, 1_000), reason=reason)
+        for one, split, reason in zip(decided.seen, decided.splits, decided.reasons, strict=True)
+        if reason
+    )
+
+
+def _parts(decided: Decided) -> tuple[LeftOut, ...]:
+    parts = {split: LeftOut(f"images of the {split} split") for split in (TRAIN, TEST)}
+    for one, split, reason in zip(decided.seen, decided.splits, decided.reasons, strict=True):
+        if not one.stray:
+            parts[split].read += 1
+            parts[split].add(in_general(reason), int(bool(reason)))
+    return tuple(parts.values())
+
+
+def _most_left_out(decided: Decided) -> str:
+    """The most frequent reason, to end an error with."""
+    found = Counter(reason for reason in decided.reasons if reason).most_common(1)
+    if not found:
+        return ""
+    ((reason, _count),) = found
+    first = printable(decided.seen[decided.reasons.index(reason)].key)
+    return f"; {sum(map(bool, decided.reasons)):,} of {len(decided.seen):,} files are left out: {first} {reason}"
+
+
+def _words(layout: Layout, settings: ImagesSettings, decided: Decided, names: Sequence[str]) -> tuple[str, ...]:
+    sizes = ", ".join(f"{len(decided.kept(split)):,} {split}" for split in (TRAIN, TEST))
+    test = test_split_of(layout.splits)
+    how = f"tested on {test}" if test else f"{settings.test_share:.0%} to test on, by a hash"
+    unread = sorted(unread_splits(layout.splits))
+    passed = f"; {', '.join(unread)} is not read" if unread else ""
+    line = f"layout: {layout.words}; {plural(len(names), 'class', 'classes')}, {sizes}; {how}{passed}"
+    turned = sum(decided.seen[at].turned for at in decided.kept())
+    return (line, f"{plural(turned, 'image')} turned as EXIF says") if turned else (line,)

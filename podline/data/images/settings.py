@@ -1,0 +1,44 @@
+"""The settings of the data set ``images``."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Literal
+
+from pydantic import Field
+
+from podline.recipes.datasets import ConverterSettings
+
+Fit = Literal["letterbox", "crop", "squeeze"]
+LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet"]
+
+
+class ImagesSettings(ConverterSettings):
+    """Where images and their classes are found, and what the images become."""
+
+    layout: LayoutName = Field(default="auto", description="of the source; auto is what is found there")
+    images: str = Field(default="", description="the folder of a table's images; a table's own by default")
+    file_column: str = Field(default="", description="of a table, or with a Parquet file's images; found by default")
+    label_column: str = Field(default="", description="likewise; also the key in a WebDataset's JSON")
+    split_column: str = Field(default="", description="likewise")
+    group_column: str = Field(default="", description="likewise: images of one group stay on one side")
+    side: int = Field(default=64, ge=8, le=1024, description="of the square that every image becomes, in pixels")
+    fit: Fit = Field(
+        default="letterbox",
+        description="how: whole with black beside it, the square in its middle, or whole without its proportions",
+    )
+    channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")
+    test_share: float = Field(
+        default=0.1, gt=0, lt=1, description="of images that become the test split where the source has none"
+    )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(height, width, channels) of every image."""
+        return self.side, self.side, self.channels
+
+    def converter(self) -> dict[str, int | str]:
+        """What a converted data set's bytes depend on, the decoders' versions included; the same in every layout."""
+        own = self.model_dump(mode="json", include={"side", "fit", "channels"})
+        decoders = {name: version(name) for name in ("opencv-python-headless", "pillow")}
+        return {**own, "test_share": str(self.test_share), **decoders}

@@ -1,0 +1,205 @@
+"""A table of file names and labels: CSV, TSV, JSON Lines or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from podline.data.images.columns import Columns, columns_of, text_of
+from podline.data.images.items import Item, Place, split_in_name
+from podline.data.images.listing import Found
+from podline.data.images.parquet import parquet_columns, parquet_rows
+from podline.data.images.settings import ImagesSettings
+from podline.data.sources import bounds
+from podline.data.sources.rawfiles import reading
+from podline.data.sources.shown import printable, shortened
+from podline.entry_points import reason
+from podline.errors import SourceError
+from podline.frozen import is_object
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_MARKS = ",;\t|"
+# A table in which more than this share of the files have several rows is about something else: boxes of objects, say.
+_MAX_REPEATED = 0.1
+
+
+class Row(NamedTuple):
+    """A row: what leads back to it, and its values by column; or why it has none."""
+
+    key: str
+    values: Mapping[str, Any]
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """See :class:`podline.data.images.items.Layout`.
+
+    Attributes:
+        tables: the files, each with its columns.
+        files: what may be named in them, by its path.
+        settings: of the conversion.
+    """
+
+    tables: Sequence[tuple[Found, Columns]]
+    files: Mapping[str, Found]
+    settings: ImagesSettings
+
+    @property
+    def words(self) -> str:
+        """Which tables, and which columns."""
+        tables = ", ".join(printable(table.name) for table, _ in self.tables[:3])
+        more = f" and {len(self.tables) - 3} more" if len(self.tables) > 3 else ""
+        columns = self.tables[0][1]
+        return f"table, {tables}{more}, columns {', '.join(printable(column) for column in columns if column)}"
+
+    @property
+    def state(self) -> object:
+        """Every table, and every file that is named."""
+        files = (self.files.get(item.key) for item in self._items)
+        return [[table.state for table, _ in self.tables], [file and file.state for file in files]]
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """By the column, else by the tables' names."""
+        return frozenset(item.split for item in self._items if not item.reason) - {""}
+
+    def items(self) -> Iterator[Item]:
+        """Every row."""
+        return iter(self._items)
+
+    @cached_property
+    def _items(self) -> list[Item]:
+        items = [self._item(table, columns, row) for table, columns in self.tables for row in _rows(table, columns)]
+        return _with_repeated(self.tables[0][0].path, items)
+
+    def _item(self, table: Found, columns: Columns, row: Row) -> Item:
+        if row.reason:
+            return Item(row.key, b"", reason=row.reason)
+        try:
+            values = {what: text_of(row.values.get(name)) if name else None for what, name in columns._asdict().items()}
+        except ValueError as error:
+            return Item(row.key, b"", reason=f"has a value that {error}")
+        if values["file"] is None:
+            return Item(row.key, b"", values["label"], reason="names no file")
+        split = (
+            values["split"].strip().lower() if values["split"] else "" if columns.split else split_in_name(table.name)
+        )
+        return self._item_of(table, values["file"], Item("", b"", values["label"], split, values["group"] or ""))
+
+    def _item_of(self, table: Found, name: str, item: Item) -> Item:
+        folder = "" if self.settings.images else posixpath.dirname(table.name)
+        path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
+        file = self.files.get(path)
+        if path.startswith(("../", "/")):
+            return item._replace(key=path, reason="lies outside of the source")
+        if file is None:
+            return item._replace(key=path, reason="there is no such file")
+        if file.bytes < 0:
+            return item._replace(key=path, reason="is no file that can be read")
+        return item._replace(key=path, data=Place(file.path))
+
+
+def tables_in(
+    tables: Sequence[Found], files: Sequence[Found], settings: ImagesSettings
+) -> tuple[Tables | None, list[SourceError]]:
+    """Those tables that name files and labels, and what is wrong with the others."""
+    fitting, problems = [], []
+    for table in tables:
+        try:
+            fitting.append((table, columns_of(table.path, _header(table), settings)))
+        except SourceError as error:
+            problems.append(error)
+    return Tables(fitting, {file.name: file for file in files}, settings) if fitting else None, problems
+
+
+def _header(table: Found) -> Sequence[str]:
+    if table.name.endswith(".parquet"):
+        return parquet_columns(table.path)
+    if table.name.endswith((".csv", ".tsv")):
+        return next((names for _, names in _lines(table)), [])
+    return list(next((row.values for row in _objects(table)), {}))
+
+
+def _rows(table: Found, columns: Columns) -> Iterator[Row]:
+    if table.name.endswith(".parquet"):
+        wanted = [name for name in columns if name]
+        for number, values in enumerate(parquet_rows(table.path, wanted)):
+            yield Row(f"{table.name}[{number}]", values)
+    elif table.name.endswith((".csv", ".tsv")):
+        lines = _lines(table)
+        _, names = next(lines)
+        for number, values in lines:
+            wrong = f"has {len(values)} values vs {len(names)} columns" if len(values) != len(names) else ""
+            yield Row(f"{table.name}:{number}", dict(zip(names, values, strict=False)), wrong)
+    else:
+        yield from _objects(table)
+
+
+def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a CSV or TSV file that are not empty, with their numbers."""
+    try:
+        with reading(table.path), Path(table.path).open(encoding="utf-8-sig", newline="") as stream:
+            first = stream.readline(bounds.CLASS_FILE_BYTES)
+            stream.seek(0)
+            mark = "\t" if table.name.endswith(".tsv") else max(_MARKS, key=first.count)
+            lines = csv.reader(stream, delimiter=mark, skipinitialspace=True, strict=True)
+            for values in lines:
+                if values:
+                    yield lines.line_num, values
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise SourceError(
+            f"{table.path} cannot be read as a table: {reason(error)}; save it as CSV in UTF-8"
+        ) from error
+
+
+def _objects(table: Found) -> Iterator[Row]:
+    """The lines of a JSON Lines file that are not empty."""
+    with reading(table.path), Path(table.path).open("rb") as stream:
+        number = 0
+        while line := stream.readline(bounds.ENTRY_LETTERS):
+            number += 1
+            if line.strip():
+                try:
+                    values = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    problem = f"line {number} is no JSON: {reason(error)}"
+                    raise SourceError(f"{table.path}: {problem}; mend the line") from error
+                if not is_object(values):
+                    raise SourceError(f"{table.path}: line {number} is {shortened(values)} vs an object; mend the line")
+                yield Row(f"{table.name}:{number}", values)
+
+
+def _with_repeated(where: str, items: list[Item]) -> list[Item]:
+    """The items with a reason at those whose file has several rows.
+
+    Raises:
+        SourceError: that is so of too many files.
+    """
+    rows: dict[str, list[int]] = defaultdict(list)
+    for at, item in enumerate(items):
+        rows[item.key].append(at)
+    repeated = [places for places in rows.values() if len(places) > 1]
+    if len(repeated) > max(1, _MAX_REPEATED * len(rows)):
+        first = repeated[0]
+        raise SourceError(
+            f"{where}: {len(repeated):,} of {len(rows):,} files have several rows vs {_MAX_REPEATED:.0%} at most "
+            f"({printable(items[first[0]].key)} has {len(first)}): these are no classes of images, but of something in "
+            "them; give a table with one row for each image"
+        )
+    items = list(items)
+    for places in repeated:
+        said = {(items[at].label, items[at].split) for at in places}
+        for at in places if len(said) > 1 else places[1:]:
+            if items[at].reason:
+                continue
+            labels = " and as ".join(sorted({shortened(items[place].label) for place in places}))
+            items[at] = items[at]._replace(reason=f"is listed as {labels}" if len(said) > 1 else "is listed before")
+    return items

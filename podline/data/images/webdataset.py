@@ -1,0 +1,195 @@
+"""WebDataset: tar files of samples, ``key.jpg`` beside ``key.cls`` or ``key.json``.
+
+The format: https://github.com/webdataset/webdataset. Members of a sample follow each other; a sample's key is its
+members' path up to the first dot of the name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podline.data.images.columns import columns_of, text_of
+from podline.data.images.items import Item, Place, split_in_name
+from podline.data.images.listing import Found
+from podline.data.images.settings import ImagesSettings
+from podline.data.sources import bounds
+from podline.data.sources.rawfiles import reading
+from podline.data.sources.shown import printable
+from podline.entry_points import reason
+from podline.errors import PodlineError, SourceError
+from podline.frozen import is_object
+
+ENDINGS = (".tar", ".tgz", ".tar.gz")
+_IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
+_CLASS, _JSON = "cls", "json"
+_REMEDY = "restore the archive"
+
+Sample = dict[str, Place | bytes]
+"""A sample's members by what follows the key: ``jpg``, ``cls`` …"""
+
+
+@dataclass(frozen=True)
+class WebDataset:
+    """See :class:`podline.data.images.items.Layout`.
+
+    Attributes:
+        found: the tar files.
+        settings: of the conversion.
+    """
+
+    found: Sequence[Found]
+    settings: ImagesSettings
+
+    @property
+    def words(self) -> str:
+        """How many archives."""
+        return f"WebDataset, archives: {len(self.found)}"
+
+    @property
+    def state(self) -> object:
+        """Every archive."""
+        return [file.state for file in self.found]
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """By the archives' names."""
+        return frozenset(split_in_name(file.name) for file in self.found) - {""}
+
+    def items(self) -> Iterator[Item]:
+        """Every sample."""
+        for file in self.found:
+            split = split_in_name(file.name)
+            for key, sample in _samples(file):
+                yield self._item(f"{file.name}/{key}", sample)._replace(split=split)
+
+    def _item(self, key: str, sample: Sample) -> Item:
+        key = printable(key, 1_000)
+        images = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
+        if len(images) != 1:
+            has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
+            return Item(key, b"", reason=f"{printable(has)} vs one image", stray=not images and _CLASS not in sample)
+        try:
+            said = self._said(sample)
+        except ValueError as error:
+            return Item(key, b"", reason=str(error))
+        return Item(key, sample[images[0]], said.get("label"), group=said.get("group") or "")
+
+    def _said(self, sample: Sample) -> dict[str, str | None]:
+        """A sample's label, and its group if there is one.
+
+        Raises:
+            ValueError: what is there cannot be read.
+        """
+        if _CLASS in sample and not self.settings.label_column:
+            try:
+                return {"label": _content(sample[_CLASS]).decode().strip() or None}
+            except UnicodeDecodeError:
+                raise ValueError("has a class that is no UTF-8") from None
+        if _JSON not in sample:
+            return {}
+        try:
+            values: Any = json.loads(_content(sample[_JSON]))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"has JSON that cannot be read: {printable(reason(error))}") from None
+        if not is_object(values):
+            raise ValueError("has JSON that is no object")
+        columns = columns_of("its JSON", ["__key__", *values], self.settings, "__key__")
+        return {
+            what: text_of(values[name]) for what, name in (("label", columns.label), ("group", columns.group)) if name
+        }
+
+
+def webdataset_in(found: Sequence[Found], settings: ImagesSettings) -> WebDataset | None:
+    """The tar files among some files; None if there is none, or if they hold no class of a sample."""
+    return WebDataset(found, settings) if any(map(_has_samples, found)) else None
+
+
+def _has_samples(file: Found) -> bool:
+    """Whether one of an archive's first samples has a class."""
+    samples = (sample for _, (_, sample) in zip(range(100), _samples(file), strict=False))
+    return any(_CLASS in sample or _JSON in sample for sample in samples)
+
+
+def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
+    """The samples of an archive.
+
+    Raises:
+        SourceError: it cannot be read, or is cut.
+    """
+    key, sample = "", Sample()
+    for name, place in _members(file):
+        folder, _, last = name.rpartition("/")
+        stem, _, ending = last.partition(".")
+        this = f"{folder}/{stem}" if folder else stem
+        if this != key or ending.lower() in sample:
+            if sample:
+                yield key, sample
+            key, sample = this, Sample()
+        sample[ending.lower()] = place
+    if sample:
+        yield key, sample
+
+
+def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
+    """An archive's files, with where their bytes are; of a compressed one the bytes themselves."""
+    packed = not file.name.endswith(ENDINGS[0])
+    unpacked = 0
+    try:
+        with tarfile.open(file.path, "r|gz" if packed else "r:") as tar:
+            untyped: Any = tar
+            while (member := tar.next()) is not None:
+                untyped.members = []  # they would all be kept
+                unpacked += member.size
+                _require_bound(file, unpacked)
+                if member.isreg() and not member.issparse():
+                    place = Place(file.path, member.offset_data, member.size)
+                    yield member.name, _unpacked(tar, member) if packed else place
+            if not packed:
+                _require_end(file, tar.offset)
+    except PodlineError:
+        raise
+    except Exception as error:
+        raise SourceError(f"{file.path} cannot be read as a tar file: {reason(error)}; {_REMEDY}") from error
+
+
+def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    """A member's content, at most one byte more than an image may have."""
+    stream = tar.extractfile(member)
+    return stream.read(bounds.IMAGE_BYTES + 1) if stream else b""
+
+
+def _require_bound(file: Found, unpacked: int) -> None:
+    if unpacked > bounds.unpacked(file.bytes):
+        raise SourceError(
+            f"{file.path} holds more than {bounds.unpacked(file.bytes):,} bytes vs {file.bytes:,} of its own; {_REMEDY}"
+        )
+
+
+def _require_end(file: Found, end: int) -> None:
+    """An archive ends with blocks of zeros, and nothing comes after them."""
+    with reading(file.path), Path(file.path).open("rb") as stream:
+        stream.seek(end)
+        rest = stream.read(bounds.CLASS_FILE_BYTES)
+        if len(rest) < tarfile.BLOCKSIZE or any(rest) or stream.read(1):
+            size = f"{file.bytes:,} bytes, of which {end:,} were read"
+            raise SourceError(f"{file.path} does not end as a tar file does: {size}; {_REMEDY}")
+
+
+def _content(place: Place | bytes) -> bytes:
+    """A small member.
+
+    Raises:
+        ValueError: it is not small.
+    """
+    if isinstance(place, bytes):
+        return place
+    if place.bytes > bounds.CLASS_FILE_BYTES:
+        raise ValueError(f"has a class or JSON of {place.bytes:,} bytes vs {bounds.CLASS_FILE_BYTES:,} at most")
+    with reading(place.path), Path(place.path).open("rb", buffering=0) as stream:
+        return os.pread(stream.fileno(), place.bytes, place.start)

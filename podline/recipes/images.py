@@ -1,0 +1,24 @@
+"""A small residual network on images of one's own.
+
+podline run images --source DIR --root ROOT
+
+Expect nothing in particular: it depends on the images. docs/images.md tells what DIR may be.
+"""
+
+from __future__ import annotations
+
+from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.recipes.small_images import OPTIMIZER, SCHEDULE
+
+RECIPE = Recipe(
+    name="images",
+    dataset="images",
+    model=ModelSettings(kind="resnet", width=0.5),
+    batch_size=64,
+    duration=Duration(epochs=30),
+    optimizer=OPTIMIZER,
+    schedule=SCHEDULE.model_copy(update={"learning_rate": 0.1}),
+    augmentation=AugmentationSettings(pad=8, flip=True),
+    label_smoothing=0.1,
+)
+"""Flips images: not for letters and digits."""

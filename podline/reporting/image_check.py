@@ -1,0 +1,143 @@
+"""What a conversion would make of a source of images: in words, as JSON, and as a sheet of examples."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podline.data.images.deciding import in_general
+from podline.data.images.opening import ImagesSource
+from podline.data.records import layout_of
+from podline.data.sources.shown import printable
+from podline.data.sources.source import open_raw
+from podline.datasets.fingerprint import source_cache
+from podline.drawing.picture_sheet import Block, Picture, PictureRow, sheet
+from podline.errors import SettingsError
+from podline.figures import duration, size
+from podline.plurals import plural
+from podline.recipes import datasets
+from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import converter_settings
+from podline.store.contract import Store, explained
+
+# Of a picture's longer side, in pixels.
+_BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+_EXAMPLES, _CLASSES = 8, 12
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A source that was looked at.
+
+    Attributes:
+        source: its images.
+        seconds: that it took; next to none where the images were in the cache.
+    """
+
+    source: ImagesSource
+    seconds: float
+
+    def document(self) -> dict[str, Any]:
+        """All of it as JSON."""
+        decided = self.source.decided
+        return {
+            "found": list(self.source.words),
+            "read": self.source.read,
+            "splits": self.source.sizes,
+            "classes": self._classes(),
+            "sizes": self._sizes(),
+            "left_out": [record.model_dump() for record in self.source.quarantined],
+            "source_bytes": sum(one.bytes for one in decided.seen),
+            "record_bytes": self._bytes,
+            "seconds": self.seconds,
+        }
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        left_out = Counter(in_general(record.reason) for record in self.source.quarantined)
+        first = {in_general(record.reason): record.record for record in reversed(self.source.quarantined)}
+        splits = tuple(self.source.sizes)
+        written = sum(self.source.sizes.values())
+        return [
+            *self.source.words,
+            f"read {self.source.read:,} = written {written:,} + quarantined {len(self.source.quarantined):,}",
+            "",
+            f"{'class':24}" + "".join(f"{split:>10}" for split in splits),
+            *(
+                f"{printable(name, 24):24}" + "".join(f"{counts[split]:>10,}" for split in splits)
+                for name, counts in self._classes().items()
+            ),
+            "",
+            *(f"longer side {bounds:>12}: {plural(count, 'image')}" for bounds, count in self._sizes().items()),
+            "",
+            *(
+                f"left out: {plural(count, 'file')}: {reason} ({first[reason]}{', for one' if count > 1 else ''})"
+                for reason, count in left_out.most_common()
+            ),
+            f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
+        ]
+
+    def write_sheet(self, file: Path) -> None:
+        """Draws examples of each of the first classes, as the model will see them.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        train = self.source.splits[0]
+        labels = train.labels["label"][train.kept]
+        rows = []
+        for label, name in enumerate(self.source.class_names[:_CLASSES]):
+            images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]
+            rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
+        figure = sheet([Block("Examples to train on", self.source.words[0], rows)])
+        with explained("write", file), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # a letter that the font does not have becomes a box
+            file.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(file, format="png")
+
+    @property
+    def _bytes(self) -> int:
+        return layout_of(self.source.features).frame_length * sum(self.source.sizes.values())
+
+    def _classes(self) -> dict[str, dict[str, int]]:
+        """Class → split → images."""
+        decided = self.source.decided
+        counts = Counter((decided.seen[at].label, decided.splits[at]) for at in decided.kept())
+        return {name: {split: counts[name, split] for split in self.source.sizes} for name in self.source.class_names}
+
+    def _sizes(self) -> dict[str, int]:
+        """Range of the longer side → images, without those ranges that none is in."""
+        decided = self.source.decided
+        longer = [max(decided.seen[at].width, decided.seen[at].height) for at in decided.kept()]
+        counts = np.bincount(np.searchsorted(_BOUNDS, longer), minlength=len(_BOUNDS) + 1)
+        names = [f"to {_BOUNDS[0]}", *(f"{low + 1} to {high}" for low, high in pairwise(_BOUNDS))]
+        names.append(f"from {_BOUNDS[-1] + 1}")
+        return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
+
+
+def check(source: str, recipe: Recipe, store: Store) -> Checked:
+    """Looks at a source as its conversion would.
+
+    Args:
+        source: a folder, a file, or a place in ``gs://``.
+        recipe: what the images are for.
+        store: whose cache keeps the decoded images.
+
+    Raises:
+        SettingsError: the recipe's data are no images of one's own.
+        SourceError: a conversion would refuse it.
+        StoreError: the cache cannot be written.
+    """
+    started = time.monotonic()
+    settings = converter_settings(recipe.dataset, recipe, {})
+    opened = open_raw(datasets.find(recipe.dataset), source, settings, source_cache(store))
+    if not isinstance(opened, ImagesSource):
+        raise SettingsError(f"the data set {recipe.dataset} holds no images of one's own")
+    return Checked(opened, time.monotonic() - started)

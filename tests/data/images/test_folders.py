@@ -1,0 +1,222 @@
+"""Class folders become a source; what is left out is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, reasons, records
+from PIL import Image, ImageOps
+
+from podline.errors import SourceError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return as_folders(tmp_path / "raw", images())
+
+
+def split_folders(folder: Path, test: str = "val") -> Path:
+    """The same in train/ and another split; every fourth image is to test on."""
+    found = images()
+    for at, split in enumerate(("train", test)):
+        part = {
+            name: {file: data for number, (file, data) in enumerate(files.items()) if (number % 4 == 0) == bool(at)}
+            for name, files in found.items()
+        }
+        as_folders(folder / split, part)
+    return folder
+
+
+def test_every_image_of_every_kind_is_read(folder: Path) -> None:
+    source = opened(folder)
+    assert source.class_names == tuple(sorted(CLASSES))
+    assert (source.read, sum(source.sizes.values()), reasons(source)) == (60, 60, {})
+    assert source.counted == {"turned as EXIF says": 1}
+    assert "layout: folders, <class>/; 3 classes" in source.looked_at()[1].notes[0]
+
+
+def parts(size: int, smaller: int) -> npt.NDArray[np.float64]:
+    """How much of each of ``size`` pixels lies in each of fewer ones, (smaller, size)."""
+    edges = np.linspace(0, size, smaller + 1)
+    ends = np.minimum(edges[1:, None], np.arange(1, size + 1))
+    return np.maximum(0, ends - np.maximum(edges[:-1, None], np.arange(size))) * smaller / size
+
+
+def expected_pixels(path: Path, side: int, fit: str, channels: int) -> npt.NDArray[np.float64]:
+    """An image in its square, by another decoder, with areas averaged exactly."""
+    with Image.open(path) as file:
+        image = ImageOps.exif_transpose(file).convert("RGB").convert("L" if channels == 1 else "RGB")
+    pixels = np.asarray(image, np.float64).reshape(image.height, image.width, channels)
+    if fit == "crop":
+        whole = min(image.size)
+        left, top = (image.width - whole) // 2, (image.height - whole) // 2
+        pixels = pixels[top : top + whole, left : left + whole]
+    scale = side / max(image.size)
+    height, width = (round(image.height * scale), round(image.width * scale)) if fit == "letterbox" else (side, side)
+    square = np.zeros((side, side, channels))
+    top, left = (side - height) // 2, (side - width) // 2
+    rows, columns = parts(pixels.shape[0], height), parts(pixels.shape[1], width)
+    square[top : top + height, left : left + width] = np.einsum("yr,rcd,xc->yxd", rows, pixels, columns)
+    return square
+
+
+@pytest.mark.parametrize("fit", ["letterbox", "crop", "squeeze"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pixels_are_those_of_an_independent_decoder(folder: Path, fit: str, channels: int) -> None:
+    expected = [(path.parent.name, expected_pixels(path, 12, fit, channels)) for path in folder.rglob("*.*")]
+    found = records(opened(folder, fit=fit, channels=channels, side=12))
+    assert len(found) == len(expected)
+    for _, label, data in found:
+        pixels = np.frombuffer(data, np.uint8).astype(int).reshape(12, 12, channels)
+        assert min(np.abs(pixels - one).mean() for name, one in expected if name == label) < 1
+
+
+@pytest.mark.parametrize("test", ["test", "val", "valid", "Validation"])
+def test_splits_are_those_of_the_folders(tmp_path: Path, test: str) -> None:
+    source = opened(split_folders(tmp_path / "raw", test))
+    assert source.sizes == {"train": 45, "test": 15}
+    assert f"tested on {test.lower()}" in source.looked_at()[1].notes[0]
+
+
+def test_a_training_split_alone_is_divided_by_a_hash(tmp_path: Path, folder: Path) -> None:
+    alone = as_folders(tmp_path / "other" / "train", images()).parent
+    assert records(opened(alone)) == records(opened(folder))
+
+
+def test_a_second_split_to_test_on_is_not_read(tmp_path: Path) -> None:
+    folder = split_folders(tmp_path / "raw", "test")
+    shutil.copytree(folder / "test", folder / "val")
+    source = opened(folder)
+    assert (source.read, source.sizes["test"]) == (60, 15)
+    assert "val is not read" in source.looked_at()[1].notes[0]
+
+
+def test_the_split_of_an_image_stays_when_others_are_added(folder: Path) -> None:
+    before = {(split, data) for split, _, data in records(opened(folder))}
+    more = {name: {f"more {at}.png": encoded(drawn(1000 + at))} for at, name in enumerate(CLASSES)}
+    as_folders(folder, more)
+    after = {(split, data) for split, _, data in records(opened(folder))}
+    assert before < after
+    assert len(after) == len(before) + 3
+
+
+def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
+    nested = as_folders(tmp_path / "a", {f"Latin/{name}": files for name, files in images().items()})
+    assert opened(nested).class_names == tuple(f"Latin/{name}" for name in sorted(CLASSES))
+    numbered = dict(zip(("2", "10", "1"), images().values(), strict=True))
+    assert opened(as_folders(tmp_path / "b", numbered)).class_names == ("1", "2", "10")
+
+
+def test_what_is_left_out_is_named_with_its_reason(folder: Path) -> None:
+    cat = folder / "cat"
+    whole = (cat / "000.png").read_bytes()
+    files = {
+        "cat/cut.png": whole[: len(whole) // 2],
+        "cat/empty.jpg": b"",
+        "cat/notes.txt": b"hello",
+        "cat/.DS_Store": b"\0\0\0\1Bud1",
+        "cat/Thumbs.db": b"x",
+        "README.md": b"# cats",
+        "cat/same.png": encoded(drawn(500)),
+        "Åse/other name.bmp": encoded(drawn(500), "BMP"),
+        "Åse/copy.png": encoded(drawn(500)),
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    (folder / "nobody").mkdir()
+    (cat / "nowhere.png").symlink_to("missing.png")
+    source = opened(folder)
+    found = reasons(source)
+    assert source.read == sum(source.sizes.values()) + len(source.quarantined) == 60 + 11
+    assert found.pop("cat/cut.png").startswith("is truncated or damaged")
+    assert found == {
+        "cat/empty.jpg": "is empty",
+        "cat/notes.txt": "is no JPEG, PNG, WebP, BMP, TIFF or GIF",
+        "cat/.DS_Store": "is hidden, or the system's own",
+        "cat/Thumbs.db": "is hidden, or the system's own",
+        "README.md": "lies in no class folder",
+        "nobody": "is a folder without a file",
+        "cat/nowhere.png": "is no file that can be read",
+        "cat/same.png": "the same file as Åse/copy.png, which is 'Åse'",
+        "Åse/other name.bmp": "the same image as cat/same.png, which is 'cat'",
+        "Åse/copy.png": "the same file as cat/same.png, which is 'cat'",
+    }
+    assert [(part.read, part.reasons.total()) for part in source.left_out] != [(0, 0), (0, 0)]
+    assert sum(part.reasons.total() for part in source.left_out) == 4  # what never was an image does not count
+
+
+def test_a_test_image_is_not_trained_on(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw" / "train", images(300)).parent
+    as_folders(folder / "test", {"cat": {f"{at}.png": encoded(drawn(2000 + at)) for at in range(100)}})
+    shutil.copy(folder / "train" / "cat" / "000.png", folder / "test" / "cat" / "copy.png")
+    assert reasons(opened(folder)) == {"train/cat/000.png": "the same file as test/cat/copy.png of the test split"}
+    shutil.copy(folder / "train" / "cat" / "006.png", folder / "test" / "cat" / "another.png")
+    with pytest.raises(SourceError, match=r"2 of the 102 test images are training images as well vs 1% at most"):
+        opened(folder)
+
+
+def test_a_class_that_is_not_trained_is_left_out(tmp_path: Path) -> None:
+    folder = split_folders(tmp_path / "raw", "test")
+    as_folders(folder / "test", {"fish": {"1.png": encoded(drawn(900))}})
+    source = opened(folder)
+    assert reasons(source) == {"test/fish/1.png": "is of the class 'fish', which no training image is"}
+    assert "fish" not in source.class_names
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("two\nlines", "has the character U\\+000A"),
+        (" edge", "begins or ends with a blank"),
+        ("edge\u3000", "begins or ends with a blank"),
+    ],
+)
+def test_a_class_that_tfds_could_not_name_is_refused(folder: Path, name: str, problem: str) -> None:
+    as_folders(folder, {name: {"1.png": encoded(drawn(900))}})
+    with pytest.raises(SourceError, match=f"the class name .* {problem}.*; rename the class"):
+        opened(folder)
+
+
+def test_the_same_source_is_decoded_once(folder: Path) -> None:
+    first = opened(folder)
+    pixels = Path(str(first.splits[0].blocks[0].path))
+    before = pixels.stat().st_mtime_ns
+    assert records(opened(folder)) == records(first)
+    assert pixels.stat().st_mtime_ns == before
+    (folder / "cat" / "000.png").write_bytes((folder / "cat" / "006.png").read_bytes())
+    assert records(opened(folder)) != records(first)
+
+
+def test_another_size_is_decoded_anew_and_bytes_are_one_file_in_the_manifest(folder: Path) -> None:
+    source = opened(folder)
+    assert [file.name for file in source.files] == ["images"]
+    assert source.files[0].bytes == sum(path.stat().st_size for path in folder.rglob("*.*"))
+    assert opened(folder, side=20).splits[0].image_shape == (20, 20, 3)
+    (folder / "notes.txt").write_text("no image")
+    assert opened(folder).files == source.files
+
+
+def test_many_images_are_decoded_by_processes_with_the_same_pixels(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw", images(450))
+    (folder / "cat" / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    source = opened(folder)
+    assert (source.read, len(source.quarantined)) == (451, 1)
+    shutil.rmtree(folder / "Åse")
+    few = opened(as_folders(tmp_path / "few", {name: files for name, files in images(450).items() if name != "Åse"}))
+    assert {data for _, _, data in records(few)} == {data for _, label, data in records(source) if label != "Åse"}
+
+
+def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:
+    one = as_folders(tmp_path / "one", {"cat": images()["cat"]})
+    with pytest.raises(SourceError, match="is no source of images"):
+        opened(one)
+    few = as_folders(tmp_path / "few", {"cat": {"1.png": encoded(drawn(1))}, "dog": {"1.png": b"x"}})
+    with pytest.raises(SourceError, match=r"1 class with a training image vs 2 at least; 1 of 2 files are left out"):
+        opened(few)
+    untested = as_folders(tmp_path / "none", {name: {"1.png": encoded(drawn(at))} for at, name in enumerate("ab")})
+    with pytest.raises(SourceError, match="the test split has no image vs 1 at least"):
+        opened(untested, test_share=1e-9)

@@ -1,0 +1,241 @@
+"""The same images in any layout are the same records; what a layout cannot be is said in a line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drawn_images import (
+    CLASSES,
+    as_folders,
+    as_parquet,
+    as_table,
+    as_webdataset,
+    drawn,
+    encoded,
+    images,
+    opened,
+    reasons,
+    records,
+)
+
+from podline.errors import SourceError
+
+LAYOUTS: dict[str, Callable[..., Path]] = {
+    "folders": as_folders,
+    "csv": as_table,
+    "tsv": lambda *given: as_table(*given, kind="tsv"),
+    "jsonl": lambda *given: as_table(*given, kind="jsonl"),
+    "parquet table": lambda *given: as_table(*given, kind="parquet"),
+    "webdataset": as_webdataset,
+    "webdataset with JSON": lambda *given: as_webdataset(*given, as_json=True),
+    "compressed webdataset": lambda *given: as_webdataset(*given, name="part.tar.gz"),
+    "parquet": as_parquet,
+}
+
+
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "folders"])
+def test_the_same_images_are_the_same_records(tmp_path: Path, layout: str) -> None:
+    found = images(90)
+    found["cat"]["bad.jpg"] = b"\xff\xd8\xff\xe0 cut"
+    found["cat"]["copy.png"] = found["cat"]["000.png"]
+    found["Åse"]["odd.png"] = encoded(drawn(500))
+    found["cat"]["odd too.png"] = found["Åse"]["odd.png"]
+    folders = opened(as_folders(tmp_path / "folders", found))
+    other = opened(LAYOUTS[layout](tmp_path / "other", found))
+    assert records(other) == records(folders)
+    assert (other.files, other.class_names, other.read) == (folders.files, folders.class_names, 94)
+    assert len(other.quarantined) == len(folders.quarantined) == 3
+
+
+@pytest.mark.parametrize("layout", ["webdataset", "parquet"])
+def test_splits_are_those_of_the_files_names(tmp_path: Path, layout: str) -> None:
+    found, more = images(60), {"cat": {f"{at}.png": encoded(drawn(3000 + at)) for at in range(5)}}
+    write, ending = (as_webdataset, "tar") if layout == "webdataset" else (as_parquet, "parquet")
+    write(tmp_path / "raw", found, f"train-00000-of-00001.{ending}")
+    if layout == "parquet":
+        more = {name: more.get(name, {}) for name in CLASSES}
+    write(tmp_path / "raw" / "data", more, f"validation-00000.{ending}")
+    source = opened(tmp_path / "raw")
+    assert source.sizes == {"train": 60, "test": 5}
+    folders = as_folders(as_folders(tmp_path / "folders" / "train", found).parent / "val", more).parent
+    assert records(opened(folders)) == records(source)
+
+
+def test_one_file_may_be_the_source(tmp_path: Path) -> None:
+    expected = records(opened(as_folders(tmp_path / "folders", images())))
+    for folder in (as_table(tmp_path / "table", images()), as_webdataset(tmp_path / "tar", images())):
+        (file,) = (path for path in folder.iterdir() if path.is_file())
+        assert records(opened(file)) == expected
+
+
+def table(tmp_path: Path, **columns: Any) -> Path:
+    return as_table(tmp_path / "raw", images(), **columns)
+
+
+def test_a_tables_split_column(tmp_path: Path) -> None:
+    splits = ["Train", "valid", "train", "train", "other", "", *["train"] * 54]
+    source = opened(table(tmp_path, split=splits))
+    assert set(reasons(source).values()) == {
+        "is of the split 'other' vs train or test, testing, val, valid, validation"
+    }
+    assert source.sizes["test"] in (1, 2)  # a hash decides on the empty one
+    assert "tested on valid" in source.looked_at()[1].notes[0]
+
+
+def test_a_group_column_is_read_from_every_layout(tmp_path: Path) -> None:
+    one_group = ["patient 1"] * 60
+    with pytest.raises(SourceError, match=r"the (test|train) split has no image|0 classes with a training image"):
+        opened(table(tmp_path, group=one_group))
+
+
+@pytest.mark.parametrize("name", ["../outside.png", "/etc/passwd", "all/nobody.png", "all", ""])
+def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, name: str) -> None:
+    folder = table(tmp_path)
+    (tmp_path / "outside.png").write_bytes(encoded(drawn(1)))
+    with (folder / "labels.csv").open("a") as stream:
+        stream.write(f"\n{name},cat\nall/001.jpeg,cat,more\n")
+    (reason, other) = reasons(opened(folder)).values()
+    assert reason in {
+        "lies outside of the source",
+        "there is no such file",
+        "is no file that can be read",
+        "names no file",
+    }
+    assert other == "has 3 values vs 2 columns"
+
+
+def test_rows_that_name_a_file_twice(tmp_path: Path) -> None:
+    folder = table(tmp_path)
+    with (folder / "labels.csv").open("a") as stream:
+        stream.write("\nall/000.png,cat\n./all/001.jpeg,cat")
+    assert reasons(opened(folder)) == {
+        "all/000.png": "is listed before",
+        "all/001.jpeg": "is listed as 'cat' and as '日本 dog'",
+    }
+
+
+def test_a_table_of_boxes_is_no_table_of_classes(tmp_path: Path) -> None:
+    folder = table(tmp_path)
+    lines = (folder / "labels.csv").read_text().splitlines()
+    (folder / "labels.csv").write_text("\n".join([*lines, *lines[1:30]]))
+    with pytest.raises(SourceError, match=r"29 of 60 files have several rows vs 10% at most .* one row for each image"):
+        opened(folder)
+
+
+def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
+    expected = records(opened(as_table(tmp_path / "usual", images())))
+    folder = as_table(tmp_path / "raw", images())
+    text = (folder / "labels.csv").read_text()
+    (folder / "labels.csv").write_text(
+        text.replace("file_name,label", "where;what").replace(",", ";").replace("all/", "")
+    )
+    with pytest.raises(SourceError, match=r"columns 'where', 'what', and no one of files.*file_column=NAME"):
+        opened(folder)
+    with pytest.raises(SourceError, match=r"columns 'where', 'what' vs --set conversion.label_column=label"):
+        opened(folder, label_column="label", file_column="where")
+    assert records(opened(folder, file_column="where", label_column="what", images="all")) == expected
+    with pytest.raises(SourceError, match="nowhere is no folder"):
+        opened(folder, file_column="where", label_column="what", images="nowhere")
+
+
+def test_two_layouts_are_told_apart_by_the_setting(tmp_path: Path) -> None:
+    folder = as_folders(table(tmp_path), images())
+    with pytest.raises(
+        SourceError, match=r"several layouts: folders, <class>/; table, labels.csv.* --layout folders or"
+    ):
+        opened(folder)
+    assert opened(folder, layout="table").read == 60
+    with pytest.raises(SourceError, match="is no source of images as webdataset: it holds"):
+        opened(folder, layout="webdataset")
+
+
+def test_what_is_no_source_says_what_is_there_and_what_could_be(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "notes.md").write_text("none")
+    with pytest.raises(SourceError, match=r"raw is no source of images: it holds 1 \.md; accepted are class folders"):
+        opened(tmp_path / "raw")
+    with pytest.raises(SourceError, match="missing does not exist; give a folder or a file"):
+        opened(tmp_path / "missing")
+
+
+def test_a_sample_without_image_or_class_is_left_out(tmp_path: Path) -> None:
+    found = images()
+    found["cat"] |= {"a.cls": b"cat", "b.txt": b"words", "c.png.json": b"{"}
+    folder = as_webdataset(tmp_path / "raw", found)
+    source = opened(folder)
+    assert reasons(source) == {
+        "part-000.tar/a": "has cls vs one image",
+        "part-000.tar/b": "has txt, cls vs one image",
+        "part-000.tar/c": "has png.json, cls vs one image",
+    }
+
+
+@pytest.mark.parametrize("cut", [12_000, 40_000])
+def test_a_cut_archive_is_refused(tmp_path: Path, cut: int) -> None:
+    folder = as_webdataset(tmp_path / "raw", images())
+    archive = folder / "part-000.tar"
+    archive.write_bytes(archive.read_bytes()[:-cut])
+    with pytest.raises(
+        SourceError, match=r"part-000.tar (cannot be read|does not end) as a tar file.*; restore the archive"
+    ):
+        opened(folder)
+
+
+def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
+    folder = as_parquet(tmp_path / "raw", images())
+    (file,) = folder.iterdir()
+    content = pq.read_table(file)
+    labels = content.column("label").to_pylist()
+    labels[:2] = [-1, 3]
+    pq.write_table(content.set_column(1, content.schema.field("label"), pa.array([labels])[0].values), file)
+    assert list(reasons(opened(folder)).values()) == ["has the label -1 vs 0 to 2", "has the label 3 vs 0 to 2"]
+
+
+def test_damaged_metadata_and_files(tmp_path: Path) -> None:
+    folder = as_parquet(tmp_path / "raw", images())
+    (file,) = folder.iterdir()
+    content = pq.read_table(file)
+    pq.write_table(content.replace_schema_metadata({"huggingface": "{"}), file)
+    with pytest.raises(SourceError, match="its metadata of Hugging Face is no JSON"):
+        opened(folder)
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(SourceError, match=r"cannot be read as Parquet: .*; restore the file"):
+        opened(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('file_name,label\n"open,cat\n', "cannot be read as a table"),
+        ("file_name,label,label\na,b,c\n", "the labels may be in 'label', 'label'"),
+        ("", "no one of files"),
+        ("file_name,label\n\udcff,cat\n", "save it as CSV in UTF-8"),
+    ],
+)
+def test_a_damaged_table(tmp_path: Path, text: str, problem: str) -> None:
+    folder = table(tmp_path)
+    (folder / "labels.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(SourceError, match=problem):
+        opened(folder)
+
+
+@pytest.mark.parametrize("line", ["{", "[" * 100_000, "[1]", '{"file_name": 1}'])
+def test_damaged_json_lines(tmp_path: Path, line: str) -> None:
+    folder = as_table(tmp_path / "raw", images(), kind="jsonl")
+    (folder / "labels.jsonl").write_text(json.dumps({"file_name": "all/000.png", "label": "cat"}) + f"\n{line}\n")
+    with pytest.raises(SourceError, match=r"line 2 is|0 classes|1 class"):
+        opened(folder)
+
+
+def test_images_of_a_table_may_be_moved_with_it(tmp_path: Path) -> None:
+    folder = table(tmp_path)
+    expected = records(opened(folder))
+    shutil.move(folder, tmp_path / "moved")
+    assert records(opened(tmp_path / "moved")) == expected

@@ -1,0 +1,140 @@
+"""Small images of all sorts, drawn, and sources of them in every layout."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import ExifTags, Image
+
+from podline.data.images.opening import ImagesSource, open_images
+from podline.data.images.settings import ImagesSettings
+from podline.recipes.datasets import SHIPPED
+
+KINDS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
+CLASSES = ("cat", "日本 dog", "Åse")
+
+
+def drawn(number: int, size: tuple[int, int] = (24, 20)) -> npt.NDArray[np.uint8]:
+    """Pixels (height, width, 3) that no other number has."""
+    rng = np.random.default_rng(number)
+    small = Image.fromarray(rng.integers(0, 256, (5, 6, 3), np.uint8))
+    return np.asarray(small.resize((size[1], size[0]), Image.Resampling.BICUBIC))
+
+
+def encoded(pixels: npt.NDArray[np.uint8], kind: str = "PNG", orientation: int = 1) -> bytes:
+    """A file of some pixels."""
+    stream, exif = io.BytesIO(), Image.Exif()
+    exif[ExifTags.Base.Orientation] = orientation
+    Image.fromarray(pixels).save(stream, kind, **({"exif": exif} if orientation != 1 else {}))
+    return stream.getvalue()
+
+
+def images(count: int = 60) -> dict[str, dict[str, bytes]]:
+    """Class → name → file, of every kind and of several sizes; one is turned."""
+    found: dict[str, dict[str, bytes]] = {name: {} for name in CLASSES}
+    for number in range(count):
+        kind = KINDS[number % len(KINDS)]
+        size = (16 + number % 40, 60 - number % 37)
+        data = encoded(drawn(number, size), kind, 6 if number == 1 else 1)
+        found[CLASSES[number % len(CLASSES)]][f"{number:03}.{kind.lower()}"] = data
+    return found
+
+
+Images = Mapping[str, Mapping[str, bytes]]
+
+
+def as_folders(folder: Path, classes: Images) -> Path:
+    """``<class>/<name>``."""
+    for name, files in classes.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for file, data in files.items():
+            (folder / name / file).write_bytes(data)
+    return folder
+
+
+def opened(folder: Path, **settings: Any) -> ImagesSource:
+    """Images 16 pixels large, out of a source; the cache is beside it."""
+    settings = {"side": 16, **settings}
+    return open_images(SHIPPED["images"], str(folder), ImagesSettings(**settings), folder.parent / "work")
+
+
+def reasons(source: ImagesSource) -> dict[str, str]:
+    """Record → why it is left out."""
+    return {record.record: record.reason for record in source.quarantined}
+
+
+def records(source: ImagesSource) -> list[tuple[str, str, bytes]]:
+    """(split, class, pixels), in order."""
+    return [
+        (split.name, source.class_names[label], image.tobytes())
+        for split in source.splits
+        for found in [split.read(np.arange(len(split)))]
+        for image, label in zip(found["image"], found["label"], strict=True)
+    ]
+
+
+def rows_of(classes: Images) -> list[tuple[str, str, bytes]]:
+    """(name, class, file), in the order of names."""
+    return sorted((file, name, data) for name, files in classes.items() for file, data in files.items())
+
+
+def as_table(folder: Path, classes: Images, kind: str = "csv", **columns: Sequence[Any]) -> Path:
+    """A table beside a folder of all images."""
+    rows = rows_of(classes)
+    (folder / "all").mkdir(parents=True)
+    for file, _, data in rows:
+        (folder / "all" / file).write_bytes(data)
+    table = {"file_name": [f"all/{row[0]}" for row in rows], "label": [row[1] for row in rows], **columns}
+    path = folder / f"labels.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table(table), path)
+    elif kind == "jsonl":
+        lines = [json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)]
+        path.write_text("\n".join(lines) + "\n")
+    else:
+        mark = "\t" if kind == "tsv" else ","
+        path.write_text(
+            "\n".join(mark.join(map(str, row)) for row in [tuple(table), *zip(*table.values(), strict=True)])
+        )
+    return folder
+
+
+def as_webdataset(folder: Path, classes: Images, name: str = "part-000.tar", as_json: bool = False) -> Path:
+    """A tar of samples."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(folder / name, "w:gz" if name.endswith("gz") else "w") as tar:
+        for file, label, data in rows_of(classes):
+            key, _, ending = file.partition(".")
+            said = json.dumps({"label": label}).encode() if as_json else label.encode()
+            for member, content in ((f"{key}.{ending}", data), (f"{key}.{'json' if as_json else 'cls'}", said)):
+                info = tarfile.TarInfo(member)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return folder
+
+
+def as_parquet(folder: Path, classes: Images, name: str = "part-00000-of-00001.parquet", rows: int = 7) -> Path:
+    """Parquet as Hugging Face writes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = list(classes)
+    found = rows_of(classes)
+    features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
+    schema = pa.schema(
+        [("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("label", pa.int64())],
+        metadata={"huggingface": json.dumps({"info": {"features": features}})},
+    )
+    columns = {
+        "image": [{"bytes": data, "path": file} for file, _, data in found],
+        "label": [names.index(label) for _, label, _ in found],
+    }
+    pq.write_table(pa.table(columns, schema=schema), folder / name, row_group_size=rows)
+    return folder
