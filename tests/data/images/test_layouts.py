@@ -24,8 +24,12 @@ from drawn_images import (
     reasons,
     records,
 )
+from gcs_emulator import upload
 
+from podline.data.images.opening import open_images
+from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
+from podline.recipes.datasets import SHIPPED
 
 LAYOUTS: dict[str, Callable[..., Path]] = {
     "folders": as_folders,
@@ -239,3 +243,12 @@ def test_images_of_a_table_may_be_moved_with_it(tmp_path: Path) -> None:
     expected = records(opened(folder))
     shutil.move(folder, tmp_path / "moved")
     assert records(opened(tmp_path / "moved")) == expected
+
+
+@pytest.mark.parametrize("layout", ["folders", "csv", "webdataset", "parquet"])
+def test_a_source_in_a_bucket_is_the_same(tmp_path: Path, gcs_root: str, layout: str) -> None:
+    folder = LAYOUTS[layout](tmp_path / "raw", images())
+    uri = upload(folder, gcs_root)
+    found = open_images(SHIPPED["images"], uri, ImagesSettings(side=16), tmp_path / "elsewhere")
+    assert records(found) == records(opened(folder))
+    assert found.files == opened(folder).files
