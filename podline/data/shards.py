@@ -37,6 +37,8 @@ from podline.store.page_cache import Passing
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
 _SHARING = 8  # threads with a chunk of full size each
+# NumPy parses an array's header as Python, which in Python 3.11 only one thread may do at a time (CPython issue 106905).
+_ONE_LOADS = threading.Lock()
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 Read = Callable[[int, int], Mapping[str, np.ndarray]]
@@ -104,7 +106,7 @@ class ShardTask:
         Raises:
             StoreError: the table cannot be read.
         """
-        with explained("read", self.table):
+        with explained("read", self.table), _ONE_LOADS:
             rows = np.load(self.table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
         # What is in a bucket comes all at once, since a request for each chunk would fetch the same blocks again.
         everything = self.images.read(rows[_PLACE])["image"] if self.images.remote else None
