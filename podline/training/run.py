@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from podline import entry_points
 from podline.data.reader import SplitReader
+from podline.documents.initial_weights import InitialWeights
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import (
     EvaluationLine,
@@ -48,6 +49,7 @@ from podline.training.divergence import StopOnDivergence
 from podline.training.findings import Findings, JudgeStretches, judge_pace, judge_probe, judge_stages
 from podline.training.further import Finished
 from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMetrics
+from podline.training.initial_weights import take_weights
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE, Objective
 from podline.training.optimizers import build_optimizer
@@ -302,12 +304,26 @@ class Run:
         images = test.gather(ids, (IMAGE,))[IMAGE]
         return Probe(self.strategy, self.state.evaluated, images, self.recipe.model.data_format)
 
+    def begin(self) -> InitialWeights | None:
+        """Sets a fresh state to what training begins with: another run's end, or the weights of a file.
+
+        Returns:
+            What was taken from a file, if there is one.
+
+        Raises:
+            SettingsError: the other run's state, or the file, does not fit.
+            ArtifactError: it is damaged.
+        """
+        if self.base:
+            self.base.restore(self.state)
+        return take_weights(self.state, self.recipe.init) if self.recipe.init else None
+
     def begun_again(self) -> Run:
         """The same run with the state that training begins with, made anew."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
-        if self.base:
-            state.restore(self.base.state())
-        return dataclasses.replace(self, state=state)
+        again = dataclasses.replace(self, state=state)
+        again.begin()
+        return again
 
     def on_cpu(self, model: keras.Model) -> keras.Model:
         """A copy of the run's model, or of its average, as it is, which nothing else uses."""
