@@ -90,6 +90,8 @@ def _converted(
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
     """What is to be converted, once what there is to say of the source is said."""
     apart, remarks = source.looked_at()
+    for line in remarks.notes:
+        reporter.log(line)
     tell = reporter.log if remarks.official and remarks.official.official else reporter.warn
     for line in official_lines(source.dataset, source.sizes, remarks.official):
         tell(line)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from prefect import flow
 
 from podline.tasks.node.patrol import patrolled
-from podline.tpu.patrol import Finding
+from podline.tpu.patrol import PatrolFinding
 
 
 @flow(name="tpu-patrol")
-def tpu_patrol() -> list[Finding]:
+def tpu_patrol() -> list[PatrolFinding]:
     """Lists the project's TPUs and requests, the lease, living runs and the lock; repairs what the settings allow."""
     return patrolled()

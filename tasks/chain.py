@@ -17,6 +17,7 @@ from podline.recipes.settings import Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import ConvertResult, ReportSpec, ValidateSpec
+from podline.store.contract import Store
 from podline.store.in_use import using
 from podline.store.opening import open_store
 from podline.strategies import StrategyName
@@ -70,16 +71,16 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
             message=f"needless: the night that was due at {night.expected_start_time:%F %T} UTC stands for it"
         )
     machine = settings.load()
-    root = open_store(parameters.machine.root or machine.root).uri
+    store = open_store(parameters.machine.root or machine.root)
     recipe = parameters.training_recipe()
     strategy = parameters.machine.strategy or machine.strategy
     add_tags(recipe.name, recipe.dataset)
     reporter = Reporter("ledger", everyone("ledger"))
-    with index_afterwards(parameters), recorded(root, recipe.name, "flow", reporter, **_attempt()) as notes:
+    with index_afterwards(parameters), recorded(store, recipe.name, "flow", reporter, **_attempt()) as notes:
         notes.planned(recipe, machine, strategy)
         deal_cards(recipe.name, [stage for stage in _IN_ORDER if stage != "promote" or parameters.promote])
         times = TimeSheet(notes, parameters.start_from)
-        return _stages(parameters, recipe, root, strategy, machine.workers, times)
+        return _stages(parameters, recipe, store, strategy, machine.workers, times)
 
 
 def _attempt() -> dict[str, Any]:
@@ -90,17 +91,17 @@ def _attempt() -> dict[str, Any]:
 
 
 def _stages(
-    parameters: TrainingParameters, recipe: Recipe, root: str, strategy: StrategyName, workers: int, times: TimeSheet
+    parameters: TrainingParameters, recipe: Recipe, store: Store, strategy: StrategyName, workers: int, times: TimeSheet
 ) -> dict[str, Any]:
-    converted = times.run(convert, conversion_of(parameters, root, workers))
-    with using(open_store(root), [converted.folder]):  # between the stages as well
-        return _learned(parameters, recipe, root, strategy, converted, times)
+    converted = times.run(convert, conversion_of(parameters, store, workers))
+    with using(store, [converted.folder]):  # between the stages as well
+        return _learned(parameters, recipe, store, strategy, converted, times)
 
 
 def _learned(
     parameters: TrainingParameters,
     recipe: Recipe,
-    root: str,
+    store: Store,
     strategy: StrategyName,
     converted: ConvertResult,
     times: TimeSheet,
@@ -109,32 +110,32 @@ def _learned(
     times.run(
         validate,
         ValidateSpec(
-            root=root,
+            root=store.uri,
             dataset=recipe.dataset,
             fingerprint=converted.fingerprint,
-            manifest_sha256=manifest_sha256(open_store(root), converted.folder),
+            manifest_sha256=manifest_sha256(store, converted.folder),
         ),
     )
-    training = training_spec(open_store(root), recipe, converted.fingerprint, strategy)
+    training = training_spec(store, recipe, converted.fingerprint, strategy)
     trained = times.run(train, training)
     evaluated = times.run(evaluate, evaluation_spec(training, trained))
     promoted = times.run(promote, promotion_of(training, trained, evaluated)) if parameters.promote else None
     reported = times.run(
         report,
         ReportSpec(
-            root=root,
+            root=store.uri,
             run=trained.run,
             dataset=recipe.dataset,
             fingerprint=converted.fingerprint,
             evaluation_sha256=evaluated.evaluation_sha256,
             promotion_sha256=promoted.promotion_sha256 if promoted else "",
-            command=parameters.command(root),
+            command=parameters.command(store.uri),
         ),
     )
-    unchanged = unchanged_since(root, times, trained)
+    unchanged = unchanged_since(store, times, trained)
     if unchanged:
         get_run_logger().info("unchanged since %s", unchanged)
         add_tags(_UNCHANGED)
     tell_verdict(promoted)
-    publish_artifacts(root, recipe.name, times, converted, trained, evaluated, reported, promoted, unchanged)
-    return summary(root, times, evaluated, reported, promoted, unchanged)
+    publish_artifacts(store, recipe.name, times, converted, trained, evaluated, reported, promoted, unchanged)
+    return summary(store, times, evaluated, reported, promoted, unchanged)

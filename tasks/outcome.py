@@ -21,7 +21,6 @@ from podline.stages.promotion import PromoteResult
 from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import Store
-from podline.store.opening import open_store
 from podline.tasks.promoting import outcome
 from podline.tasks.report_artifact import report_text
 from podline.tasks.runs.artifact_keys import key_of
@@ -64,16 +63,16 @@ class TimeSheet:
         return result
 
 
-def unchanged_since(root: str, times: TimeSheet, trained: TrainResult) -> str:
+def unchanged_since(store: Store, times: TimeSheet, trained: TrainResult) -> str:
     """The run, and when it was finished, if data, settings and code are as they were then; empty if not."""
     if not all(stage["reused"] for stage in times.stages.values()):
         return ""
-    finished = datetime.fromtimestamp(run_of(open_store(root), trained.run).touched, UTC)
+    finished = datetime.fromtimestamp(run_of(store, trained.run).touched, UTC)
     return f"{trained.run}, {finished:%Y-%m-%d %H:%M} UTC"
 
 
 def summary(
-    root: str,
+    store: Store,
     times: TimeSheet,
     evaluated: EvaluateResult,
     reported: ReportResult,
@@ -81,7 +80,6 @@ def summary(
     unchanged: str,
 ) -> dict[str, Any]:
     """A run in JSON: its name, metrics with intervals, the promotion, where the report lies, each stage's seconds."""
-    store = open_store(root)
     return {
         "run": evaluated.run,
         "unchanged_since": unchanged,
@@ -102,7 +100,7 @@ def _decision(promoted: PromoteResult) -> dict[str, Any]:
 
 
 def publish_artifacts(
-    root: str,
+    store: Store,
     recipe: str,
     times: TimeSheet,
     converted: ConvertResult,
@@ -113,7 +111,6 @@ def publish_artifacts(
     unchanged: str,
 ) -> None:
     """Puts the report and a table of the key figures on the flow run."""
-    store = open_store(root)
     links = PageLinks(store)
     page, title = report_text(store, trained, reported, links), f"Report of {evaluated.run}"
     if unchanged:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -188,6 +188,8 @@ class TrainingParameters(BaseModel, frozen=True):
     model_config = ConfigDict(extra="forbid")
     sample: ClassVar[str]
     """What is drawn where no source is named."""
+    drawn_for: ClassVar[str]
+    """The data set in whose place it is drawn; recipes of any other need a source."""
     kind: ClassVar[Kind] = "classification"
     """What its recipes learn."""
 
@@ -284,6 +286,18 @@ class TrainingParameters(BaseModel, frozen=True):
             assignments=training.assignments,
         )
 
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        """What is refused in the form is refused here: a value that the recipe cannot have, a source that is not named.
+
+        Raises:
+            SettingsError: so that the command line says it in its own way too.
+        """
+        self.training_recipe()
+        if not self.source and registry.get(self.recipe).dataset != self.drawn_for:
+            raise SettingsError(f"the recipe {self.recipe} needs a source: give the folder with its raw data")
+        return self
+
     @property
     def drawn(self) -> str | None:
         """The sample that is drawn in place of a source; None if there is a source."""
@@ -315,10 +329,10 @@ class TrainingParameters(BaseModel, frozen=True):
         return False
 
 
-def _undrawn() -> tuple[str, ...]:
-    """The recipes for classes whose data set is not the one that is drawn."""
-    names = registry.of_kind("classification")
-    return tuple(name for name in names if registry.get(name).dataset != CifarParameters.sample)
+def _rules_of(form: type[TrainingParameters]) -> list[SchemaRule]:
+    """The rules of a form; a sample is drawn for the recipes of one data set alone."""
+    names = registry.of_kind(form.kind)
+    return _training_rules(needs_source=tuple(n for n in names if registry.get(n).dataset != form.drawn_for))
 
 
 class CifarParameters(TrainingParameters, frozen=True):
@@ -326,9 +340,9 @@ class CifarParameters(TrainingParameters, frozen=True):
 
     model_config = ConfigDict(
         title="Train on CIFAR or MNIST",
-        json_schema_extra=lambda schema: extend(schema, CifarParameters, _training_rules(needs_source=_undrawn())),
+        json_schema_extra=lambda schema: extend(schema, CifarParameters, _rules_of(CifarParameters)),
     )
-    sample = "sample"
+    sample = drawn_for = "sample"
 
     recipe: str = Field(
         default="sample",
@@ -343,18 +357,6 @@ class CifarParameters(TrainingParameters, frozen=True):
         json_schema_extra=lambda schema: schema.update(place(1, enum=[_AS_WRITTEN, *MODELS.names()])),
     )
 
-    @model_validator(mode="after")
-    def _makes_sense(self) -> CifarParameters:
-        """What is refused in the form is refused here: a value that the recipe cannot have, a source that is not named.
-
-        Raises:
-            SettingsError: so that the command line says it in its own way too.
-        """
-        recipe = self.training_recipe()
-        if not self.source and recipe.dataset != self.sample:
-            raise SettingsError(f"the recipe {self.recipe} needs a source: give the folder with its raw data")
-        return self
-
     @property
     def choices(self) -> Choices:
         """What is to be changed in the recipe."""
@@ -366,23 +368,24 @@ class CocoParameters(TrainingParameters, frozen=True):
     """The flow coco_training: from images with people to report."""
 
     model_config = ConfigDict(
-        title="Train on COCO's people",
-        json_schema_extra=lambda schema: extend(schema, CocoParameters, _training_rules()),
+        title="Train on keypoints",
+        json_schema_extra=lambda schema: extend(schema, CocoParameters, _rules_of(CocoParameters)),
     )
     sample = "coco_sample"
+    drawn_for = "coco"
     kind = "pose"
 
     recipe: str = Field(
         default="coco_pose",
         title="Recipe",
-        description="What to train.",
+        description="What to train. coco_pose is for COCO's people, keypoints for joints of your own.",
         json_schema_extra=recipes("pose"),
     )
     source: str = Field(
         default="",
         title="Source",
-        description="A folder with COCO's annotations and images, unpacked or in the official zip files, as the worker "
-        "sees it. Empty: a sample of stick people is drawn into the store.",
+        description="A folder with annotations in COCO's format and images, or COCO's zip files, as the worker sees "
+        "it. Empty for coco_pose: a sample of stick people is drawn into the store.",
         json_schema_extra=place(2, pattern=_NO_LOGIN),
     )
     machine: CocoMachineGroup = Field(
@@ -391,12 +394,6 @@ class CocoParameters(TrainingParameters, frozen=True):
         description="Where it is done, and what records hold; the result does not depend on it.",
         json_schema_extra=place(9),
     )
-
-    @model_validator(mode="after")
-    def _makes_sense(self) -> CocoParameters:
-        """See :class:`CifarParameters`."""
-        self.training_recipe()
-        return self
 
     @property
     def keeps_jpeg(self) -> bool:

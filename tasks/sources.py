@@ -9,12 +9,13 @@ from podline.recipes import datasets
 from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
+from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingParameters
 from podline.tasks.runs.listening import terminal
 
 
-def source_of(parameters: TrainingParameters, root: str) -> str:
+def source_of(parameters: TrainingParameters, store: Store) -> str:
     """Where the raw data lies; the sample is drawn into the store if no source is named and it is not there yet.
 
     Raises:
@@ -23,7 +24,7 @@ def source_of(parameters: TrainingParameters, root: str) -> str:
     if parameters.drawn is None:
         is_local = "://" not in parameters.source
         return str(Path(parameters.source).expanduser().absolute()) if is_local else parameters.source
-    folder = open_store(root).beside / "sources" / parameters.drawn
+    folder = store.beside / "sources" / parameters.drawn
     dataset = datasets.find(parameters.drawn)
     if not (folder / dataset.drawn).is_dir():
         _say(f"no source is given: drawing {parameters.drawn} into {folder}")
@@ -31,12 +32,12 @@ def source_of(parameters: TrainingParameters, root: str) -> str:
     return str(folder)
 
 
-def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> ConvertSpec:
+def conversion_of(parameters: TrainingParameters, store: Store, workers: int) -> ConvertSpec:
     """The conversion of a flow run.
 
     Args:
         parameters: the run's.
-        root: the store.
+        store: the store.
         workers: processes, where the parameters do not say.
 
     Raises:
@@ -45,9 +46,9 @@ def conversion_of(parameters: TrainingParameters, root: str, workers: int) -> Co
     recipe = parameters.training_recipe()
     kept = {"keep_jpeg": True} if parameters.keeps_jpeg else {}
     return ConvertSpec(
-        root=root,
+        root=store.uri,
         dataset=recipe.dataset,
-        source=source_of(parameters, root),
+        source=source_of(parameters, store),
         workers=parameters.machine.workers or workers,
         beam_options=parameters.machine.beam_options,
         settings=converter_settings(recipe.dataset, recipe, kept),
@@ -62,7 +63,8 @@ def look_at_source(parameters: TrainingParameters, root: str) -> None:
         SourceError: the source is missing, damaged or another data set.
         StoreError: the store cannot be written.
     """
-    fingerprint.source_of(conversion_of(parameters, root, 1), open_store(root))
+    store = open_store(root)
+    fingerprint.source_of(conversion_of(parameters, store, 1), store)
 
 
 def _say(message: str) -> None:

@@ -100,7 +100,7 @@ def test_the_tree_in_the_design_is_the_real_one() -> None:
         name = line.split()[0]
         above = above if line.startswith(" ") else name
         told.add(above + name if line.startswith(" ") else name)
-    there = {"deployments/", "tests/"}
+    there = {"benchmarks/", "deployments/", "tests/"}
     for top in ("flows", "tasks", "beam_jobs", "podline"):
         packages = [file.parent for file in (PROJECT / top).glob("*/__init__.py") if not file.parent.is_symlink()]
         there |= {f"{top}/", *(f"{package.relative_to(PROJECT)}/" for package in packages)}

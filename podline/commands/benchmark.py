@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from podline.benchmark.row import BenchmarkRow
+import podline
 from podline.commands import display, pages
 from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
 from podline.commands.stage import Request, fingerprint_option, perform
+from podline.errors import SettingsError
 from podline.inventory.catalogue import dataset_for, manifest_of
 from podline.progress import Listener
 from podline.recipes.choices import Choices
@@ -21,6 +23,9 @@ from podline.stages.ceiling import CeilingSpec
 from podline.stages.table import CEILING, INPUT_SPEED
 from podline.stages.tools import InputSpeedSpec
 from podline.store.opening import open_store
+
+if TYPE_CHECKING:
+    from benchmarks.row import BenchmarkRow
 
 _STAGE = "benchmark"
 _COMPARE = "compare"
@@ -67,9 +72,25 @@ def compare(names: tuple[str, ...], examples: int | None, work: Path | None, qui
 
     Without names, all of them: writing shards, the whole conversion, shuffled batches, training steps, labels, pixels.
     """
-    # By name: what it measures imports what the rest of the command line does without.
-    running = importlib.import_module("podline.benchmark.running")
+    running = _measuring("running")
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)
+
+
+def _measuring(module: str) -> Any:
+    """A module of ``benchmarks/``, which is no part of the package.
+
+    Raises:
+        SettingsError: this is no checkout.
+    """
+    checkout = Path(podline.__file__).resolve().parents[1]
+    if not (checkout / "benchmarks" / f"{module}.py").is_file():
+        raise SettingsError(
+            f"{checkout / 'benchmarks'} is not there: what measures Podline beside the plain way is in its "
+            "repository and not in the installed package; `podline benchmark input` measures your own input"
+        )
+    if str(checkout) not in sys.path:
+        sys.path.append(str(checkout))
+    return importlib.import_module(f"benchmarks.{module}")
 
 
 def _show(measured: Callable[[Listener], list[BenchmarkRow]], as_json: bool) -> None:
@@ -145,7 +166,7 @@ def benchmark_store(work: Path | None, quick: bool, as_json: bool, **options: An
 
     STORAGE_EMULATOR_HOST leads it to an emulator. Measure where you train: the network is most of it.
     """
-    running = importlib.import_module("podline.benchmark.store")
+    running = _measuring("store")
     root = load_settings(options).root
     _show(lambda listener: running.run_store(root, listener, quick=quick, work=work), as_json)
 

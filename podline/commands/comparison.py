@@ -9,7 +9,7 @@ import click
 from podline.commands import pages, stage
 from podline.commands.options import json_option, load_settings, say, say_json, store_options
 from podline.errors import StoreError
-from podline.inventory.catalogue import Run, run_of, runs
+from podline.inventory.catalogue import StoredRun, run_of, runs
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
@@ -63,7 +63,7 @@ report = Report(
 )
 
 
-def _run(store: Store, name: str) -> Run:
+def _run(store: Store, name: str) -> StoredRun:
     """The run of a name, which may be shortened.
 
     Raises:

@@ -19,7 +19,7 @@ from rich.text import Text
 from podline.figures import duration
 from podline.plain import plain
 from podline.progress import Event, Listener
-from podline.stages.progress_words import Pace, amount, metrics
+from podline.stages.progress_words import StagePace, amount, metrics
 
 _NAME_WIDTH = 8
 _LINE_SHARE = 0.1
@@ -56,7 +56,7 @@ class Lines:
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
         self._started: dict[str, float] = {}
-        self._pace = Pace(clock)
+        self._pace = StagePace(clock)
         self._last = (0.0, 0.0)
 
     def listen(self, event: Event) -> None:
@@ -64,7 +64,7 @@ class Lines:
         stage, kind = event["stage"], event["event"]
         if kind == "start" and stage not in self._started:
             self._started[stage] = self._clock()
-            self._pace, self._last = Pace(self._clock), (0.0, self._clock())
+            self._pace, self._last = StagePace(self._clock), (0.0, self._clock())
         elif kind == "progress":
             left = self._pace.left(event)
             if self._is_news(event["done"] / max(event["total"], 1)):
@@ -103,7 +103,7 @@ class _Bars:
             transient=True,
             refresh_per_second=5,
         )
-        self._bars: dict[str, tuple[TaskID, float, Pace]] = {}
+        self._bars: dict[str, tuple[TaskID, float, StagePace]] = {}
 
     def __enter__(self) -> _Bars:
         self._progress.start()
@@ -117,7 +117,7 @@ class _Bars:
         stage, kind = event["stage"], event["event"]
         if kind == "start" and stage not in self._bars:
             bar = self._progress.add_task(f"{stage:{_NAME_WIDTH}}", total=None, amount="starting", metrics="", left="")
-            self._bars[stage] = (bar, time.monotonic(), Pace())
+            self._bars[stage] = (bar, time.monotonic(), StagePace())
         elif kind == "progress" and stage in self._bars:
             bar, _, pace = self._bars[stage]
             self._progress.update(

@@ -9,6 +9,7 @@ import click
 from podline.commands import pages
 from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
 from podline.documents.model_description import ModelDescription
+from podline.documents.skeleton import COCO
 from podline.figures import count, short_count, size
 from podline.kinds.table import kind_of
 from podline.recipes import datasets
@@ -35,8 +36,8 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
     dataset = datasets.find(chosen.dataset)
-    # Images with people are as the recipe says.
-    description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0)
+    # Images with people are as the recipe says, and people are COCO's.
+    description = kind_of(chosen).description(chosen, dataset.image_shape or (0, 0, 0), dataset.classes or 0, COCO)
     if as_json:
         say_json(description.model_dump(mode="json"))
     else:

@@ -35,7 +35,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 @click.argument("recipe", metavar="RECIPE")
 @click.option(
     "--source",
-    help="A folder with the raw data, or an official .tar.gz; sample needs none, and coco_pose draws people without.",
+    help="A folder with the raw data, or an official .tar.gz; sample and coco_pose draw some without.",
 )
 @store_options
 @recipe_options
@@ -51,11 +51,13 @@ _FLOW = "podline.tasks.embedded:run_training"
 def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **options: Any) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, or the path of a Python file that holds a recipe (see
-    docs/extending.md). Recipes for the data sets sample and coco need no --source: they train on drawn pictures then.
+    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, keypoints for those of your own, or the path of a Python
+    file that holds a recipe (see docs/extending.md). Recipes for the data sets sample and coco need no --source: they
+    train on drawn pictures then.
 
       podline run sample
       podline run coco_pose --source coco --root podline-root
+      podline run keypoints --source mice --root podline-root
       podline run cifar10 --source cifar-10-batches-py --root podline-root
       podline run mnist --source mnist --epochs 2 --json > result.json
       podline run sample --start-from evaluate

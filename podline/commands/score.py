@@ -39,7 +39,9 @@ def score(results: Path, truth: Path, as_json: bool) -> None:
     # By name: pycocotools brings matplotlib, which the other commands do without.
     files = importlib.import_module("podline.evaluation.coco_results")
     oks = importlib.import_module("podline.evaluation.oks")
-    found = oks.evaluate_results(files.read_truth(truth), files.read_results(results))
+    wanted = files.read_truth(truth)
+    joints, _ = files.judged_joints(wanted)
+    found = oks.evaluate_results(wanted, files.read_results(results, len(joints)))
     if as_json:
         say_json(found.model_dump(mode="json"))
     else:

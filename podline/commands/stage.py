@@ -135,13 +135,15 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
             with display.shown() as listener:
                 request = Request(recipe, open_store(settings.root), settings, listener)
                 spec = make_spec(request, **given) if spec_file is None else _read_spec(stage, spec_file)
-                result = None if show_spec else _performed(stage, spec, listener, settings)
+                # A spec from a file names a store of its own.
+                store = request.store if spec_file is None else open_store(spec.root)
+                result = None if show_spec else _performed(stage, spec, store, listener, settings)
             if result is None:
                 say_json(spec.model_dump(mode="json"))
             elif as_json:
                 say_json(result.model_dump(mode="json"))
             else:
-                say(result_lines(open_store(spec.root), result))
+                say(result_lines(store, result))
 
         shared = (_spec_option, _show_spec_option, json_option, store_options)
         decorated = in_order(recipe_argument, *options, *shared)(run)
@@ -150,26 +152,26 @@ def _stage_command(stage: Stage[S, Any], *options: Callable[[Any], Any]) -> Call
     return decorate
 
 
-def _performed(stage: Stage[Any, Any], spec: Any, listener: Listener, settings: Settings) -> Any:
+def _performed(stage: Stage[Any, Any], spec: Any, store: Store, listener: Listener, settings: Settings) -> Any:
     """A stage's result. A run's training and its evaluation leave one entry in the ledger between them.
 
     It is written when the evaluation has ended, or when either was ended before its time.
     """
-    training = _training_told(stage, spec)
+    training = _training_told(stage, spec, store)
     if training is None:
         return perform(spec, listener, settings)
-    with recorded(spec.root, training.recipe.name, "commands", Reporter("ledger", listener)) as notes:
+    with recorded(store, training.recipe.name, "commands", Reporter("ledger", listener)) as notes:
         notes.planned(training.recipe, settings, spec.strategy)
         notes.asked(training)
         if stage is EVALUATE:
-            trained = run_of(open_store(spec.root), spec.run).stages[TRAIN.name].result
+            trained = run_of(store, spec.run).stages[TRAIN.name].result
             notes.answered(training, TrainResult.model_validate({**trained, "reused": True}), 0.0)
         started = time.monotonic()
         result = perform(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)
         # After the training comes the evaluation; and an evaluation that is found has its entry, unless the command
         # that made it was killed before it wrote one.
-        notes.dropped = stage is TRAIN or (result.reused and _is_told(open_store(spec.root), training))
+        notes.dropped = stage is TRAIN or (result.reused and _is_told(store, training))
     return result
 
 
@@ -179,14 +181,14 @@ def _is_told(store: Store, training: TrainSpec) -> bool:
     return any(entry.run == training.run for entry in ledger.entries(store, finished))
 
 
-def _training_told(stage: Stage[Any, Any], spec: Any) -> TrainSpec | None:
+def _training_told(stage: Stage[Any, Any], spec: Any, store: Store) -> TrainSpec | None:
     """The training that the ledger is to tell of; None where what is done is no part of a run, or another tells it."""
     if spec.by_workers and cluster().place:
         return None
     if stage is TRAIN:
         return spec
     judges = stage is EVALUATE and spec.split == JUDGED
-    return training_of(open_store(spec.root), spec.run) if judges else None
+    return training_of(store, spec.run) if judges else None
 
 
 def _read_spec(stage: Stage[S, Any], file: Any) -> S:

@@ -29,7 +29,7 @@ from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, header, payl
 from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
 from podline.errors import ArtifactError, DamagedTransferError
 from podline.store.contract import Listed, Store
-from podline.store.transfer_retries import undamaged
+from podline.store.transfer_retries import with_transfer_retries
 
 # Whoever wants more of a shard than this share waits until it is here: each range is a request of its own.
 _LARGEST_SHARE = 1 / 16
@@ -137,7 +137,7 @@ class ArrivingShard:
             ArtifactError: the shard is another one by now.
             DamagedTransferError: one of them arrives damaged again and again.
         """
-        return undamaged(lambda: self._attempted(places))
+        return with_transfer_retries(lambda: self._attempted(places))
 
     def _attempted(self, places: npt.NDArray[np.int64]) -> Bytes:
         first, size = int(places[0]), self._frame_length

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.heap import keep_what_is_freed
-from podline.data.sources.jpeg import inspect
+from podline.data.sources.headers import inspect_image
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -33,7 +33,7 @@ def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixe
     pixels = imdecoded(data, _AS_STORED)
     if pixels is None or pixels.shape[:2] == (height, width):
         return pixels
-    return turned(pixels, inspect(bytes(data)).orientation)
+    return turned(pixels, inspect_image(bytes(data)).orientation)
 
 
 def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:

@@ -15,14 +15,15 @@ from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_sq
 from podline.data.coco_masks import ignored_mask
 from podline.data.coco_pixels import Pixels, decode, ready_for_many
 from podline.data.kept_jpegs import KeptLayout
-from podline.data.keypoints import from_coco
+from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout, put
 from podline.data.shards import Fill, Pieces
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
-from podline.data.sources.coco_people import PEOPLE, unpacked
+from podline.data.sources.coco_people import people_type, unpacked
 from podline.data.sources.image_files import expect_all
 from podline.data.tfrecord import Bytes, seal
+from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
 from podline.store.contract import explained
 
@@ -45,6 +46,7 @@ class CocoShardTask:
         max_people: places in a record.
         threads: that decode images.
         keep_jpeg: whether records hold the images' files instead of pixels.
+        skeleton: of the people.
     """
 
     plan: ShardPlan
@@ -53,6 +55,7 @@ class CocoShardTask:
     max_people: int
     threads: int
     keep_jpeg: bool
+    skeleton: Skeleton
 
     def filler(self, layout: RecordLayout) -> Fill:
         """What fills the shard's records, for :func:`podline.data.shards.write_shard`; any number of threads may.
@@ -75,7 +78,7 @@ class CocoShardTask:
                 data, pixels = decoded(image)
                 LetterBox(image.width, image.height, self.side).place(pixels, out=square)
                 files.append(data)
-            columns = annotations_of(images, self.side, self.max_people)
+            columns = annotations_of(images, self.side, self.max_people, self.skeleton)
             for field in layout.fields:
                 if field.name != IMAGE:
                     put(frames, field, columns[field.name])
@@ -110,7 +113,9 @@ def coco_tasks(
         chosen = orders[plan.split][plan.first : plan.first + plan.records]
         with explained("write", table):
             table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
-        tasks.append(CocoShardTask(plan, str(table), source.side, source.max_people, threads, keep_jpeg))
+        tasks.append(
+            CocoShardTask(plan, str(table), source.side, source.max_people, threads, keep_jpeg, source.skeleton)
+        )
     return tasks
 
 
@@ -131,21 +136,23 @@ def decoded(image: CocoImage) -> tuple[bytes, Pixels]:
     return data, pixels
 
 
-def annotations_of(images: Sequence[CocoImage], side: int, max_people: int) -> Columns:
+def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:
     """The values of some records but for their pixels.
 
     Args:
         images: with their people; one at least.
         side: of the square.
         max_people: places; those left over are all zeros.
+        skeleton: of the people.
 
     Returns:
         The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``; (n, …shape).
     """
     letterboxes = [LetterBox(image.width, image.height, side) for image in images]
-    counts = np.array([len(image.people) // PEOPLE.itemsize for image in images])
+    joints = len(skeleton.annotated)
+    counts = np.array([len(image.people) // people_type(joints).itemsize for image in images])
     # People of all images together: NumPy takes as long for one of them as for twenty.
-    people = unpacked(b"".join([image.people for image in images]))
+    people = unpacked(b"".join([image.people for image in images]), joints)
     owners = np.repeat(np.arange(len(images)), counts)
     places = np.arange(len(people)) - np.repeat(np.cumsum(counts) - counts, counts)
     scales = np.array([letterbox.scale for letterbox in letterboxes])[owners]
@@ -156,7 +163,7 @@ def annotations_of(images: Sequence[CocoImage], side: int, max_people: int) -> C
         column[owners, places] = values
         return column
 
-    poses = from_coco(people["keypoints"])
+    poses = from_annotated(people["keypoints"], skeleton)
     moved = snapped(joints_in_squares(poses[..., :2], scales[:, None], offsets[:, None]))
     poses[..., :2] = np.where(poses[..., 2:] > 0, moved, 0)
     ignored = [json.loads(image.ignored) for image in images]

@@ -13,11 +13,12 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from podline.data.keypoints import COCO_JOINTS
 from podline.data.sources.coco_annotations import PERSON
 from podline.data.sources.coco_image import CocoImage
 from podline.documents.manifest import FileInfo, Manifest
+from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ArtifactError
+from podline.frozen import JsonObject
 from podline.store.contract import Store, explained
 
 if TYPE_CHECKING:
@@ -27,11 +28,11 @@ _SKELETON = (
     (16, 14), (14, 12), (17, 15), (15, 13), (12, 13), (6, 12), (7, 13), (6, 7), (6, 8), (7, 9), (8, 10), (9, 11),
     (2, 3), (1, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 7),
 )  # fmt: skip
-_CATEGORY = {
+_CATEGORY: JsonObject = {
     "supercategory": "person",
     "id": PERSON,
     "name": "person",
-    "keypoints": COCO_JOINTS,
+    "keypoints": COCO.annotated,
     "skeleton": _SKELETON,
 }
 
@@ -55,13 +56,13 @@ def publish_truths(store: Store, folder: str, source: CocoSource) -> dict[str, F
     Raises:
         StoreError: the store cannot be written.
     """
-    truths = {}
+    truths, category = {}, category_of(source.skeleton, source.category)
     with store.workspace("truth") as workspace:
         for split, images in source.splits.items():
             name, digest, size = truth_name(split), hashlib.sha256(), 0
             path = workspace / name
             with explained("write", path), path.open("wb") as stream:
-                for line in truth_lines(images, f"{source.dataset}, split {split}, as converted by Podline"):
+                for line in truth_lines(images, category, f"{source.dataset}, split {split}, as converted by Podline"):
                     data = line.encode()
                     stream.write(data)
                     digest.update(data)
@@ -99,10 +100,28 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
     return json.loads(data)
 
 
-def truth_lines(images: Iterable[CocoImage], description: str) -> Iterator[str]:
+def category_of(skeleton: Skeleton, name: str) -> JsonObject:
+    """The category of a truth, as ``categories`` of COCO's format holds it.
+
+    That of other joints than COCO's has OKS's constants as well, which are no part of the format: ``sigmas``.
+    """
+    if skeleton == COCO:
+        return _CATEGORY
+    place = {joint: number for number, joint in enumerate(skeleton.annotated, start=1)}
+    return {
+        "supercategory": "",
+        "id": PERSON,
+        "name": name,
+        "keypoints": skeleton.annotated,
+        "skeleton": [[place[first], place[second]] for first, second in skeleton.limbs if {first, second} <= {*place}],
+        "sigmas": skeleton.sigmas,
+    }
+
+
+def truth_lines(images: Iterable[CocoImage], category: JsonObject, description: str) -> Iterator[str]:
     """The document, a line for each image and each annotation."""
     yield f'{{"info": {json.dumps({"description": description})},\n'
-    yield f'"categories": [{json.dumps(_CATEGORY)}],\n'
+    yield f'"categories": [{json.dumps(category)}],\n'
     yield '"images": ['
     yield from _items(
         json.dumps({"id": image.id, "file_name": image.name, "width": image.width, "height": image.height})

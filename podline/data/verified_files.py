@@ -52,7 +52,7 @@ class Sign(NamedTuple):
     device: int
 
 
-class Look(NamedTuple):
+class SeenFile(NamedTuple):
     """A file's sign, and whether it is so old that any later change has another one."""
 
     sign: Sign
@@ -93,7 +93,7 @@ class VerifiedFiles:
                 )
 
 
-def look(path: Path) -> Look | None:
+def look(path: Path) -> SeenFile | None:
     """A file as it is now, looked at before it is read; None if it is gone.
 
     Raises:
@@ -108,7 +108,7 @@ def look(path: Path) -> Look | None:
         return None
 
 
-def look_at(store: Store, name: str) -> Look | None:
+def look_at(store: Store, name: str) -> SeenFile | None:
     """Like :meth:`look`, by a name in a store; None of what is in a bucket."""
     return look(store.local(name)) if isinstance(store, FolderStore) else None
 
@@ -136,7 +136,7 @@ def verify(
     folder, noted = store.local(dataset), _read(store, dataset)
     stays = may_keep(sum(shard.bytes for shard in manifest.shards))
     signs: dict[str, Sign] = {}
-    hashed: dict[str, tuple[str, Look]] = {}
+    hashed: dict[str, tuple[str, SeenFile]] = {}
     pending: list[ShardInfo | FileInfo] = []
     for info in files:
         found = _require_size(folder / info.file, look(folder / info.file), info)
@@ -158,7 +158,7 @@ def verify(
     return VerifiedFiles(folder, signs)
 
 
-def note(store: Store, folder: str, verified: Mapping[str, tuple[str, Look | None]]) -> None:
+def note(store: Store, folder: str, verified: Mapping[str, tuple[str, SeenFile | None]]) -> None:
     """Notes files of a data set that were verified.
 
     Args:
@@ -186,7 +186,7 @@ def note(store: Store, folder: str, verified: Mapping[str, tuple[str, Look | Non
         _remove_old(store)
 
 
-def _hashed(path: Path, info: ShardInfo | FileInfo, *, stays: bool) -> Look:
+def _hashed(path: Path, info: ShardInfo | FileInfo, *, stays: bool) -> SeenFile:
     with explained("read", path), path.open("rb") as stream:
         before = _require_size(path, _look(stream), info)
         found = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -203,7 +203,7 @@ def _hashed(path: Path, info: ShardInfo | FileInfo, *, stays: bool) -> Look:
     return before
 
 
-def _require_size(path: Path, found: Look | None, info: ShardInfo | FileInfo) -> Look:
+def _require_size(path: Path, found: SeenFile | None, info: ShardInfo | FileInfo) -> SeenFile:
     if found is None:
         raise ArtifactError(f"{path} is gone; {_REMEDY}")
     if found.sign.bytes != info.bytes:
@@ -211,15 +211,15 @@ def _require_size(path: Path, found: Look | None, info: ShardInfo | FileInfo) ->
     return found
 
 
-def _look(stream: BinaryIO) -> Look:
+def _look(stream: BinaryIO) -> SeenFile:
     now = time.time_ns()
     # Of the open file: a network file system asks its server when a file is opened.
     facts = os.fstat(stream.fileno())
     sign = Sign(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_dev)
-    return Look(sign, settled=sign.changed + _RECENT_NS < now)
+    return SeenFile(sign, settled=sign.changed + _RECENT_NS < now)
 
 
-def _difference(before: Sign, after: Look | None) -> str:
+def _difference(before: Sign, after: SeenFile | None) -> str:
     if after is None:
         return "it is gone"
     pairs = zip(Sign._fields, before, after.sign, strict=True)

@@ -13,6 +13,7 @@ from podline.data.sources.source import RawData
 from podline.data.tfds import tfds_files
 from podline.datasets.fingerprint import converter_settings, fingerprint
 from podline.documents.manifest import FileInfo, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
+from podline.documents.skeleton import COCO, Skeleton
 from podline.stages.specs import ConvertSpec
 
 
@@ -32,6 +33,7 @@ class Draft:
         read: how many records the raw files hold.
         quarantined: those that are left out.
         counted: rule → how often it was applied to those that are not.
+        skeleton: of the keypoints, if there are any.
         truths: split → the file, published already, that its people are judged by.
     """
 
@@ -46,6 +48,7 @@ class Draft:
     read: int
     quarantined: tuple[Quarantined, ...]
     counted: dict[str, int]
+    skeleton: Skeleton = COCO
     truths: dict[str, FileInfo] = field(default_factory=dict)
 
     @property
@@ -69,6 +72,7 @@ class Draft:
             written=sum(split.records for split in splits),
             quarantined=self.quarantined,
             counted=self.counted,
+            skeleton=self.skeleton,
         )
 
     def documents(self, shards: Sequence[WrittenShard]) -> dict[str, bytes]:
@@ -91,6 +95,7 @@ def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
         read=source.read,
         quarantined=source.quarantined,
         counted=source.counted,
+        skeleton=source.skeleton,
     )
 
 

@@ -27,7 +27,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, IMAGE_ID, LABEL, RecordLayout, limit_of, place_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import HEADER_BYTES, Bytes, header, payload_crcs, payloads, read_frames, stored_crcs
-from podline.data.verified_files import Look, look_at, note
+from podline.data.verified_files import SeenFile, look_at, note
 from podline.documents.completion import Artifact
 from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.errors import ArtifactError
@@ -105,7 +105,7 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
     done, total, stays = 0, len(manifest.shards), may_keep(sum(shard.bytes for shard in manifest.shards))
     started, records, classes = time.monotonic(), 0, len(manifest.class_names)
     crcs = []
-    verified: dict[str, tuple[str, Look | None]] = {}
+    verified: dict[str, tuple[str, SeenFile | None]] = {}
     for split in manifest.splits:
         parts = []
         for shard in split.shards:

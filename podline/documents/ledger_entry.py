@@ -16,7 +16,7 @@ Started = Literal["schedule", "hand", "retry", ""]
 """What began a run; empty in entries of a Podline that did not note it."""
 
 
-class Code(Frozen):
+class CodeVersion(Frozen):
     """The code that ran.
 
     Attributes:
@@ -163,7 +163,7 @@ class Waiting(Frozen):
         return self.start + self.turn + self.tpu + self.repairs + self.retries
 
 
-class Retry(Frozen):
+class RetrySummary(Frozen):
     """A stage that failed and was tried again: the error, in a line, and the seconds of delay before."""
 
     stage: str
@@ -181,7 +181,7 @@ class Energy(Frozen):
     accepted: bool
 
 
-class Annealing(Frozen):
+class AnnealingSummary(Frozen):
     """How the schedule's annealing went.
 
     Attributes:
@@ -216,7 +216,7 @@ class Training(Frozen):
     examples_per_second: float
     waiting_for_input: float
     resumed_from: tuple[int, ...] = ()
-    annealing: Annealing | None = None
+    annealing: AnnealingSummary | None = None
 
 
 class Outcome(Frozen):
@@ -270,12 +270,12 @@ class Origin(Frozen):
     settings: JsonObject
     overridden: JsonObject = Field(default_factory=dict)
     seeds: dict[str, int] = Field(default_factory=dict)
-    code: Code
+    code: CodeVersion
     data: Data | None = None
     environment: Environment
 
 
-class Decision(Frozen):
+class PromotionSummary(Frozen):
     """What was decided about a promotion; all of it is in ``promotion.json``.
 
     Attributes:
@@ -327,10 +327,10 @@ class Entry(Origin):
     run: str = ""
     stages: dict[str, StageTime] = Field(default_factory=dict)
     waiting: Waiting = Waiting()
-    retries: tuple[Retry, ...] = ()
+    retries: tuple[RetrySummary, ...] = ()
     training: Training | None = None
     outcome: Outcome | None = None
-    promotion: Decision | None = Field(default=None, exclude_if=lambda decision: decision is None)
+    promotion: PromotionSummary | None = Field(default=None, exclude_if=lambda decision: decision is None)
     report: str = ""
     error: str = ""
     cause: str = Field(default="", description="one line")

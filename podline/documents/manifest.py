@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from podline.documents.completion import completion_name, read_completion
+from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import Frozen, is_object
 from podline.store import digests
@@ -116,6 +117,11 @@ class Manifest(Frozen):
         exclude_if=lambda value: not value,
         description="rule → how often it was applied to records that are written",
     )
+    skeleton: Skeleton = Field(
+        default=COCO,
+        exclude_if=lambda skeleton: skeleton == COCO,
+        description="of the keypoints, if there are any; left out where it is that of COCO's people",
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Manifest:
@@ -172,6 +178,11 @@ class Manifest(Frozen):
     def image_shape(self) -> tuple[int, ...]:
         """(height, width, channels) of every image."""
         return self.field("image").shape
+
+    @property
+    def mean_colour(self) -> tuple[int, ...]:
+        """That of the training split, 0…255 per channel: augmentation fills holes with it."""
+        return tuple(round(mean) for mean in self.split("train").mean)
 
 
 def dataset_folder(dataset: str, fingerprint: str) -> str:

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.keypoints import JOINTS, LIMBS
+from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import colour_of
 
 Image = npt.NDArray[np.uint8]
@@ -26,8 +26,8 @@ class PoseMaps(NamedTuple):
     """A network's last answers for one image, beside what it should have answered.
 
     Attributes:
-        heatmaps: (height, width, 18).
-        pafs: (height, width, 40).
+        heatmaps: (height, width, joints).
+        pafs: (height, width, 2 × limbs).
         wanted_heatmaps: likewise.
         wanted_pafs: likewise.
     """
@@ -56,14 +56,15 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
         return PoseMaps(**{name: arrays[name].astype(np.float32) for name in PoseMaps._fields})
 
 
-def heatmap_picture(image: Image, heatmaps: Floats) -> Image:
+def heatmap_picture(image: Image, heatmaps: Floats, skeleton: Skeleton) -> Image:
     """All heatmaps at once over the dimmed image: each joint in its skeleton's colour.
 
     Args:
         image: uint8 (side, side, 3).
-        heatmaps: (cells, cells, 18).
+        heatmaps: (cells, cells, joints).
+        skeleton: whose joints they are of.
     """
-    colours = np.array([colour_of(name) for name in JOINTS], np.float32)
+    colours = np.array([colour_of(name) for name in skeleton.joints], np.float32)
     return _over(image, (np.clip(heatmaps, 0, 1)[..., None] * colours).max(axis=-2))
 
 
@@ -72,7 +73,7 @@ def paf_picture(image: Image, pafs: Floats) -> Image:
 
     Args:
         image: uint8 (side, side, 3).
-        pafs: (cells, cells, 40).
+        pafs: (cells, cells, 2 × limbs).
     """
     vectors = pafs.reshape(*pafs.shape[:2], -1, 2)
     lengths = np.linalg.norm(vectors, axis=-1)
@@ -83,15 +84,16 @@ def paf_picture(image: Image, pafs: Floats) -> Image:
     return _over(image, 255 * _HUES[degrees] * strength)
 
 
-def heatmap_panels(image: Image, heatmaps: Floats) -> list[tuple[str, Image]]:
+def heatmap_panels(image: Image, heatmaps: Floats, skeleton: Skeleton) -> list[tuple[str, Image]]:
     """Each joint's heatmap over the image, small, with the joint's name."""
-    return list(_panels(image, ((name, heatmaps[..., joint]) for joint, name in enumerate(JOINTS))))
+    return list(_panels(image, ((name, heatmaps[..., joint]) for joint, name in enumerate(skeleton.joints))))
 
 
-def paf_panels(image: Image, pafs: Floats) -> list[tuple[str, Image]]:
+def paf_panels(image: Image, pafs: Floats, skeleton: Skeleton) -> list[tuple[str, Image]]:
     """The strength of each limb's field over the image, small, with the limb's joints."""
     lengths = np.linalg.norm(pafs.reshape(*pafs.shape[:2], -1, 2), axis=-1)
-    return list(_panels(image, ((f"{start} – {end}", lengths[..., n]) for n, (start, end) in enumerate(LIMBS))))
+    named = ((f"{start} – {end}", lengths[..., limb]) for limb, (start, end) in enumerate(skeleton.limbs))
+    return list(_panels(image, named))
 
 
 def _panels(image: Image, maps: Iterable[tuple[str, Floats]]) -> Iterable[tuple[str, Image]]:

@@ -9,7 +9,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.keypoints import JOINTS, LIMBS, from_coco
+from podline.data.keypoints import from_annotated
+from podline.documents.skeleton import Skeleton, side_of
 
 Image = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
@@ -28,7 +29,7 @@ _WIDTH, _THINNEST, _THICKEST = 1 / 90, 1.5, 9.0
 
 def colour_of(name: str) -> Colour:
     """A joint's colour by its name."""
-    return {"left": LEFT, "right": RIGHT}.get(name.partition("_")[0], CENTER)
+    return {"left": LEFT, "right": RIGHT}.get(side_of(name)[0], CENTER)
 
 
 def limb_colour(start: str, end: str) -> Colour:
@@ -37,43 +38,45 @@ def limb_colour(start: str, end: str) -> Colour:
     return sides.pop() if len(sides) == 1 else CENTER
 
 
-def poses_of(results: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.float32]:
-    """COCO results or annotations as poses, (n, 18, 3), with the neck, in pixels of their image."""
-    return from_coco(np.array([person["keypoints"] for person in results], np.float64).reshape(-1, 17, 3))
+def poses_of(results: Sequence[Mapping[str, Any]], skeleton: Skeleton) -> npt.NDArray[np.float32]:
+    """COCO results or annotations as poses, (n, joints, 3), in pixels of their image."""
+    given = np.array([person["keypoints"] for person in results], np.float64)
+    return from_annotated(given.reshape(-1, len(skeleton.annotated), 3), skeleton)
 
 
-def with_skeletons(image: Image, poses: npt.NDArray[np.float32], scale: float = 1.0) -> Image:
+def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton, scale: float = 1.0) -> Image:
     """A picture with people's skeletons, as a new one.
 
     Args:
         image: uint8 (height, width, 3), red, green, blue.
-        poses: (n, 18, 3) in pixels of the image, an integer is a pixel's centre; of joints with a third number above
-            zero each is drawn, and each limb between two of them. The first person is on top.
+        poses: (n, joints, 3) in pixels of the image, an integer is a pixel's centre; of joints with a third number
+            above zero each is drawn, and each limb between two of them. The first person is on top.
+        skeleton: whose joints and limbs they are.
         scale: how much the picture is enlarged before anything is drawn on it.
     """
     size = tuple(max(1, round(length * scale)) for length in image.shape[1::-1])
     drawn: Any = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
     for pose in poses[::-1]:
-        _draw(drawn, (pose[:, :2] + 0.5) * scale - 0.5, pose[:, 2] > 0)
+        _draw(drawn, (pose[:, :2] + 0.5) * scale - 0.5, pose[:, 2] > 0, skeleton)
     return drawn
 
 
-def _draw(picture: Image, places: npt.NDArray[np.float32], found: npt.NDArray[np.bool_]) -> None:
+def _draw(picture: Image, places: npt.NDArray[np.float32], found: npt.NDArray[np.bool_], skeleton: Skeleton) -> None:
     """One person, on the picture itself: limbs first, joints on top, both with a dark outline."""
     if not found.any():
         return
+    joints = skeleton.joints
     diagonal = float(np.linalg.norm(np.ptp(places[found], axis=0)))
     width = min(max(diagonal * _WIDTH, _THINNEST), _THICKEST)
     # Beyond a picture's border OpenCV takes any place, but not any number.
     fixed = np.rint(np.clip(places, -(2**14), 2**14) * 2**_FRACTION_BITS).astype(int).tolist()
     for outlined in (True, False):
-        for start, end in LIMBS:
-            first, last = JOINTS.index(start), JOINTS.index(end)
+        for first, last in zip(skeleton.starts, skeleton.ends, strict=True):
             if found[first] and found[last]:
-                colour = _OUTLINE if outlined else limb_colour(start, end)
+                colour = _OUTLINE if outlined else limb_colour(joints[first], joints[last])
                 thickness = max(1, round(width + 2 * outlined))
                 cv2.line(picture, fixed[first], fixed[last], colour, thickness, cv2.LINE_AA, _FRACTION_BITS)
     for joint in np.flatnonzero(found):
-        for radius, colour in ((1.15 * width + 1, _OUTLINE), (1.15 * width, colour_of(JOINTS[joint]))):
+        for radius, colour in ((1.15 * width + 1, _OUTLINE), (1.15 * width, colour_of(joints[joint]))):
             fine = round(radius * 2**_FRACTION_BITS)
             cv2.circle(picture, fixed[joint], fine, colour, cv2.FILLED, cv2.LINE_AA, _FRACTION_BITS)

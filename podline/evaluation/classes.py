@@ -72,7 +72,7 @@ def _batches(case: Case, reader: SplitReader, ids: npt.NDArray[np.int64] | None 
     return EvaluationInput(
         reader,
         case.manifest,
-        CLASSIFICATION.objective(case.recipe).fields,
+        CLASSIFICATION.objective(case.recipe, case.manifest).fields,
         batch_size=max(_SMALLEST_BATCH * case.strategy.num_replicas_in_sync, case.spec.batch_size),
         ids=ids,
     )

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from podline.data.coco_letterbox import LetterBox
-from podline.data.keypoints import COCO_JOINTS, to_coco
+from podline.data.keypoints import to_annotated
 from podline.data.sources import bounds
 from podline.data.sources.shown import shortened
+from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
 from podline.errors import SourceError
 from podline.evaluation.pose_decoding import People
 
@@ -22,14 +23,13 @@ Truth = dict[str, Any]
 PERSON = 1
 """COCO's ``category_id`` of people."""
 
-_VALUES = 3 * len(COCO_JOINTS)
 # A result's coordinates are given to a thousandth of a pixel of the image.
 _DECIMALS = 3
 _LARGEST = sys.float_info.max
 _LARGEST_ID = 1 << 63
 
 
-def people_to_results(people: People, image_id: int, letterbox: LetterBox) -> Results:
+def people_to_results(people: People, image_id: int, letterbox: LetterBox, skeleton: Skeleton) -> Results:
     """The people of one image as results, in the image's own pixels, the surest first.
 
     A joint that was not found is 0, 0, 0. The third number of a joint is its score, which COCO's measure does not look
@@ -39,8 +39,9 @@ def people_to_results(people: People, image_id: int, letterbox: LetterBox) -> Re
         people: in pixels of the network's input.
         image_id: COCO's.
         letterbox: how the image was put into the network's input.
+        skeleton: of the people.
     """
-    poses = to_coco(people.poses).astype(np.float64)
+    poses = to_annotated(people.poses, skeleton).astype(np.float64)
     found = poses[..., 2:] > 0
     poses[..., :2] = np.where(found, letterbox.joints_to_image(poses[..., :2]), 0)
     return [
@@ -65,14 +66,14 @@ def read_truth(path: Path) -> Truth:
     return truth
 
 
-def read_results(path: Path) -> Results:
-    """A COCO results file, anybody's.
+def read_results(path: Path, joints: int) -> Results:
+    """A COCO results file, anybody's, of poses with so many joints.
 
     Raises:
         SourceError: the file cannot be read, or it does not hold keypoint results.
     """
     results = _read_json(path)
-    check_results(results, str(path))
+    check_results(results, str(path), joints)
     return results
 
 
@@ -90,20 +91,22 @@ def check_truth(truth: Any, name: str) -> None:
         isinstance(truth.get(key), list) for key in ("images", "annotations", "categories")
     ):
         raise SourceError(f"{name}: not COCO annotations: an object with images, annotations and categories is needed")
+    joints = len(judged_joints(truth)[0])
     integers = ("id", "image_id", "category_id", "iscrowd", "num_keypoints")
     for place, annotation in enumerate(truth["annotations"]):
         _check_entry(annotation, f"{name}: annotation {place}", integers)
-        _check_keypoints(annotation, f"{name}: annotation {annotation['id']}")
+        _check_keypoints(annotation, joints, f"{name}: annotation {annotation['id']}")
         _check_numbers(annotation.get("bbox"), 4, f"{name}: annotation {annotation['id']}: bbox")
         _check_numbers([annotation.get("area")], 1, f"{name}: annotation {annotation['id']}: area")
 
 
-def check_results(results: Any, name: str) -> None:
+def check_results(results: Any, name: str, joints: int) -> None:
     """Whether results can be evaluated.
 
     Args:
         results: the document.
         name: what to call it in an error.
+        joints: how many a pose has.
 
     Raises:
         SourceError: naming the result and what is wrong with it.
@@ -112,12 +115,23 @@ def check_results(results: Any, name: str) -> None:
         raise SourceError(f"{name}: not COCO results: a list is needed, found {type(results).__name__}")
     for place, result in enumerate(results):
         _check_entry(result, f"{name}: result {place}", ("image_id", "category_id"))
-        _check_keypoints(result, f"{name}: result {place}")
+        _check_keypoints(result, joints, f"{name}: result {place}")
         _check_numbers([result.get("score")], 1, f"{name}: result {place}: score")
     if results and results[0].get("bbox"):
         # pycocotools takes areas from boxes where the first result has one, and then needs them all.
         for place, result in enumerate(results):
             _check_numbers(result.get("bbox"), 4, f"{name}: result {place}: bbox (the first result has one)")
+
+
+def judged_joints(truth: Truth) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The joints that poses are judged by, and OKS's constant of each, as the category says them.
+
+    One that names no joints has COCO's; where it gives no ``sigmas``, which are no part of COCO's format, they follow
+    from the names (:func:`podline.documents.skeleton.sigmas_by_name`).
+    """
+    named = [found for found in truth["categories"] if isinstance(found, dict) and found.get("keypoints")]
+    joints = tuple(map(str, named[0]["keypoints"])) if named else COCO.annotated
+    return joints, tuple(named[0].get("sigmas") or sigmas_by_name(joints)) if named else COCO.sigmas
 
 
 def _read_json(path: Path) -> Any:
@@ -141,8 +155,8 @@ def _check_entry(entry: Any, name: str, keys: tuple[str, ...]) -> None:
             raise SourceError(f"{name}: {key} is {shortened(entry.get(key))}, an integer is needed")
 
 
-def _check_keypoints(entry: dict[str, Any], name: str) -> None:
-    _check_numbers(entry.get("keypoints"), _VALUES, f"{name}: keypoints")
+def _check_keypoints(entry: dict[str, Any], joints: int, name: str) -> None:
+    _check_numbers(entry.get("keypoints"), 3 * joints, f"{name}: keypoints")
 
 
 def _check_numbers(values: Any, count: int, name: str) -> None:

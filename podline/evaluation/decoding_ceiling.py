@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pycocotools.cocoeval import Params
 
 from podline.data.coco_letterbox import LetterBox, snapped
-from podline.data.keypoints import COCO_PLACES, JOINTS, from_coco
+from podline.data.keypoints import from_annotated
+from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 from podline.evaluation.coco_results import Results, Truth, people_to_results, read_truth
 from podline.evaluation.oks import MATCH, evaluate_results
@@ -95,10 +95,10 @@ def decoding_ceiling(
     losses: dict[int, _Losses] = {}
     for first in range(0, len(scenes), _BATCH):
         batch = scenes[first : first + _BATCH]
-        drawn = pose_targets(_padded(batch), np.zeros((len(batch), side, side), np.uint8), side, targets)
-        found = decode_people(np.asarray(drawn.heatmaps), np.asarray(drawn.pafs), targets.stride, decoding)
+        drawn = pose_targets(_padded(batch), np.zeros((len(batch), side, side), np.uint8), side, targets, COCO)
+        found = decode_people(np.asarray(drawn.heatmaps), np.asarray(drawn.pafs), targets.stride, decoding, COCO)
         for scene, people in zip(batch, found, strict=True):
-            results += people_to_results(people, scene.image_id, scene.letterbox)
+            results += people_to_results(people, scene.image_id, scene.letterbox, COCO)
             losses |= _losses(scene, people.poses, 2 * targets.stride)
         reporter.progress(first + len(batch), len(scenes), "images")
     return DecodingCeiling(
@@ -119,14 +119,14 @@ def _scenes(truth: Truth, side: int) -> list[_Scene]:
             given = np.array([annotation["keypoints"] for annotation in people[image["id"]]], np.float64)
             poses = given.reshape(len(given), -1, 3)
             poses[..., :2] = letterbox.joints_to_network(poses[..., :2])
-            poses = from_coco(poses)
+            poses = from_annotated(poses, COCO)
             poses[..., :2] = snapped(poses[..., :2])
             scenes.append(_Scene(image["id"], letterbox, people[image["id"]], poses))
     return scenes
 
 
 def _padded(scenes: list[_Scene]) -> npt.NDArray[np.float32]:
-    poses = np.zeros((len(scenes), max(len(scene.poses) for scene in scenes), len(JOINTS), 3), np.float32)
+    poses = np.zeros((len(scenes), max(len(scene.poses) for scene in scenes), len(COCO.joints), 3), np.float32)
     for row, scene in zip(poses, scenes, strict=True):
         row[: len(scene.poses)] = scene.poses
     return poses
@@ -135,13 +135,13 @@ def _padded(scenes: list[_Scene]) -> npt.NDArray[np.float32]:
 def _losses(scene: _Scene, found: npt.NDArray[np.float32], too_near: float) -> dict[int, _Losses]:
     """What each person of a scene loses, by the annotation's id; only people that count."""
     losses = {}
-    sigmas = Params("keypoints").kpt_oks_sigmas
+    sigmas, places = np.array(COCO.sigmas), np.array(COCO.places)
     for place, (annotation, pose) in enumerate(zip(scene.annotations, scene.poses, strict=True)):
         area = float(scene.letterbox.areas_to_network(annotation["area"]))
         if area < ROOTS[0] ** 2 or annotation["num_keypoints"] < MIN_JOINTS:
             continue
-        labelled = pose[COCO_PLACES, 2] > 0
-        joints = COCO_PLACES[labelled]
+        labelled = pose[places, 2] > 0
+        joints = places[labelled]
         distances = np.linalg.norm(found[:, joints, :2] - pose[joints, :2], axis=-1)  # (people found, joints)
         near = np.exp(-((distances / (2 * sigmas[labelled])) ** 2) / (2 * area)) * (found[:, joints, 2] > 0)
         taken = near[near.sum(axis=1).argmax()] if len(near) else np.zeros(len(joints))

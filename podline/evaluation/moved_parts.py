@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.keypoints import COCO_JOINTS
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.oks import CloseJoints
 from podline.evaluation.paired import Changed, changed, holm, mcnemar
@@ -45,16 +44,19 @@ def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -
     }
 
 
-def moved_joints(before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints]) -> dict[str, ShareChange]:
+def moved_joints(
+    before: Mapping[int, CloseJoints], after: Mapping[int, CloseJoints], joints: Sequence[str]
+) -> dict[str, ShareChange]:
     """Every joint that anybody has, by its name.
 
     Args:
         before: the people in truth, by the annotation's id, as the first model found them.
         after: the same people, as the second did.
+        joints: their names, in the order of annotations.
     """
     people = [(before[person], now) for person, now in after.items()]
     found = {}
-    for place, name in enumerate(COCO_JOINTS):
+    for place, name in enumerate(joints):
         having = [(was, now) for was, now in people if now.labelled[place]]
         if having:
             was, now = (np.array([person.close[place] for person in side]) for side in zip(*having, strict=True))

@@ -19,10 +19,9 @@ import numpy.typing as npt
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.keypoints import COCO_JOINTS
 from podline.documents.pose_figures import JointFigures, SizeFigures, ThresholdFigures
 from podline.errors import SourceError
-from podline.evaluation.coco_results import Results, Truth, check_results, check_truth
+from podline.evaluation.coco_results import Results, Truth, check_results, check_truth, judged_joints
 from podline.frozen import Frozen
 
 SIZES = ((0, 32), (32, 64), (64, 96), (96, 128), (128, 192), (192, 100_000))
@@ -60,7 +59,7 @@ class OksEvaluation(Frozen):
         people: in truth, with a labelled joint, crowds left out.
         results: how many people were found or thought to be found.
         figures: pycocotools' figures.
-        joints: COCO's 17, in COCO's order.
+        joints: those of the truth's category, in its order.
         sizes: one entry for each of :data:`SIZES`.
         score_threshold: the score from which on results have the best F1 measure at OKS 0.5; None without a result
             that is right. To be used on other data than these.
@@ -97,7 +96,7 @@ def judged(truth: Truth, results: Results) -> COCOeval:
         SourceError: see :func:`evaluate_results`.
     """
     check_truth(truth, "truth")
-    check_results(results, "results")
+    check_results(results, "results", len(judged_joints(truth)[0]))
     strange = sorted({result["image_id"] for result in results} - {image["id"] for image in truth["images"]})
     if strange:
         raise SourceError(
@@ -116,7 +115,7 @@ def tables(evaluation: COCOeval) -> OksEvaluation:
         people=len(matches.people),
         results=len(evaluation.cocoDt.anns),
         figures=OksFigures(**dict(zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True))),
-        joints=_joint_table(matches),
+        joints=_joint_table(matches, joint_names(evaluation)),
         sizes=_size_table(evaluation, matches),
         score_threshold=_best_threshold(matches),
     )
@@ -135,13 +134,19 @@ def people_in(evaluation: COCOeval) -> Mapping[int, Mapping[str, Any]]:
     return annotations
 
 
+def joint_names(evaluation: COCOeval) -> tuple[str, ...]:
+    """The joints that :func:`judged` looked at, in the order of annotations."""
+    truth: Any = evaluation.cocoGt.dataset
+    return judged_joints(truth)[0]
+
+
 class CloseJoints(NamedTuple):
     """A person in truth.
 
     Attributes:
         image_id: the image.
-        labelled: which joints are labelled, (17,).
-        close: which of these were found close, (17,); none of a person that was not found.
+        labelled: which joints are labelled, (joints,).
+        close: which of these were found close, (joints,); none of a person that was not found.
         result: the id of the result that found this person at OKS 0.5; None if nobody did.
     """
 
@@ -169,6 +174,7 @@ def _evaluated(truth: Truth, results: Results) -> COCOeval:
     copies: Any = [dict(result) for result in results]
     found = wanted.loadRes(copies) if results else _coco(truth, [])
     evaluation = COCOeval(wanted, found, "keypoints")
+    evaluation.params.kpt_oks_sigmas = np.array(judged_joints(truth)[1])
     evaluation.params.areaRng = [*evaluation.params.areaRng, *([low**2, high**2] for low, high in SIZES)]
     evaluation.params.areaRngLbl = [*evaluation.params.areaRngLbl, *(f"{low}-{high}" for low, high in SIZES)]
     evaluation.evaluate()
@@ -224,10 +230,10 @@ def _squares(annotation: Mapping[str, Any], result: Mapping[str, Any]) -> npt.ND
     return ((pose - truth) ** 2).sum(axis=-1) / (annotation["area"] + np.spacing(1))
 
 
-def _joint_table(matches: _Matches) -> tuple[JointFigures, ...]:
-    labelled = np.zeros(len(COCO_JOINTS), int)
-    similarities: list[list[float]] = [[] for _ in COCO_JOINTS]
-    distances: list[list[float]] = [[] for _ in COCO_JOINTS]
+def _joint_table(matches: _Matches, names: tuple[str, ...]) -> tuple[JointFigures, ...]:
+    labelled = np.zeros(len(names), int)
+    similarities: list[list[float]] = [[] for _ in names]
+    distances: list[list[float]] = [[] for _ in names]
     for person, annotation in matches.people.items():
         truth = np.reshape(annotation["keypoints"], (-1, 3))
         labelled += truth[:, 2] > 0
@@ -249,7 +255,7 @@ def _joint_table(matches: _Matches) -> tuple[JointFigures, ...]:
             similarity=float(np.mean(close)) if close else 0.0,
             distance=float(np.median(far)) if far else None,
         )
-        for name, count, close, far in zip(COCO_JOINTS, labelled, similarities, distances, strict=True)
+        for name, count, close, far in zip(names, labelled, similarities, distances, strict=True)
     )
 
 

@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.coco_letterbox import from_cells
-from podline.data.keypoints import JOINTS, LIMB_ENDS, LIMB_STARTS
+from podline.documents.skeleton import Skeleton
 from podline.recipes.pose_settings import DecodingSettings
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 _NO_LIMB = -1
-_LIMB_OF = np.full((len(JOINTS), len(JOINTS)), _NO_LIMB)
-_LIMB_OF[LIMB_STARTS, LIMB_ENDS] = np.arange(len(LIMB_STARTS))
 # Logarithms of heatmaps are taken of at least this: a network's answers may be negative.
 _LOWEST = 1e-4
 
@@ -31,8 +29,8 @@ class People(NamedTuple):
     """The people of an image, the surest first.
 
     Attributes:
-        poses: float32 (people, 18, 3): x and y in pixels of the network's input, and the height of the joint's peak,
-            0…1; joints that were not found are all zeros.
+        poses: float32 (people, joints, 3): x and y in pixels of the network's input, and the height of the joint's
+            peak, 0…1; joints that were not found are all zeros.
         scores: float32 (people,): the heights' sum over the number of joints, 0…1.
     """
 
@@ -45,7 +43,7 @@ class Peaks(NamedTuple):
 
     Attributes:
         images: (k,), which image of the batch.
-        joints: (k,), which of the 18 joints.
+        joints: (k,), which of the joints.
         places: float64 (k, 2), x and y in cells; an integer is the centre of a cell.
         heights: float32 (k,), 0…1.
     """
@@ -64,19 +62,22 @@ class Links(NamedTuple):
     strengths: Floats
 
 
-def decode_people(heatmaps: Floats, pafs: Floats, stride: int, settings: DecodingSettings) -> list[People]:
+def decode_people(
+    heatmaps: Floats, pafs: Floats, stride: int, settings: DecodingSettings, skeleton: Skeleton
+) -> list[People]:
     """The people in each image of a batch.
 
     Args:
-        heatmaps: (n, height, width, 18), as :func:`podline.input.pose_targets.pose_targets` draws them.
-        pafs: (n, height, width, 40), likewise.
+        heatmaps: (n, height, width, joints), as :func:`podline.input.pose_targets.pose_targets` draws them.
+        pafs: (n, height, width, 2 × limbs), likewise.
         stride: pixels of the network's input to a cell.
         settings: thresholds.
+        skeleton: the joints and limbs.
     """
     peaks = find_peaks(heatmaps, settings)
     borders = np.searchsorted(peaks.images, np.arange(len(heatmaps) + 1))
     return [
-        _people_of_image(_part(peaks, slice(first, end)), paf, stride, settings)
+        _people_of_image(_part(peaks, slice(first, end)), paf, stride, settings, skeleton)
         for first, end, paf in zip(borders[:-1], borders[1:], pafs, strict=True)
     ]
 
@@ -150,11 +151,12 @@ def _top(cells: Ints, middles: Ints, logs: list[Floats]) -> tuple[npt.NDArray[np
     return top, np.maximum(parabola(top) - parabola(cells), 0)
 
 
-def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingSettings) -> People:
-    groups = assemble(peaks, find_links(peaks, paf, settings))
-    people = [group for group in groups if len(group) >= settings.min_joints]
-    fragments = [group for group in groups if len(group) < settings.min_joints]
-    poses = np.zeros((len(people), len(JOINTS), 3), np.float32)
+def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingSettings, skeleton: Skeleton) -> People:
+    groups = assemble(peaks, find_links(peaks, paf, settings, skeleton))
+    enough = min(settings.min_joints, len(skeleton.joints))
+    people = [group for group in groups if len(group) >= enough]
+    fragments = [group for group in groups if len(group) < enough]
+    poses = np.zeros((len(people), len(skeleton.joints), 3), np.float32)
     for pose, members in zip(poses, with_fragments(peaks, people, fragments, settings.reach), strict=True):
         pose[peaks.joints[members], :2] = from_cells(peaks.places[members], stride)
         pose[peaks.joints[members], 2] = peaks.heights[members]
@@ -163,15 +165,18 @@ def _people_of_image(peaks: Peaks, paf: Floats, stride: int, settings: DecodingS
     return People(poses[order], scores[order])
 
 
-def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings) -> Links:
+def find_links(peaks: Peaks, paf: Floats, settings: DecodingSettings, skeleton: Skeleton) -> Links:
     """The pairs of peaks with enough of their limb's field between them.
 
     Args:
         peaks: of one image.
         paf: its fields, (height, width, 2 × limbs).
         settings: ``samples`` and the thresholds of limbs.
+        skeleton: the limbs.
     """
-    limbs = _LIMB_OF[peaks.joints[:, None], peaks.joints]
+    limb_of = np.full((len(skeleton.joints), len(skeleton.joints)), _NO_LIMB)
+    limb_of[skeleton.starts, skeleton.ends] = np.arange(len(skeleton.limbs))
+    limbs = limb_of[peaks.joints[:, None], peaks.joints]
     starts, ends = np.nonzero(limbs != _NO_LIMB)
     limbs = limbs[starts, ends]
     vectors = (peaks.places[ends] - peaks.places[starts]) @ (1, 1j)

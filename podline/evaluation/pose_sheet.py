@@ -12,6 +12,7 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import open_split
 from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
 from podline.drawing.picture_sheet import LARGE, Block, Image, Picture, PictureRow, Sheet, sheet
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
@@ -50,16 +51,17 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> Block:
     """The first examples of the first batch, as stored and as each of the first epochs augments them."""
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT)
     order = plan_training(spec.recipe.at_first, manifest).order
-    fields, augmentation = POSE.objective(spec.recipe).fields, spec.recipe.image_augmentation
+    fields, augmentation = POSE.objective(spec.recipe, manifest).fields, spec.recipe.image_augmentation
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)
     _, ids, stored = source.read(0)
     ids, stored = ids[: spec.examples], {name: values[: spec.examples] for name, values in stored.items()}
-    rows = [PictureRow("as stored", _drawn(stored))]
+    rows = [PictureRow("as stored", _drawn(stored, manifest.skeleton))]
     about = f"examples of the training split of {manifest.dataset}"
     if augmentation == type(augmentation)():
         return Block(_heading(spec), f"{about}; the recipe has no augmentation: fed as stored", rows)
     rows += [
-        PictureRow(f"epoch {epoch + 1}", _drawn(source.augmented(epoch, ids, stored))) for epoch in range(spec.epochs)
+        PictureRow(f"epoch {epoch + 1}", _drawn(source.augmented(epoch, ids, stored), manifest.skeleton))
+        for epoch in range(spec.epochs)
     ]
     return Block(_heading(spec), f"{about}; below, each as the first epochs augment it", rows)
 
@@ -68,18 +70,18 @@ def _heading(spec: ShowSpec) -> str:
     return f"What the network of {spec.recipe.name} is fed"
 
 
-def _drawn(arrays: dict[str, npt.NDArray[Any]]) -> list[Picture]:
+def _drawn(arrays: dict[str, npt.NDArray[Any]], skeleton: Skeleton) -> list[Picture]:
     """Images with the people of their records."""
     return [
-        _picture(image, poses[(poses[..., 2] > 0).any(axis=-1)])
+        _picture(image, poses[(poses[..., 2] > 0).any(axis=-1)], skeleton)
         for image, poses in zip(arrays["image"], arrays[_KEYPOINTS], strict=True)
     ]
 
 
-def _picture(image: Image, poses: npt.NDArray[np.float32]) -> Picture:
+def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> Picture:
     people = "1 person" if len(poses) == 1 else f"{count(len(poses)) if len(poses) else 'no'} people"
     # Drawn on at twice its size, skeletons are thin enough for the people below them to be seen.
-    return Picture(with_skeletons(image, poses, 2.0), people)
+    return Picture(with_skeletons(image, poses, skeleton, 2.0), people)
 
 
 def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> Block:
@@ -107,10 +109,10 @@ def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter)
     pictures = []
     places = zip(records["image"], records["image_id"][:, 0], records["size"].tolist(), strict=True)
     for image, image_id, (width, height) in places:
-        mine = poses_of([person for person in people if person["image_id"] == image_id])
+        mine = poses_of([person for person in people if person["image_id"] == image_id], manifest.skeleton)
         letterbox = LetterBox(width, height, poses.side)
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
-        pictures.append(_picture(image, mine))
-    rows = [PictureRow("found", pictures), PictureRow("labelled", _drawn(records))]
+        pictures.append(_picture(image, mine, manifest.skeleton))
+    rows = [PictureRow("found", pictures), PictureRow("labelled", _drawn(records, manifest.skeleton))]
     about = f"the first test images with people; those with a score from {threshold:.3f} on are drawn"
     return Block(f"Whom {spec.run} finds", about, rows if len(ids) else [])

@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
-from podline.data.keypoints import JOINTS
 from podline.data.reader import SplitReader, open_split
 from podline.documents.evaluation import EVALUATION
 from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
+from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import PoseMaps, maps_to_bytes
 from podline.errors import DivergenceError
 from podline.evaluation.case import Case, Judgement
@@ -143,17 +143,21 @@ def find_people(
         DivergenceError: an answer is not finite.
     """
     with batches.explained():
-        return [person for found in _decoded(answers(batches), poses, news) for person in found]
+        skeleton = batches.manifest.skeleton
+        return [person for found in _decoded(answers(batches), poses, skeleton, news) for person in found]
 
 
 def _decoded(
-    answered: Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]], poses: PoseSettings, news: Callable[[int], None]
+    answered: Iterator[tuple[Any, dict[str, npt.NDArray[Any]]]],
+    poses: PoseSettings,
+    skeleton: Skeleton,
+    news: Callable[[int], None],
 ) -> Iterator[Results]:
     """Batch by batch; one is decoded while the network looks at the next, which leaves Python alone meanwhile."""
     with ThreadPoolExecutor(1) as decoder:
         waiting: Future[Results] | None = None
         for (heatmaps, pafs), fields in answered:
-            following = decoder.submit(_results, heatmaps, pafs, fields[ID][:, 0], fields[SIZE], poses)
+            following = decoder.submit(_results, heatmaps, pafs, fields[ID][:, 0], fields[SIZE], poses, skeleton)
             if waiting:
                 yield waiting.result()
             waiting = following
@@ -168,15 +172,16 @@ def _results(
     image_ids: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
     poses: PoseSettings,
+    skeleton: Skeleton,
 ) -> Results:
     for image, finite in zip(image_ids, np.isfinite(heatmaps.sum((1, 2, 3)) + pafs.sum((1, 2, 3))), strict=True):
         if not finite:
             raise DivergenceError(f"image {image}: the network's answers are not finite; its training diverged")
-    found = decode_people(heatmaps, pafs, poses.targets.stride, poses.decoding)
+    found = decode_people(heatmaps, pafs, poses.targets.stride, poses.decoding, skeleton)
     return [
         person
         for people, image, (width, height) in zip(found, image_ids.tolist(), sizes.tolist(), strict=True)
-        for person in people_to_results(people, image, LetterBox(width, height, poses.side))
+        for person in people_to_results(people, image, LetterBox(width, height, poses.side), skeleton)
     ]
 
 
@@ -201,10 +206,12 @@ def _split(case: Case, name: str, ids: npt.NDArray[np.int64] | None) -> _Split:
 
 def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
     """The best guess without looking: in every image one person, the mean of those that were trained on."""
-    keypoints = seen.reader.gather(seen.ids, ["keypoints"])["keypoints"].reshape(-1, len(JOINTS), 3)
+    skeleton = split.batches.manifest.skeleton
+    joints = len(skeleton.joints)
+    keypoints = seen.reader.gather(seen.ids, ["keypoints"])["keypoints"].reshape(-1, joints, 3)
     labelled = keypoints[..., 2:] > 0
     times = labelled.sum(axis=0)
-    pose = np.zeros((1, len(JOINTS), 3), np.float32)
+    pose = np.zeros((1, joints, 3), np.float32)
     pose[0, :, :2] = np.where(labelled, keypoints[..., :2], 0).sum(axis=0) / np.maximum(times, 1)
     pose[0, :, 2:] = times > 0
     people = People(pose, np.ones(1, np.float32))
@@ -212,7 +219,7 @@ def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
     return [
         person
         for image, (width, height) in zip(split.image_ids.tolist(), sizes, strict=True)
-        for person in people_to_results(people, image, LetterBox(width, height, side))
+        for person in people_to_results(people, image, LetterBox(width, height, side), skeleton)
     ]
 
 
@@ -281,5 +288,6 @@ def _maps(answers: Answers, split: _Split, image_id: int, poses: PoseSettings) -
     )
     [((heatmaps, pafs), _)] = answers(alone)
     fields = split.reader.gather(record, ["keypoints", "ignored"])
-    wanted = pose_targets(fields["keypoints"], fields["ignored"], poses.side, poses.targets)
+    skeleton = split.batches.manifest.skeleton
+    wanted = pose_targets(fields["keypoints"], fields["ignored"], poses.side, poses.targets, skeleton)
     return PoseMaps(heatmaps[0], pafs[0], np.asarray(wanted.heatmaps)[0], np.asarray(wanted.pafs)[0])

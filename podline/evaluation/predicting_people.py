@@ -9,6 +9,7 @@ from typing import Any
 
 from podline.data.coco_letterbox import LetterBox
 from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.evaluation.coco_results import people_to_results
 from podline.evaluation.pose_decoding import decode_people
@@ -25,11 +26,12 @@ _LEAST_SIDE = 640
 
 
 @dataclass(frozen=True)
-class People:
+class PeopleReader:
     """See :class:`podline.evaluation.predicting.PictureReader`."""
 
     poses: PoseSettings
     threshold: float
+    skeleton: Skeleton
 
     def fed(self, pixels: Image) -> Image:
         """The picture, letter-boxed."""
@@ -42,18 +44,23 @@ class People:
     def say(self, name: str, place: int, pixels: Image, answer: tuple[Any, Any]) -> Predicted:
         """The people with a score from the threshold on."""
         heatmaps, pafs = answer
-        [people] = decode_people(heatmaps[None], pafs[None], self.poses.targets.stride, self.poses.decoding)
+        stride, decoding = self.poses.targets.stride, self.poses.decoding
+        [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
         height, width = pixels.shape[:2]
-        results = people_to_results(people, _image_id(name, place), LetterBox(width, height, self.poses.side))
+        letterbox = LetterBox(width, height, self.poses.side)
+        results = people_to_results(people, _image_id(name, place), letterbox, self.skeleton)
         kept = [{**person, "file_name": Path(name).name} for person in results if person["score"] >= self.threshold]
         prediction = PicturePrediction(file=name, width=width, height=height, people=tuple(kept))
-        return Predicted(prediction, with_skeletons(pixels, poses_of(kept), max(1.0, _LEAST_SIDE / max(width, height))))
+        scale = max(1.0, _LEAST_SIDE / max(width, height))
+        return Predicted(prediction, with_skeletons(pixels, poses_of(kept, self.skeleton), self.skeleton, scale))
 
 
-def reader(store: Store, training: TrainSpec, _manifest: Manifest, given: float | None, reporter: Reporter) -> People:
+def reader(
+    store: Store, training: TrainSpec, manifest: Manifest, given: float | None, reporter: Reporter
+) -> PeopleReader:
     """A run's; the threshold is the one that its evaluation chose, if none is given."""
     threshold = _threshold(store, training.folder, reporter) if given is None else given
-    return People(training.recipe.poses, threshold)
+    return PeopleReader(training.recipe.poses, threshold, manifest.skeleton)
 
 
 def _threshold(store: Store, folder: str, reporter: Reporter) -> float:

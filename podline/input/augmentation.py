@@ -69,10 +69,12 @@ def augment(
 
 
 def augmented(
-    arrays: Arrays, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
+    arrays: Arrays, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, manifest: Manifest
 ) -> Arrays:
     """A batch with its images augmented; see :func:`augment`."""
-    return arrays | {IMAGE: augment(arrays[IMAGE], ids, settings, seed, epoch, fill)}
+    return arrays | {
+        IMAGE: augment(arrays[IMAGE], ids, settings, seed, epoch, np.array(manifest.mean_colour, np.uint8))
+    }
 
 
 def require_room(recipe: Recipe, manifest: Manifest) -> None:

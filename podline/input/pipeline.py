@@ -162,12 +162,11 @@ class TrainingInput(_Batches):
         return epoch, ids, self._gather(ids)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
-        """What chance makes of a batch; a hole is filled with the training split's mean colour."""
+        """What chance makes of a batch."""
         settings, seed = self._settings(epoch), self.order.seed
         if settings == type(settings)():
             return arrays
-        fill = np.rint(self.manifest.split("train").mean).astype(np.uint8)
-        return entry_points.load(settings.applied_by)(arrays, ids, settings, seed, epoch, fill)
+        return entry_points.load(settings.applied_by)(arrays, ids, settings, seed, epoch, self.manifest)
 
     def _settings(self, epoch: int) -> Augmentation:
         if self.later is None:

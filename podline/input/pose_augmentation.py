@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.keypoints import MIRRORED
 from podline.data.order import random_uniform
 from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
 from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import Recipe
@@ -32,6 +32,18 @@ _MIDDLE_GREY = 127.5
 _CORNERS = np.array([(0, 0), (1, 0), (0, 1), (1, 1)])
 
 
+def augmented(
+    arrays: Mapping[str, npt.NDArray[Any]],
+    ids: npt.ArrayLike,
+    settings: PoseAugmentationSettings,
+    seed: int,
+    epoch: int,
+    manifest: Manifest,
+) -> dict[str, npt.NDArray[Any]]:
+    """A batch of a data set augmented; see :func:`augment_poses`."""
+    return augment_poses(arrays, ids, settings, seed, epoch, manifest.mean_colour, manifest.skeleton)
+
+
 def augment_poses(
     arrays: Mapping[str, npt.NDArray[Any]],
     ids: npt.ArrayLike,
@@ -39,17 +51,19 @@ def augment_poses(
     seed: int,
     epoch: int,
     fill: npt.ArrayLike,
+    skeleton: Skeleton,
 ) -> dict[str, npt.NDArray[Any]]:
     """A batch after chance had its way; the given arrays are not changed.
 
     Args:
-        arrays: ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, 18, 3); ``ignored`` uint8
-            (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
+        arrays: ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
+            uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
         ids: of the examples, (n,).
         settings: what may happen.
         seed: the run's seed.
         epoch: the pass over the data.
         fill: the colour of what comes in from outside the image, (3,).
+        skeleton: the joints.
     """
     changed = dict(arrays)
     colours = draw_colours(ids, settings, seed, epoch) if settings.recolours else None
@@ -57,7 +71,7 @@ def augment_poses(
         side = arrays["image"].shape[1]
         maps, flips = draw_maps(ids, settings, seed, epoch, side)
         changed["image"] = moved_images(arrays["image"], maps, fill, colours)
-        changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side)
+        changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side, skeleton)
         changed["ignored"] = moved_masks(arrays["ignored"], maps, side)
         if "boxes" in arrays:
             changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
@@ -131,13 +145,13 @@ def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Do
 
 
 def moved_joints(
-    keypoints: npt.NDArray[np.float32], maps: Doubles, flips: npt.NDArray[np.bool_], side: int
+    keypoints: npt.NDArray[np.float32], maps: Doubles, flips: npt.NDArray[np.bool_], side: int, skeleton: Skeleton
 ) -> npt.NDArray[np.float32]:
-    """Joints (n, people, 18, 3) where the maps put them; right and left change places in a mirrored image.
+    """Joints (n, people, joints, 3) where the maps put them; right and left change places in a mirrored image.
 
     Joints that leave the image are no longer labelled: all zeros.
     """
-    swapped = np.where(flips[:, None, None, None], keypoints[:, :, MIRRORED], keypoints)
+    swapped = np.where(flips[:, None, None, None], keypoints[:, :, skeleton.mirror], keypoints)
     places = _mapped(swapped[..., :2], maps)
     # A pixel reaches half a pixel around its centre.
     inside = ((places >= -0.5) & (places < side - 0.5)).all(axis=-1) & (swapped[..., 2] > 0)
@@ -200,12 +214,18 @@ def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
     return changed
 
 
-def require_side(recipe: Recipe, manifest: Manifest) -> None:
-    """A network's input has the size of the images.
+def require_fit(recipe: Recipe, manifest: Manifest) -> None:
+    """A network's input has the size of the images, and what is mirrored in training has names in the mirror.
 
     Raises:
         SettingsError: it has not.
     """
+    if recipe.poses.augmentation.flip and manifest.skeleton.mirrored is None:
+        raise SettingsError(
+            f"pose.augmentation.flip=true vs joints of {manifest.dataset}/{manifest.fingerprint} whose names do not "
+            "say left and right: train with `--set pose.augmentation.flip=false`, or convert with "
+            '`--set \'conversion.mirrored=[["A","B"]]\'`, [] if a mirror image needs no other names'
+        )
     side, found = recipe.poses.side, manifest.image_shape[0]
     if found != side:
         raise SettingsError(

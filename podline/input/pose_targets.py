@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from podline.data.keypoints import LIMB_ENDS, LIMB_STARTS
+from podline.documents.skeleton import Skeleton
 from podline.recipes.pose_settings import PoseTargetSettings
 
 # A limb shorter than this, in pixels, has no direction.
@@ -28,9 +28,9 @@ class PoseTargets(NamedTuple):
     """What a network is to answer.
 
     Attributes:
-        heatmaps: float32 (n, height, width, 18), 0…1: how near the next joint of each kind is.
-        pafs: float32 (n, height, width, 40): channels ``2 l`` and ``2 l + 1`` are x and y of a vector in the direction
-            of limb ``l``, at most 1 long.
+        heatmaps: float32 (n, height, width, joints), 0…1: how near the next joint of each kind is.
+        pafs: float32 (n, height, width, 2 × limbs): channels ``2 l`` and ``2 l + 1`` are x and y of a vector in the
+            direction of limb ``l``, at most 1 long.
         weights: float32 (n, height, width, 1), 0…1: what a cell counts in the loss; 0 where people are not labelled.
     """
 
@@ -39,16 +39,19 @@ class PoseTargets(NamedTuple):
     weights: tf.Tensor
 
 
-def pose_targets(keypoints: Any, ignored: Any, side: int, settings: PoseTargetSettings) -> PoseTargets:
+def pose_targets(
+    keypoints: Any, ignored: Any, side: int, settings: PoseTargetSettings, skeleton: Skeleton
+) -> PoseTargets:
     """The targets of a batch; a pure TensorFlow function with finite gradients everywhere.
 
     Args:
-        keypoints: float32 (n, people, 18, 3): x and y in pixels of the network's input, and visibility; joints that are
-            not labelled and places without a person are all zeros.
+        keypoints: float32 (n, people, joints, 3): x and y in pixels of the network's input, and visibility; joints
+            that are not labelled and places without a person are all zeros.
         ignored: uint8 (n, m, m), a whole number of values to each cell of the maps: 255 where crowds and unlabelled
             people are, 0 elsewhere.
         side: of the network's input, in pixels; a multiple of the stride.
         settings: stride and widths.
+        skeleton: the joints and limbs.
     """
     cells = side // settings.stride
     places = (keypoints[..., :2] + 0.5) / settings.stride - 0.5
@@ -56,17 +59,19 @@ def pose_targets(keypoints: Any, ignored: Any, side: int, settings: PoseTargetSe
     people = _people(labelled)
     return PoseTargets(
         _heatmaps(places, labelled, people, cells, settings.joint_sigma / settings.stride),
-        _pafs(places, labelled, people, cells, settings),
+        _pafs(places, labelled, people, cells, settings, skeleton),
         _weights(ignored, cells),
     )
 
 
-def compiled_targets(side: int, settings: PoseTargetSettings) -> Callable[[Any, Any], PoseTargets]:
+def compiled_targets(side: int, settings: PoseTargetSettings, skeleton: Skeleton) -> Callable[[Any, Any], PoseTargets]:
     """:func:`pose_targets` for one size, compiled by XLA into a few loops; it needs inputs of static shape.
 
     The same values up to float32 rounding. On a CPU it took a quarter of the time, after some seconds of compiling.
     """
-    return tf.function(lambda keypoints, ignored: pose_targets(keypoints, ignored, side, settings), jit_compile=True)
+    return tf.function(
+        lambda keypoints, ignored: pose_targets(keypoints, ignored, side, settings, skeleton), jit_compile=True
+    )
 
 
 def _people(labelled: Any) -> tf.Tensor:
@@ -89,13 +94,15 @@ def _heatmaps(places: Any, labelled: Any, people: Any, cells: int, sigma: float)
     return tf.while_loop(lambda person, _: person < people, draw, (0, empty))[1]
 
 
-def _pafs(places: Any, labelled: Any, people: Any, cells: int, settings: PoseTargetSettings) -> tf.Tensor:
+def _pafs(
+    places: Any, labelled: Any, people: Any, cells: int, settings: PoseTargetSettings, skeleton: Skeleton
+) -> tf.Tensor:
     """Each cell has the direction of the nearest person's limb, times a Gaussian of the distance to it."""
     sigma = settings.limb_sigma / settings.stride
-    starts, ends = tf.gather(places, LIMB_STARTS, axis=2), tf.gather(places, LIMB_ENDS, axis=2)
+    starts, ends = tf.gather(places, skeleton.starts, axis=2), tf.gather(places, skeleton.ends, axis=2)
     vectors = ends - starts
     squares = tf.reduce_sum(tf.square(vectors), axis=-1)
-    drawn: Any = tf.gather(labelled, LIMB_STARTS, axis=2) & tf.gather(labelled, LIMB_ENDS, axis=2)
+    drawn: Any = tf.gather(labelled, skeleton.starts, axis=2) & tf.gather(labelled, skeleton.ends, axis=2)
     drawn &= squares >= (_SHORTEST_LIMB / settings.stride) ** 2
     # The root of a harmless 1 where there is no limb: neither 0/0 nor the root's infinite slope at 0 can arise.
     lengths: Any = tf.sqrt(tf.where(drawn, squares, 1.0))
@@ -127,7 +134,7 @@ def _pafs(places: Any, labelled: Any, people: Any, cells: int, settings: PoseTar
     )
     strength = tf.exp(-0.5 * distance)
     pairs = tf.stack([strength * x_parts, strength * y_parts], axis=-1)
-    return tf.reshape(pairs, (-1, cells, cells, 2 * len(LIMB_STARTS)))
+    return tf.reshape(pairs, (-1, cells, cells, 2 * len(skeleton.limbs)))
 
 
 def _weights(ignored: Any, cells: int) -> tf.Tensor:

@@ -33,7 +33,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Run:
+class StoredRun:
     """A training run and what its stages answered, by stage, in the stages' order; ``touched`` is a Unix time."""
 
     name: str
@@ -146,14 +146,14 @@ def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
     return official + (contradiction_lines(conversion.contradicting) if conversion else [])
 
 
-def runs(store: Store) -> list[Run]:
+def runs(store: Store) -> list[StoredRun]:
     """The runs of which at least one stage is done, the last touched first."""
     records = (name.split("/") for name in store.list("runs"))
     found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
     return sorted(found, key=lambda run: (-run.touched, run.name))
 
 
-def run_of(store: Store, name: str) -> Run:
+def run_of(store: Store, name: str) -> StoredRun:
     """A run by name.
 
     Raises:
@@ -168,7 +168,7 @@ def run_of(store: Store, name: str) -> Run:
             f"{store.where(folder)}: no stage of such a run is done; `podline runs list` shows those there"
         )
     touched = max(record.published for record in present.values())
-    return Run(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
+    return StoredRun(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
 
 
 def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainSpec:

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from podline.documents.manifest import Manifest
     from podline.documents.metric import Metric
     from podline.documents.model_description import ModelDescription
+    from podline.documents.skeleton import Skeleton
     from podline.drawing.picture_sheet import Sheet
     from podline.evaluation.case import Case, Judgement
     from podline.evaluation.classification import ClassificationTally
     from podline.evaluation.predicting import PictureReader
     from podline.progress import Reporter
-    from podline.promotion.comparing import Comparison
+    from podline.promotion.comparing import ModelComparison
     from podline.promotion.rules import ModelFigures
     from podline.recipes.settings import Recipe
     from podline.reporting.facts import RunFacts
@@ -60,9 +61,9 @@ class Kind:
         says: what a model does with such an example, in words; its run is filled in.
         lost_hint: what there is to see in their pictures.
 
-        objective: what a recipe trains for.
+        objective: what a recipe trains for on a data set.
         model: a recipe's model with fresh weights.
-        description: a model's layers and costs, of images of a shape and a number of classes.
+        description: a model's layers and costs, of images of a shape, a number of classes, a skeleton.
         require_fit: raises SettingsError if a recipe does not fit a data set.
         judge: a run judged on a split.
         reader: what looks at any pictures with a run's model.
@@ -86,9 +87,9 @@ class Kind:
     says: str
     lost_hint: str
 
-    objective: Code[[Recipe], Objective]
+    objective: Code[[Recipe, Manifest], Objective]
     model: Code[[Recipe, Manifest], keras.Model]
-    description: Code[[Recipe, tuple[int, int, int], int], ModelDescription]
+    description: Code[[Recipe, tuple[int, int, int], int, Skeleton], ModelDescription]
     require_fit: Code[[Recipe, Manifest], None]
     judge: Code[[Case], Judgement]
     reader: Code[[Store, TrainSpec, Manifest, float | None, Reporter], PictureReader]
@@ -100,7 +101,7 @@ class Kind:
     pair: Code[[Store, Judged, Judged], Pair]
     lost_examples: Code[[Any, Any, Any, Any], LostExamples]
     figures: Code[[Any], ModelFigures]
-    comparison: Code[[], Comparison]
+    comparison: Code[[], ModelComparison]
 
     @property
     def measure(self) -> str:

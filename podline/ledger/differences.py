@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from podline.datasets.changes import Change, in_words
-from podline.documents.ledger_entry import Code, Data, Environment, Origin
+from podline.documents.ledger_entry import CodeVersion, Data, Environment, Origin
 from podline.frozen import Frozen
 from podline.settings import flat
 
@@ -95,7 +95,7 @@ def _settings(origin: Origin) -> dict[str, Any]:
     return {"recipe": origin.recipe, **recipe, **machine}
 
 
-def _code(codes: Sequence[Code]) -> list[dict[str, Any]]:
+def _code(codes: Sequence[CodeVersion]) -> list[dict[str, Any]]:
     """By name. A version is told where no commit is known: every commit of another version is another commit."""
     known = all(code.commit for code in codes)
     told: list[dict[str, Any]] = []

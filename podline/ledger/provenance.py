@@ -10,7 +10,7 @@ import platform
 import subprocess
 from pathlib import Path
 
-from podline.documents.ledger_entry import Code, Environment
+from podline.documents.ledger_entry import CodeVersion, Environment
 from podline.store import digests
 
 PACKAGE = "podline"
@@ -24,7 +24,7 @@ _DIGITS = 12
 _GIT_SECONDS = 20.0
 
 
-def code(top: Path = _HERE.parent) -> Code:
+def code(top: Path = _HERE.parent) -> CodeVersion:
     """The code that runs: a git checkout's commit and what was changed since, or the installed package's version.
 
     Args:
@@ -34,10 +34,10 @@ def code(top: Path = _HERE.parent) -> Code:
     status = _status(top)
     if status is None:
         commit = _installed_commit()
-        return Code(version=version, commit=commit, sources="" if commit else _sources(top))
+        return CodeVersion(version=version, commit=commit, sources="" if commit else _sources(top))
     commit, changed = status
     changes = {path: _beginning(top / path) for path in changed[:MOST_CHANGES]}
-    return Code(version=version, commit=commit, changes=changes, more_changes=len(changed[MOST_CHANGES:]))
+    return CodeVersion(version=version, commit=commit, changes=changes, more_changes=len(changed[MOST_CHANGES:]))
 
 
 def environment(strategy: str = "", devices: str = "") -> Environment:

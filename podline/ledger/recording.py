@@ -17,14 +17,14 @@ from podline.datasets.changes import change_between, in_words
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import (
-    Annealing,
+    AnnealingSummary,
     Data,
     DataChange,
-    Decision,
     Energy,
     Entry,
     Outcome,
-    Retry,
+    PromotionSummary,
+    RetrySummary,
     Split,
     StageTime,
     Started,
@@ -47,7 +47,6 @@ from podline.stages.specs import WEIGHTS, ConvertSpec, ReportResult, Result, Spe
 from podline.stages.table import stage_of
 from podline.store import digests
 from podline.store.contract import Store
-from podline.store.opening import open_store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event
 from podline.tpu.tpu_log_file import read_tpu_log
 
@@ -60,7 +59,7 @@ _NOT_TOLD = ("root", "store.cache", "strategy")
 
 @contextlib.contextmanager
 def recorded(
-    root: str,
+    store: Store,
     recipe: str,
     way: Literal["flow", "commands"],
     reporter: Reporter,
@@ -74,7 +73,7 @@ def recorded(
     """The body of a run: what it notes, and how it ends, becomes an entry of the ledger.
 
     Args:
-        root: of the store.
+        store: the store.
         recipe: the recipe's name.
         way: what was started.
         reporter: told of what could not be written beside an error that matters more.
@@ -90,7 +89,7 @@ def recorded(
     begun = _begun(recipe, way, late).model_copy(
         update={"flow_run": flow_run, "attempt": attempt, "started": started, "schedule": schedule}
     )
-    notes = Notes(open_store(root), begun, reporter)
+    notes = Notes(store, begun, reporter)
     try:
         yield notes
     except BaseException as error:
@@ -172,13 +171,13 @@ class Notes:
             self._update(run=result.run, environment=environment, training=self._training(result))
             self._produced_by(result)
         if isinstance(result, PromoteResult):
-            self._update(promotion=Decision(verdict=result.verdict, reason=result.reason))
+            self._update(promotion=PromotionSummary(verdict=result.verdict, reason=result.reason))
         if isinstance(result, ReportResult):
             self._update(report=result.html)
 
     def retried(self, stage: str, error: BaseException, delay: float) -> None:
         """A stage failed, and is tried again after so many seconds."""
-        retry = Retry(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
+        retry = RetrySummary(stage=stage, error=type(error).__name__, cause=one_line(error), delay=delay)
         self._update(retries=(*self.entry.retries, retry))
 
     def ended(self, error: BaseException | None) -> Entry:
@@ -360,10 +359,10 @@ def _sha256(split: SplitInfo) -> str:
     return digests.of_json([shard.sha256 for shard in split.shards])
 
 
-def _annealing(of: str, judged: list[AnnealingLine]) -> Annealing | None:
+def _annealing(of: str, judged: list[AnnealingLine]) -> AnnealingSummary | None:
     if not judged:
         return None
-    return Annealing(
+    return AnnealingSummary(
         of=of,
         decisions=len(judged),
         rejected=sum(not line.accepted for line in judged),

@@ -9,6 +9,7 @@ import keras
 from keras import layers
 
 from podline.documents.model_description import LayerDescription, ModelDescription
+from podline.documents.skeleton import Skeleton
 from podline.models.build import build_model
 from podline.models.calls import Call, calls_of, multiply_adds, stock, total
 from podline.models.micronet import micronet_score
@@ -34,15 +35,20 @@ def describe(settings: ModelSettings, image_shape: tuple[int, int, int], classes
     return described(build_model(settings, image_shape, classes, [0.0] * channels, [1.0] * channels))
 
 
-def describe_classifier(recipe: Recipe, image_shape: tuple[int, int, int], classes: int) -> ModelDescription:
+def describe_classifier(
+    recipe: Recipe, image_shape: tuple[int, int, int], classes: int, _skeleton: Skeleton
+) -> ModelDescription:
     """A classifier's model; see :func:`describe`."""
     return describe(recipe.model, image_shape, classes)
 
 
-def describe_pose_network(recipe: Recipe, _image_shape: tuple[int, int, int], _classes: int) -> ModelDescription:
-    """A pose recipe's network, of which the recipe says all itself."""
+def describe_pose_network(
+    recipe: Recipe, _image_shape: tuple[int, int, int], _classes: int, skeleton: Skeleton
+) -> ModelDescription:
+    """A pose recipe's network, of which the recipe says all itself but for the joints."""
     poses = recipe.poses
-    return described(build_pose_model(poses.model, poses.side, poses.targets.stride, [0.0] * 3, [1.0] * 3))
+    no_change = [0.0] * 3, [1.0] * 3
+    return described(build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))
 
 
 def described(model: keras.Model) -> ModelDescription:

@@ -15,16 +15,14 @@ from typing import Any
 
 import keras
 
-from podline.data.keypoints import JOINTS, LIMBS
 from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
 from podline.models.blocks import Blocks
 from podline.models.build import trainable_model
 from podline.models.mobilenetv2 import RELU_LIMIT, backbone
 from podline.recipes.pose_settings import PoseModelSettings
 from podline.recipes.settings import Recipe
-
-PAF_CHANNELS, HEATMAP_CHANNELS = 2 * len(LIMBS), len(JOINTS)
 
 
 def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
@@ -43,11 +41,18 @@ def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
         SettingsError: see :func:`build_pose_model`.
     """
     poses, split = recipe.poses, manifest.split("train")
-    return build_pose_model(poses.model, poses.side, poses.targets.stride, split.mean, split.std, recipe.seed)
+    fixed = poses.model, poses.side, poses.targets.stride, manifest.skeleton
+    return build_pose_model(*fixed, split.mean, split.std, recipe.seed)
 
 
 def build_pose_model(
-    settings: PoseModelSettings, side: int, stride: int, mean: Sequence[float], std: Sequence[float], seed: int = 0
+    settings: PoseModelSettings,
+    side: int,
+    stride: int,
+    skeleton: Skeleton,
+    mean: Sequence[float],
+    std: Sequence[float],
+    seed: int = 0,
 ) -> keras.Model:
     """The model, with fresh weights.
 
@@ -55,24 +60,25 @@ def build_pose_model(
         settings: how wide, how many stages.
         side: of the network's input, in pixels; a multiple of the stride.
         stride: pixels of the input to a cell of the answers.
+        skeleton: the joints and limbs that it answers for.
         mean: per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, likewise.
         seed: of weights and dropout, as in :func:`podline.models.build.trainable_model`.
 
     Returns:
-        A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride, 40
-        for PAFs or 18 for heatmaps), by the names of :func:`stage_names`, in their order. Its ``losses`` hold the L2
-        terms.
+        A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride,
+        two for each limb or one for each joint), by the names of :func:`stage_names`, in their order. Its ``losses``
+        hold the L2 terms.
 
     Raises:
         SettingsError: a side that is no multiple of the stride, a stride that the backbone does not have, a prefix in
             ``l2_layers`` that fits no layer.
     """
-    network = pose_network(settings, side, stride)
+    network = pose_network(settings, side, stride, skeleton)
     return trainable_model(network, "pose", mean, std, seed, settings.l2, settings.l2_layers)
 
 
-def pose_network(settings: PoseModelSettings, side: int, stride: int) -> keras.Model:
+def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: Skeleton) -> keras.Model:
     """The network in plain Keras, from normalised images (n, side, side, 3); see :func:`build_pose_model`.
 
     Raises:
@@ -85,7 +91,7 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int) -> keras.M
     taps = _taps(keras.Model(image, last_maps), side // stride)
     if not taps or taps[0].shape[1] != side // stride:
         raise SettingsError(f"stride={stride} vs an input of {side} pixels: MobileNetV2 has no map of that size")
-    return keras.Model(image, _stages(settings, _neck(settings, taps)))
+    return keras.Model(image, _stages(settings, _neck(settings, taps), skeleton))
 
 
 def _taps(network: keras.Model, cells: int) -> list[Any]:
@@ -113,18 +119,19 @@ def _neck(settings: PoseModelSettings, taps: list[Any]) -> Any:
     return keras.layers.ReLU(name="features_relu")(added)
 
 
-def _stages(settings: PoseModelSettings, features: Any) -> dict[str, Any]:
+def _stages(settings: PoseModelSettings, features: Any, skeleton: Skeleton) -> dict[str, Any]:
     """Each PAF stage reads the features and the PAFs before it; each heatmap stage the heatmaps before it as well."""
     answers: dict[str, Any] = {}
     last: dict[str, Any] = {}
+    channels = {"paf": 2 * len(skeleton.limbs), "heatmap": len(skeleton.joints)}
     for name in stage_names(settings):
         kind = name.rpartition("_")[2]
         before = [last[each] for each in dict.fromkeys(("paf", kind)) if each in last]
-        answers[name] = last[kind] = _stage(settings, name, [features, *before])
+        answers[name] = last[kind] = _stage(settings, name, [features, *before], channels[kind])
     return answers
 
 
-def _stage(settings: PoseModelSettings, name: str, read: list[Any]) -> Any:
+def _stage(settings: PoseModelSettings, name: str, read: list[Any], channels: int) -> Any:
     maps = keras.layers.Concatenate(name=f"{name}_concatenate")(read) if len(read) > 1 else read[0]
     maps = _convolution(settings, maps, f"{name}_entry", kernel=1)
     for block in range(1, settings.stage_depth + 1):
@@ -133,8 +140,7 @@ def _stage(settings: PoseModelSettings, name: str, read: list[Any]) -> Any:
     if settings.dropout:
         maps = keras.layers.Dropout(settings.dropout, name=f"{name}_dropout")(maps)
     near_zero: Any = keras.initializers.RandomNormal(stddev=0.01)
-    filters = PAF_CHANNELS if name.endswith("paf") else HEATMAP_CHANNELS
-    return keras.layers.Conv2D(filters, 1, kernel_initializer=near_zero, name=name)(maps)
+    return keras.layers.Conv2D(channels, 1, kernel_initializer=near_zero, name=name)(maps)
 
 
 def _convolution(settings: PoseModelSettings, maps: Any, name: str, *, kernel: int) -> Any:

@@ -65,7 +65,7 @@ def _of_keras(file: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 def _of_h5(content: Any, file: Path | None = None) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     with h5py.File(content, "r") as h5:
-        legacy = h5.get("model_weights", h5)
+        legacy: Any = h5.get("model_weights", h5)
         if "layer_names" in legacy.attrs:
             yield from _of_keras2(legacy)
         else:

@@ -25,7 +25,7 @@ from podline.store.contract import Store
 
 
 class ClassComparison:
-    """See :class:`podline.promotion.comparing.Comparison`; what a model said are its guesses."""
+    """See :class:`podline.promotion.comparing.ModelComparison`; what a model said are its guesses."""
 
     def left(self, store: Store, folder: str, evaluation: Evaluation) -> JudgedModel:
         """A classifier as its evaluation left it."""
@@ -35,7 +35,7 @@ class ClassComparison:
         """A classifier judged on the examples now."""
         manifest, recipe = examples.manifest, training.recipe
         reader = open_split(examples.store, examples.folder, manifest, examples.split)
-        fields = CLASSIFICATION.objective(recipe).fields
+        fields = CLASSIFICATION.objective(recipe, manifest).fields
         batches = EvaluationInput(reader, manifest, fields, batch_size=recipe.evaluation_batch_size)
         news = News(examples.reporter, batches.count)
         logits = logits_of(model, tf.distribute.get_strategy())

@@ -45,7 +45,7 @@ class JudgedModel:
     said: Any
 
 
-class Comparison(Protocol):
+class ModelComparison(Protocol):
     """Two models of a kind of task for the rules of promotion."""
 
     def left(self, store: Store, folder: str, evaluation: Any) -> JudgedModel:

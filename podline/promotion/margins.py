@@ -43,7 +43,7 @@ def noise_of(examples: float, spread: float) -> Noise:
     return Noise(1 / (8 * examples) + spread**2, 1 / (4 * examples) + spread**2)
 
 
-class Rates(NamedTuple):
+class VerdictRates(NamedTuple):
     """What the verdicts are held to.
 
     Attributes:
@@ -57,7 +57,7 @@ class Rates(NamedTuple):
     figures: int
 
 
-def margin_of(noise: Noise, floor: float, rates: Rates) -> float:
+def margin_of(noise: Noise, floor: float, rates: VerdictRates) -> float:
     """By how much a figure may be worse, in its own unit.
 
     Args:
@@ -70,12 +70,12 @@ def margin_of(noise: Noise, floor: float, rates: Rates) -> float:
     return max(floor, shown + _reached(rates) * math.sqrt(noise.usual * (1 + 1 / ENOUGH_PEERS)))
 
 
-def normal_margin(deviation: float, rates: Rates) -> float:
+def normal_margin(deviation: float, rates: VerdictRates) -> float:
     """By how much a figure may be worse whose difference from the champion's is normal, with this deviation."""
     return (_normal_quantile(rates.promoted) + _reached(rates)) * deviation
 
 
-def _reached(rates: Rates) -> float:
+def _reached(rates: VerdictRates) -> float:
     """Deviations that few models that are as good fall by."""
     return _LONGER * _normal_quantile(_MISSED / rates.figures)
 
@@ -102,16 +102,16 @@ class Figure(NamedTuple):
     noise: Callable[[float], Noise]
     floor: float
 
-    def more_trainings(self, rates: Rates) -> int | None:
+    def more_trainings(self, rates: VerdictRates) -> int | None:
         """How many more known trainings would decide, were all else as it is; None if none would."""
         more = range(1, MOST_PEERS - self.fall.peers + 1)
         return next((each for each in more if self._is_decided(rates, self.fall.peers + each)), None)
 
-    def more_examples(self, rates: Rates) -> float | None:
+    def more_examples(self, rates: VerdictRates) -> float | None:
         """How many times the test examples would decide, were all else as it is; None if none would."""
         return next((times for times in _FACTORS if self._is_decided(rates, self.fall.peers, times)), None)
 
-    def _is_decided(self, rates: Rates, peers: int, times: float = 1) -> bool:
+    def _is_decided(self, rates: VerdictRates, peers: int, times: float = 1) -> bool:
         noise = self.noise(times)
         variance = max(self.fall.variance - self.noise(1).usual + noise.usual, noise.usual)
         fall = Fall(self.fall.by, variance, peers, self.fall.step / times)

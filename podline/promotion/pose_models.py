@@ -24,7 +24,7 @@ from podline.store.contract import Store
 
 
 class PoseComparison:
-    """See :class:`podline.promotion.comparing.Comparison`; what a model said are people, as COCO results."""
+    """See :class:`podline.promotion.comparing.ModelComparison`; what a model said are people, as COCO results."""
 
     def left(self, store: Store, folder: str, evaluation: PoseEvaluation) -> JudgedModel:
         """A network as its evaluation left it."""

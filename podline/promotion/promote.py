@@ -23,10 +23,10 @@ from podline.kinds.table import kind_of, read_evaluation
 from podline.measures import measure_named
 from podline.models.descriptions import describe_run
 from podline.progress import Reporter
-from podline.promotion.comparing import Comparison, JudgedModel, JudgedSplit
+from podline.promotion.comparing import JudgedModel, JudgedSplit, ModelComparison
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
 from podline.promotion.margins import ENOUGH_PEERS
-from podline.promotion.rules import Cost, checks_of, export_checks
+from podline.promotion.rules import ModelCost, checks_of, export_checks
 from podline.promotion.standings import champions_before, examples_of, peers_of
 from podline.stages.completed import complete
 from podline.stages.promotion import PromoteResult, PromoteSpec
@@ -62,7 +62,7 @@ class _Case:
         return self.evaluation.measure
 
     @property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ModelComparison:
         """How two models of its kind are compared."""
         return kind_of(self.evaluation).comparison()
 
@@ -257,6 +257,6 @@ def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tu
     return case.comparison.anew(case.examples, training, model)
 
 
-def _cost(case: _Case, training: TrainSpec) -> Cost:
+def _cost(case: _Case, training: TrainSpec) -> ModelCost:
     model = describe_run(case.store, training, case.manifest)
-    return Cost(model.bytes, model.multiply_adds)
+    return ModelCost(model.bytes, model.multiply_adds)

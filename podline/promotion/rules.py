@@ -36,7 +36,7 @@ from podline.promotion.margins import (
     ENOUGH_PEERS,
     Figure,
     Noise,
-    Rates,
+    VerdictRates,
     margin_of,
     noise_of,
     normal_margin,
@@ -67,7 +67,7 @@ class ModelFigures:
     calibration_error: float | None = None
 
 
-class Cost(NamedTuple):
+class ModelCost(NamedTuple):
     """What a model costs, counted: bytes of its parameters, multiply-adds for one example."""
 
     bytes: int
@@ -149,7 +149,7 @@ def checks_of(
     candidate: ModelFigures,
     peers: Sequence[ModelFigures],
     paired: Paired | None,
-    costs: tuple[Cost, Cost],
+    costs: tuple[ModelCost, ModelCost],
     settings: PromotionSettings,
     guarded: Sequence[Guarded] = (),
 ) -> list[Check]:
@@ -181,14 +181,14 @@ def checks_of(
     ]
 
 
-def _rates(candidate: ModelFigures, settings: PromotionSettings) -> Rates:
+def _rates(candidate: ModelFigures, settings: PromotionSettings) -> VerdictRates:
     calibrated = candidate.calibration_error is not None
     figures = 1 + sum(share.examples > 0 for share in candidate.parts.values()) + calibrated + len(settings.guards)
-    return Rates(settings.rate, settings.wrong_rate, figures)
+    return VerdictRates(settings.rate, settings.wrong_rate, figures)
 
 
 def _by_peers(
-    candidate: ModelFigures, peers: Sequence[ModelFigures], settings: PromotionSettings, rates: Rates
+    candidate: ModelFigures, peers: Sequence[ModelFigures], settings: PromotionSettings, rates: VerdictRates
 ) -> list[_Test]:
     judged = {name: share for name, share in candidate.parts.items() if share.examples}
     parts = {name: [peer.parts[name] for peer in peers] for name in judged}
@@ -226,7 +226,7 @@ class _Scale(NamedTuple):
     seen: float
 
 
-def _share(rule: Rule, name: str, peers: Sequence[Share], share: Share, scale: _Scale, rates: Rates) -> _Test:
+def _share(rule: Rule, name: str, peers: Sequence[Share], share: Share, scale: _Scale, rates: VerdictRates) -> _Test:
     def noise(times: float) -> Noise:
         return noise_of(share.examples * times, scale.spread)
 
@@ -242,7 +242,7 @@ def _share(rule: Rule, name: str, peers: Sequence[Share], share: Share, scale: _
 
 
 def _calibration_by_peers(
-    errors: Sequence[float], error: float, spreads: Sequence[float], settings: PromotionSettings, rates: Rates
+    errors: Sequence[float], error: float, spreads: Sequence[float], settings: PromotionSettings, rates: VerdictRates
 ) -> _Test:
     """More is better of what is tested, and so much worse is allowed.
 
@@ -263,7 +263,7 @@ def _calibration_by_peers(
 
 
 def _by_pairs(
-    candidate: ModelFigures, champion: ModelFigures, paired: Paired, settings: PromotionSettings, rates: Rates
+    candidate: ModelFigures, champion: ModelFigures, paired: Paired, settings: PromotionSettings, rates: VerdictRates
 ) -> list[_Test]:
     rule = part_rule(candidate)
     tests = [
@@ -289,7 +289,7 @@ def part_rule(standing: ModelFigures) -> Rule:
     return "joint" if standing.calibration_error is None else "class"
 
 
-def _guard(guarded: Guarded, settings: PromotionSettings, rates: Rates, *, known: bool) -> _Test:
+def _guard(guarded: Guarded, settings: PromotionSettings, rates: VerdictRates, *, known: bool) -> _Test:
     """By examples, and by what a seed is assumed to do: the measure's peers are not asked."""
     drop, spread = guarded.before - guarded.after, spread_of(settings.spread, guarded.before)
     margin = guarded.before - share_below(guarded.before, settings.margin)
@@ -299,7 +299,7 @@ def _guard(guarded: Guarded, settings: PromotionSettings, rates: Rates, *, known
     return _Test("guard", guarded.name, guarded.before, guarded.before, guarded.after, Odds(equal, worse, margin))
 
 
-def _judged(test: _Test, chance: float, rates: Rates, told: str, peers: int) -> Check:
+def _judged(test: _Test, chance: float, rates: VerdictRates, told: str, peers: int) -> Check:
     """A test held against the rates, in words."""
     what = {"class": f"class {test.name}", "joint": f"joint {test.name}"}.get(test.rule, test.name)
     by = (test.after - test.before) * (-1 if test.rule == "calibration" else 1)
@@ -331,7 +331,7 @@ def _judged(test: _Test, chance: float, rates: Rates, told: str, peers: int) -> 
     )
 
 
-def _deciding(test: _Test, rates: Rates, peers: int) -> dict[str, int | None]:
+def _deciding(test: _Test, rates: VerdictRates, peers: int) -> dict[str, int | None]:
     """What would decide about a figure, were all else as it is."""
     if peers < ENOUGH_PEERS:
         return {"more_trainings": ENOUGH_PEERS - peers}

@@ -16,12 +16,13 @@ from podline.documents.evaluation import EVALUATION, ClassFigures, Evaluation, F
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.pose_figures import JointFigures
+from podline.documents.skeleton import side_of
 from podline.errors import PodlineError
 from podline.evaluation.classification import BINS
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
 from podline.evaluation.noise import average_precisions
-from podline.evaluation.oks import close_joints
+from podline.evaluation.oks import close_joints, joint_names
 from podline.evaluation.paired import chance_to_lose, changed
 from podline.intervals import Z
 from podline.inventory.catalogue import training_of
@@ -203,7 +204,7 @@ def _shown_of_all(
 
 
 def _of_either_side(joint: str) -> str:
-    return joint.removeprefix("left_").removeprefix("right_")
+    return side_of(joint)[1]
 
 
 def _odds_of(movement: Movement, assumed: float, shown: float, margin: float) -> Odds:
@@ -236,7 +237,7 @@ def paired_poses(before: COCOeval, after: COCOeval, settings: PromotionSettings)
     """Two pose networks on the same images, one by one; a joint's images, with all their people, count as one each."""
     ap = average_precisions(before, after)["ap"]
     share = (before.stats[0] + after.stats[0]) / 2
-    parts = _movements(moved_joints(close_joints(before), close_joints(after)))
+    parts = _movements(moved_joints(close_joints(before), close_joints(after), joint_names(after)))
     sampled, margin = (ap.high - ap.low) / (2 * Z), share - share_below(share, settings.margin)
     shown = spread_of(_shown_of_all(parts, settings, _of_either_side), share)
     spreads = spread_of(settings.spread, share), shown

@@ -11,9 +11,9 @@ class Augmentation(Frozen):
     """What chance does to training images.
 
     Attributes:
-        applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, fill) -> arrays``: the fields
-            of a batch by name, the examples' ids (n,), these settings, the run's seed, the epoch, and the colour of
-            what is cut out or left empty, uint8 (channels,).
+        applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, manifest) -> arrays``: the
+            fields of a batch by name, the examples' ids (n,), these settings, the run's seed, the epoch, and the data
+            set's manifest.
     """
 
     applied_by: ClassVar[str]

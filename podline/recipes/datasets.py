@@ -174,6 +174,12 @@ SHIPPED = {
             draw="podline.data.sources.coco_sample:write_coco_sample",
             drawn="annotations",
         ),
+        DataSet(
+            "keypoints",
+            "podline.data.sources.keypoints:open_keypoints",
+            kind="pose",
+            settings="podline.data.sources.keypoint_settings:KeypointSettings",
+        ),
     )
 }
 

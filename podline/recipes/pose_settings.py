@@ -72,7 +72,7 @@ class PoseAugmentationSettings(Augmentation):
         saturation: multiply differences from a pixel's own grey likewise.
     """
 
-    applied_by: ClassVar[str] = "podline.input.pose_augmentation:augment_poses"
+    applied_by: ClassVar[str] = "podline.input.pose_augmentation:augmented"
 
     flip: bool = False
     rotation: float = Field(default=0.0, ge=0, le=180)

@@ -28,7 +28,7 @@ from podline.settings import load, nearest
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
-_SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose")
+_SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose", "keypoints")
 # What has values by names that somebody else's code gives them: model.options.heads.
 _OPEN = ("augmentation.also", "conversion", "model.options", "optimizer.options")
 

@@ -267,6 +267,7 @@ class Recipe(Frozen):
         pose: all that is about poses, for data sets of people; ``model``, ``augmentation`` and ``label_smoothing`` are
             for classes and stay as they are then.
         batch_size: examples in a step, over all replicas.
+        fit_batch: whether a training split that is smaller than a batch makes the batch smaller; if not, it is refused.
         duration: how long to train.
         annealing: accepts or rejects the state after each evaluation; None is off.
         trainable_layers: the layers whose names start with one of these train, and the others stay as they are, the
@@ -296,6 +297,7 @@ class Recipe(Frozen):
     pose: PoseSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1)
+    fit_batch: bool = Field(default=False, exclude_if=operator.not_)
     evaluation_batch_size: int = Field(default=500, ge=1)
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings()

@@ -26,7 +26,7 @@ from podline.documents.metrics_log import (
     read_metrics,
 )
 from podline.drawing.drawing import chart, png
-from podline.inventory.catalogue import Run, training_of
+from podline.inventory.catalogue import StoredRun, training_of
 from podline.measures import shown
 from podline.reporting import tables
 from podline.reporting.templates import TEMPLATES
@@ -75,14 +75,14 @@ class Compared:
         return [line for line in self.lines if isinstance(line, EvaluationLine)]
 
 
-class Comparison(NamedTuple):
+class ComparisonPage(NamedTuple):
     """Where the page and the picture are: names in the store."""
 
     html: str
     png: str
 
 
-def compare(store: Store, runs: Sequence[Run]) -> Comparison:
+def compare(store: Store, runs: Sequence[StoredRun]) -> ComparisonPage:
     """Writes one page and one picture about several runs, under ``comparisons/``.
 
     Raises:
@@ -93,12 +93,12 @@ def compare(store: Store, runs: Sequence[Run]) -> Comparison:
     folder = f"comparisons/{digests.of_json([run.name for run in compared])[:12]}"
     store.publish_bytes(f"{folder}/{PNG}", png(lambda figure: _draw(figure, compared), _WIDTH, _HEIGHT), replace=True)
     store.publish_bytes(f"{folder}/{HTML}", _page(compared).encode(), replace=True)
-    found = Comparison(f"{folder}/{HTML}", f"{folder}/{PNG}")
+    found = ComparisonPage(f"{folder}/{HTML}", f"{folder}/{PNG}")
     record_files(store, folder, "compare", found)
     return found
 
 
-def _gather(store: Store, run: Run) -> Compared:
+def _gather(store: Store, run: StoredRun) -> Compared:
     spec = training_of(store, run.name)
     evaluated, trained = run.stages.get("evaluate"), run.stages.get("train")
     scores = evaluated.result["metrics"] if evaluated else {}

@@ -8,10 +8,11 @@ from functools import cached_property
 
 from pycocotools.cocoeval import COCOeval
 
+from podline.documents.skeleton import Skeleton
 from podline.evaluation import noise
 from podline.evaluation.moved_parts import ShareChange, moved_joints
 from podline.evaluation.noise import Difference
-from podline.evaluation.oks import CloseJoints, close_joints
+from podline.evaluation.oks import CloseJoints, close_joints, joint_names
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,12 @@ class FoundPair:
     Attributes:
         before: the people that the first found, judged.
         after: those of the second.
+        skeleton: of the people.
     """
 
     before: COCOeval
     after: COCOeval
+    skeleton: Skeleton
 
     @cached_property
     def differences(self) -> dict[str, Difference]:
@@ -39,4 +42,4 @@ class FoundPair:
     def moved(self, names: Sequence[str] = ()) -> dict[str, ShareChange]:
         """How each joint moved, by name."""
         del names  # joints have theirs in the results
-        return moved_joints(*self.people)
+        return moved_joints(*self.people, joint_names(self.after))

@@ -15,6 +15,7 @@ from podline.documents.completion import read_artifact
 from podline.documents.manifest import Manifest
 from podline.documents.pose_evaluation import MAPS, SEEN, PoseEvaluation, people_name, read_people
 from podline.documents.ranked_images import ImageFigures, Ranked
+from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import PoseMaps, maps_from_bytes
 from podline.drawing.skeletons import Image, poses_of
 from podline.errors import ArtifactError
@@ -31,8 +32,8 @@ class JudgedPicture(NamedTuple):
     Attributes:
         figures: how it went.
         image: uint8 (height, width, 3), as large as the network saw it.
-        found: of the network, those from the score threshold on, the surest first: (n, 18, 3).
-        wanted: of the truth: (n, 18, 3).
+        found: of the network, those from the score threshold on, the surest first: (n, joints, 3).
+        wanted: of the truth: (n, joints, 3).
     """
 
     figures: ImageFigures
@@ -47,14 +48,16 @@ class Scene(NamedTuple):
     Attributes:
         image: uint8 (height, width, 3), as large as the network saw it.
         letterbox: from the original image to the square that it lies in.
+        skeleton: of the people in it.
     """
 
     image: Image
     letterbox: LetterBox
+    skeleton: Skeleton
 
     def poses(self, people: list[dict[str, Any]]) -> Poses:
-        """COCO annotations or results, in the original image's pixels, as poses in this one's: (n, 18, 3)."""
-        poses = poses_of(people)
+        """COCO annotations or results, in the original image's pixels, as poses in this one's: (n, joints, 3)."""
+        poses = poses_of(people, self.skeleton)
         poses[..., :2] = np.where(poses[..., 2:] > 0, self.joints(poses[..., :2]), 0)
         return poses
 
@@ -106,7 +109,9 @@ def judged_pictures(
     records = records_of(reader)
     return {
         kind: [
-            _picture(scene(reader, records[image]), figures, people.get(image, []), wanted.get(image, []))
+            _picture(
+                scene(reader, records[image], manifest.skeleton), figures, people.get(image, []), wanted.get(image, [])
+            )
             for figures in getattr(ranked, kind)
             for image in (figures.image_id,)
         ]
@@ -146,18 +151,19 @@ def _by_image(people: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-def scene(reader: SplitReader, record: int) -> Scene:
+def scene(reader: SplitReader, record: int, skeleton: Skeleton) -> Scene:
     """A record's image.
 
     Args:
         reader: of the split.
         record: its place there.
+        skeleton: of the people.
     """
     fields = reader.gather(np.array([record]), ["image", "size"])
     square, (width, height) = fields["image"][0], fields["size"][0].tolist()
     letterbox = LetterBox(width, height, square.shape[0])
     (left, top), (columns, rows) = letterbox.offset, letterbox.size
-    return Scene(np.ascontiguousarray(square[top : top + rows, left : left + columns]), letterbox)
+    return Scene(np.ascontiguousarray(square[top : top + rows, left : left + columns]), letterbox, skeleton)
 
 
 def _picture(

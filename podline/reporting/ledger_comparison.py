@@ -53,7 +53,7 @@ class AgainstFirst(Frozen):
     words: str
 
 
-class Comparison(Frozen):
+class RunsComparison(Frozen):
     """Runs side by side.
 
     Attributes:
@@ -71,7 +71,7 @@ class Comparison(Frozen):
     verdicts: tuple[AgainstFirst, ...]
 
 
-def compare(store: Store, entries: Sequence[Entry]) -> Comparison:
+def compare(store: Store, entries: Sequence[Entry]) -> RunsComparison:
     """Two runs, or more, side by side.
 
     Args:
@@ -82,7 +82,7 @@ def compare(store: Store, entries: Sequence[Entry]) -> Comparison:
         ArtifactError: a file of a run is damaged.
     """
     first = entries[0]
-    return Comparison(
+    return RunsComparison(
         names=tuple(entry.name for entry in entries),
         runs=tuple(entry.run for entry in entries),
         differences=tuple(differing(entries, partial(change_between, store))),
@@ -91,7 +91,7 @@ def compare(store: Store, entries: Sequence[Entry]) -> Comparison:
     )
 
 
-def lines(comparison: Comparison) -> list[str]:
+def lines(comparison: RunsComparison) -> list[str]:
     """A comparison as lines of text."""
     told = []
     for area in AREAS:

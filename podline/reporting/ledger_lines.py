@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from podline.datasets.changes import in_words
-from podline.documents.ledger_entry import Code, Data, Entry, Outcome, Training, Waiting
+from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
 from podline.figures import count, duration, metric_text, moment, percent, rate, size
 from podline.measures import shown
 from podline.plurals import plural
@@ -73,7 +73,7 @@ def _training(training: Training) -> Iterator[tuple[str, str]]:
         yield "annealing", f"{told.rejected} of {told.decisions} states rejected, {energies}"
 
 
-def code_in_words(code: Code) -> str:
+def code_in_words(code: CodeVersion) -> str:
     """Which code it is, and whether it is the commit's."""
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"

@@ -106,14 +106,14 @@ def drawn(image: LostImage, pair: FoundPair, reader: SplitReader, thresholds: Se
         reader: of the split.
         thresholds: of each network, the score from which on a result is drawn; those who found somebody always are.
     """
-    there, truth = scene(reader, image.record), people_in(pair.after)
+    there, truth = scene(reader, image.record, pair.skeleton), people_in(pair.after)
     scale = _LONGER_SIDE / max(there.image.shape[:2])
     boxes = there.boxes([truth[person]["bbox"] for person in image.lost]) * scale
     rings = (_lost_joints(image, pair, there) + 0.5) * scale - 0.5
     pictures = []
     for judged, people, threshold in zip((pair.before, pair.after), pair.people, thresholds, strict=True):
         found = _shown(judged, image.image_id, people, threshold)
-        picture = with_skeletons(there.image, there.poses(found), scale)
+        picture = with_skeletons(there.image, there.poses(found), pair.skeleton, scale)
         pictures.append(_marked(picture, boxes, rings))
     return pictures[0], pictures[1]
 

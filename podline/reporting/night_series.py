@@ -20,7 +20,7 @@ from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, Pace, slowness
 from podline.measures import measure_named
 from podline.reporting.ledger_lines import waiting_in_words
-from podline.reporting.over_nights import Chart, Point
+from podline.reporting.over_nights import NightsChart, Point
 from podline.reporting.standing import Word, word_of
 
 ALARM = 0.001
@@ -159,7 +159,7 @@ class Series:
         found = slide_of([*models.values()])
         return found.sentence(measure_named(self._measure).label, "models") if found else ""
 
-    def charts(self) -> list[Chart]:
+    def charts(self) -> list[NightsChart]:
         """What can be drawn: a figure of at least two nights."""
         title = measure_named(self._measure).label if self._measure else ""
         times = [seconds for _, seconds in self._waiting.values()]
@@ -167,16 +167,18 @@ class Series:
         waiting = {night: _plain(ended, time.total) for night, (ended, time) in self._waiting.items()}
         measure = self._measure
         charts = [
-            Chart(title[:1].upper() + title[1:], [*self._figures.values()], lambda v: figures.value_text(measure, v)),
-            Chart("Examples a second", [*self._speed.values()], figures.rate),
-            Chart(
+            NightsChart(
+                title[:1].upper() + title[1:], [*self._figures.values()], lambda v: figures.value_text(measure, v)
+            ),
+            NightsChart("Examples a second", [*self._speed.values()], figures.rate),
+            NightsChart(
                 "Waiting",
                 [*waiting.values()] if total.total else [],
                 figures.duration,
                 f"In all {waiting_in_words(total)}.",
                 of_time=True,
             ),
-            Chart("Training records", [*self._records.values()], figures.short_count),
+            NightsChart("Training records", [*self._records.values()], figures.short_count),
         ]
         return [chart for chart in charts if len(chart.points) > 1]
 

@@ -26,7 +26,7 @@ class Point(NamedTuple):
     high: float
 
 
-class Chart(NamedTuple):
+class NightsChart(NamedTuple):
     """A figure over the nights.
 
     Attributes:
@@ -44,7 +44,7 @@ class Chart(NamedTuple):
     of_time: bool = False
 
 
-def ticks(charts: Iterable[Chart]) -> list[float]:
+def ticks(charts: Iterable[NightsChart]) -> list[float]:
     """Three to five round numbers, of which the first and the last hold all figures of some charts between them."""
     drawn = [*charts]
     points = [point for chart in drawn for point in chart.points]
@@ -59,7 +59,7 @@ def ticks(charts: Iterable[Chart]) -> list[float]:
     return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
-def line(chart: Chart, axis: Sequence[float]) -> Markup:
+def line(chart: NightsChart, axis: Sequence[float]) -> Markup:
     """A figure over the nights, with its interval as a band.
 
     Args:
@@ -103,7 +103,7 @@ def line(chart: Chart, axis: Sequence[float]) -> Markup:
     )
 
 
-def _written(chart: Chart, axis: Sequence[float]) -> list[str]:
+def _written(chart: NightsChart, axis: Sequence[float]) -> list[str]:
     """The ticks, without the zeros behind the point that all of them have, and without empty seconds and minutes."""
     texts = [chart.write(tick) for tick in axis]
     if chart.of_time:

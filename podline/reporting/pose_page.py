@@ -7,6 +7,7 @@ from typing import Any
 
 from podline import figures
 from podline.documents.pose_evaluation import PoseEvaluation
+from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.drawing.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.reporting import pictures, pose_charts, pose_tables, quoted, verdict
@@ -26,9 +27,9 @@ def html(facts: PoseFacts) -> str:
     page = template.render(
         _content(facts),
         charts=marked(run_charts(facts) | verdict.charts(facts) | pose_charts.charts(facts)),
-        pictures=_pictures(facts.pictures),
-        seen=_pictures(facts.seen),
-        maps=_maps(facts.maps) if facts.maps else None,
+        pictures=_pictures(facts.pictures, facts.manifest.skeleton),
+        seen=_pictures(facts.seen, facts.manifest.skeleton),
+        maps=_maps(facts.maps, facts.manifest.skeleton) if facts.maps else None,
         stage_charts=pose_charts.MEASURES,
         colours={name: _css(colour) for name, colour in (("left", LEFT), ("right", RIGHT), ("center", CENTER))},
     )
@@ -85,37 +86,41 @@ def _threshold(evaluation: PoseEvaluation) -> str:
     )
 
 
-def _pictures(judged: Mapping[str, list[JudgedPicture]]) -> list[dict[str, Any]]:
+def _pictures(judged: Mapping[str, list[JudgedPicture]], skeleton: Skeleton) -> list[dict[str, Any]]:
     """Groups of pictures, each image twice: as found and as it is."""
     return [
-        {"kind": kind, "name": name, "pairs": [_pair(picture) for picture in judged[kind]]}
+        {"kind": kind, "name": name, "pairs": [_pair(picture, skeleton) for picture in judged[kind]]}
         for kind, name in _KINDS.items()
         if judged[kind]
     ]
 
 
-def _pair(picture: JudgedPicture) -> dict[str, str]:
+def _pair(picture: JudgedPicture, skeleton: Skeleton) -> dict[str, str]:
     scale, of = _LONGER_SIDE / max(picture.image.shape[:2]), picture.figures
     plural = "s" if of.false_alarms > 1 else ""
     alarms = f", {figures.count(of.false_alarms)} false alarm{plural}" if of.false_alarms else ""
     return {
-        "found": pictures.photo_uri(with_skeletons(picture.image, picture.found, scale)),
-        "wanted": pictures.photo_uri(with_skeletons(picture.image, picture.wanted, scale)),
+        "found": pictures.photo_uri(with_skeletons(picture.image, picture.found, skeleton, scale)),
+        "wanted": pictures.photo_uri(with_skeletons(picture.image, picture.wanted, skeleton, scale)),
         "image": str(of.image_id),
         "about": f"{of.found} of {of.people} found{alarms}, quality {of.quality:.2f}",
     }
 
 
-def _maps(of_image: MapsOfImage) -> dict[str, Any]:
+def _maps(of_image: MapsOfImage, skeleton: Skeleton) -> dict[str, Any]:
     """The answers for one image beside what they should be, and each of them by itself."""
     image, maps = of_image.image, of_image.maps
     rows = [
-        ("Heatmaps", heatmap_picture(image, maps.heatmaps), heatmap_picture(image, maps.wanted_heatmaps)),
+        (
+            "Heatmaps",
+            heatmap_picture(image, maps.heatmaps, skeleton),
+            heatmap_picture(image, maps.wanted_heatmaps, skeleton),
+        ),
         ("Part affinity fields", paf_picture(image, maps.pafs), paf_picture(image, maps.wanted_pafs)),
     ]
     panels = {
-        ("Each joint’s heatmap", "Heatmap"): heatmap_panels(image, maps.heatmaps),
-        ("The strength of each limb’s field", "Strength of the field"): paf_panels(image, maps.pafs),
+        ("Each joint’s heatmap", "Heatmap"): heatmap_panels(image, maps.heatmaps, skeleton),
+        ("The strength of each limb’s field", "Strength of the field"): paf_panels(image, maps.pafs, skeleton),
     }
     return {
         "image": str(of_image.image_id),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from podline.data.coco_truth import read_truth
 from podline.data.reader import SplitReader
 from podline.documents.manifest import dataset_folder, read_manifest
@@ -22,17 +20,16 @@ MOST_IMAGES = 8
 
 def pair(store: Store, before: Judged, after: Judged) -> FoundPair:
     """Two judgements on the same examples; see :func:`podline.reporting.pairs.paired`."""
-    truths = [_truth(store, each) for each in (before, after)]
+    manifests = [read_manifest(store, dataset_folder(each.dataset, each.fingerprint)) for each in (before, after)]
+    truths = [
+        read_truth(store, manifest.folder, manifest, each.split)
+        for manifest, each in zip(manifests, (before, after), strict=True)
+    ]
     if truths[0] != truths[1]:
         raise StoreError("the test sets differ: other images, or other people in them")
     people = [read_people(store, each.folder, each.split) for each in (before, after)]
     then, now = (judged(truths[0], each) for each in people)
-    return FoundPair(then, now)
-
-
-def _truth(store: Store, of: Judged) -> dict[str, Any]:
-    folder = dataset_folder(of.dataset, of.fingerprint)
-    return read_truth(store, folder, read_manifest(store, folder), of.split)
+    return FoundPair(then, now, manifests[1].skeleton)
 
 
 def lost_examples(pair: FoundPair, reader: SplitReader, before: PoseEvaluation, after: PoseEvaluation) -> LostExamples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from podline.data.verified_files import Look, look_at, note
+from podline.data.verified_files import SeenFile, look_at, note
 from podline.documents.completion import (
     Artifact,
     Completion,
@@ -71,7 +71,7 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
         return None
     if record.spec_digest != spec.digest():
         return None
-    verified: dict[str, tuple[str, Look | None]] = {}
+    verified: dict[str, tuple[str, SeenFile | None]] = {}
     for artifact in record.artifacts:
         before, problem = look_at(store, artifact.name), damage(store, artifact, store.find(artifact.name))
         if problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podline.documents.manifest import dataset_folder, manifest_digest
+from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
 from podline.frozen import JsonObject
 from podline.recipes import datasets
 from podline.recipes.datasets import ConverterSettings
@@ -30,20 +30,26 @@ def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -
 
 
 def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName) -> TrainSpec:
-    """The training of a recipe on a data set, as that is now.
+    """The training of a recipe on a data set, as that is now; its batch fits the data, where the recipe asks for it.
 
     Raises:
         StoreError: there is no such data set.
         ArtifactError: its manifest is not what was published.
         SettingsError: the recipe's file of weights cannot be read.
     """
+    folder = dataset_folder(recipe.dataset, fingerprint)
     return TrainSpec(
         root=store.uri,
-        recipe=with_checksum(recipe),
+        recipe=with_checksum(_fitted(store, recipe, folder) if recipe.fit_batch else recipe),
         fingerprint=fingerprint,
-        manifest_digest=manifest_digest(store, dataset_folder(recipe.dataset, fingerprint)),
+        manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
     )
+
+
+def _fitted(store: Store, recipe: Recipe, folder: str) -> Recipe:
+    held_out = round(recipe.validation_share * (records := read_manifest(store, folder).split("train").records))
+    return recipe.model_copy(update={"batch_size": max(1, min(recipe.batch_size, records - held_out))})
 
 
 def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDGED) -> EvaluateSpec:

@@ -11,7 +11,7 @@ from podline.progress import Event
 _SHOWN_METRICS = 3
 
 
-class Pace:
+class StagePace:
     """How fast a stage goes: from its first report to its last, so that what was done before it started counts not."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

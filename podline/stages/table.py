@@ -87,7 +87,7 @@ PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run", _FIND_NOTHING)
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run", _FIND_NOTHING)
 LR_FIND = Stage("lr-find", LearningRateSpec, LearningRateResult, "podline.training.finder:find_learning_rate")
-INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.benchmark.input_speed:run", _FIND_NOTHING)
+INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run", _FIND_NOTHING)
 CEILING = Stage("ceiling", CeilingSpec, DecodingCeiling, "podline.evaluation.decoding_ceiling:ceiling", _FIND_NOTHING)
 
 # What every night runs, in this order; a promotion stands between evaluation and report where it is asked for.

@@ -12,7 +12,7 @@ Answer = TypeVar("Answer")
 _ATTEMPTS = 10
 
 
-def undamaged(attempt: Callable[[], Answer]) -> Answer:
+def with_transfer_retries(attempt: Callable[[], Answer]) -> Answer:
     """The answer of the first attempt that is not damaged.
 
     Args:

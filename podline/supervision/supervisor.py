@@ -36,7 +36,7 @@ from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK, child_environment
 from podline.stages.specs import Result, Spec, part_of_work
 from podline.stages.table import Stage, stage_of
-from podline.store.contract import explained
+from podline.store.contract import Store, explained
 from podline.store.opening import open_store
 from podline.supervision import processes
 from podline.supervision.child import Order
@@ -119,12 +119,13 @@ def run_stage(
     """
     stage = stage_of(spec)
     listener({"event": "start", "stage": stage.name})
-    open_store(spec.root).sweep()
+    store = open_store(spec.root)
+    store.sweep()
     try:
         result = stage.find(spec, Reporter(stage.name, listener))
         if result is None:
             limits = _Limits(timeout, silence, hang_factor, hang_floor, grace, ending)
-            result = _run_in_child(stage, spec, listener, limits)
+            result = _run_in_child(stage, spec, store, listener, limits)
     except PodlineError as error:
         listener({"event": "error", "stage": stage.name, "error": error.to_json()})
         raise
@@ -154,8 +155,8 @@ class _Limits:
         return silence, "the limit is the setting silence"
 
 
-def _run_in_child(stage: Stage[Any, R], spec: Spec, listener: Listener, limits: _Limits) -> R:
-    with _started(stage, spec, listener, limits.grace) as child:
+def _run_in_child(stage: Stage[Any, R], spec: Spec, store: Store, listener: Listener, limits: _Limits) -> R:
+    with _started(stage, spec, store, listener, limits.grace) as child:
         for event in child.events(limits):
             if event["event"] == "result":
                 return stage.result.model_validate(event["result"])
@@ -288,7 +289,7 @@ def _log_event(stage: str, message: str) -> Event:
 
 
 @contextlib.contextmanager
-def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: float) -> Iterator[_Child]:
+def _started(stage: Stage[Any, Any], spec: Spec, store: Store, listener: Listener, grace: float) -> Iterator[_Child]:
     """A child at work; it is gone, with all that came from it, when the body ends, by an exception of any kind too."""
     mark = uuid.uuid4().hex
     order = Order(
@@ -300,7 +301,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
         mark=mark,
         spec=spec.model_dump(mode="json"),
     )
-    log, store = _log_file(stage, spec), open_store(spec.root)
+    log = _log_file(store, stage, spec)
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     with (
@@ -336,8 +337,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
                 process.stdin.close()
 
 
-def _log_file(stage: Stage[Any, Any], spec: Spec) -> Path:
-    store = open_store(spec.root)
+def _log_file(store: Store, stage: Stage[Any, Any], spec: Spec) -> Path:
     path = store.own_folder("logs") / f"{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log"
     with explained("write to the store", store.uri):
         path.touch()

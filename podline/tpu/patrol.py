@@ -29,7 +29,7 @@ class Deed(StrEnum):
     REMOVE = "remove it"
 
 
-class Case(StrEnum):
+class PatrolCase(StrEnum):
     """What can be found, in words."""
 
     OTHERS = "a node or request that is not the settings' one"
@@ -60,29 +60,29 @@ class PatrolRule:
     why: str
 
 
-TABLE: dict[Case, PatrolRule] = {
-    Case.OTHERS: PatrolRule(Deed.NOTHING, "somebody else may use it"),
-    Case.USED: PatrolRule(Deed.NOTHING, "the run looks after it"),
-    Case.GONE: PatrolRule(Deed.DELETE, "it cannot be used again and holds quota; the next run makes a new one"),
-    Case.OFF: PatrolRule(Deed.NOTHING, "it costs next to nothing"),
-    Case.RESTING: PatrolRule(Deed.NOTHING, "the next run may come soon, and a start takes minutes"),
-    Case.IDLE: PatrolRule(Deed.STOP, "it costs money; the next run starts it"),
-    Case.IDLE_FIXED: PatrolRule(Deed.DELETE, "such a node cannot be stopped; the next run makes a new one"),
-    Case.REFUSED: PatrolRule(Deed.DELETE, "it will not be fulfilled, and holds the node's name"),
-    Case.UNWANTED: PatrolRule(Deed.DELETE, "nobody waits for it, and once fulfilled it costs money"),
-    Case.HELD: PatrolRule(Deed.NOTHING, "it is given back, or ends with its holder"),
-    Case.ENDING: PatrolRule(Deed.NOTHING, "a lease that is not renewed ends by itself"),
-    Case.LEFT: PatrolRule(Deed.GIVE_BACK, "the server forgot whose it was, and it would never end"),
-    Case.ALIVE: PatrolRule(Deed.NOTHING, "it is at work"),
-    Case.UNSEEN: PatrolRule(Deed.NOTHING, "it may be one that gives no signs"),
-    Case.SILENT: PatrolRule(Deed.CRASH, "its process or machine is gone; a retry goes on from its checkpoint"),
-    Case.ORPHAN: PatrolRule(Deed.CANCEL, "nobody waits for what it does"),
-    Case.LOCKED: PatrolRule(Deed.NOTHING, "it ends with its process"),
-    Case.STALE: PatrolRule(Deed.REMOVE, "libtpu would take the TPU for used"),
+TABLE: dict[PatrolCase, PatrolRule] = {
+    PatrolCase.OTHERS: PatrolRule(Deed.NOTHING, "somebody else may use it"),
+    PatrolCase.USED: PatrolRule(Deed.NOTHING, "the run looks after it"),
+    PatrolCase.GONE: PatrolRule(Deed.DELETE, "it cannot be used again and holds quota; the next run makes a new one"),
+    PatrolCase.OFF: PatrolRule(Deed.NOTHING, "it costs next to nothing"),
+    PatrolCase.RESTING: PatrolRule(Deed.NOTHING, "the next run may come soon, and a start takes minutes"),
+    PatrolCase.IDLE: PatrolRule(Deed.STOP, "it costs money; the next run starts it"),
+    PatrolCase.IDLE_FIXED: PatrolRule(Deed.DELETE, "such a node cannot be stopped; the next run makes a new one"),
+    PatrolCase.REFUSED: PatrolRule(Deed.DELETE, "it will not be fulfilled, and holds the node's name"),
+    PatrolCase.UNWANTED: PatrolRule(Deed.DELETE, "nobody waits for it, and once fulfilled it costs money"),
+    PatrolCase.HELD: PatrolRule(Deed.NOTHING, "it is given back, or ends with its holder"),
+    PatrolCase.ENDING: PatrolRule(Deed.NOTHING, "a lease that is not renewed ends by itself"),
+    PatrolCase.LEFT: PatrolRule(Deed.GIVE_BACK, "the server forgot whose it was, and it would never end"),
+    PatrolCase.ALIVE: PatrolRule(Deed.NOTHING, "it is at work"),
+    PatrolCase.UNSEEN: PatrolRule(Deed.NOTHING, "it may be one that gives no signs"),
+    PatrolCase.SILENT: PatrolRule(Deed.CRASH, "its process or machine is gone; a retry goes on from its checkpoint"),
+    PatrolCase.ORPHAN: PatrolRule(Deed.CANCEL, "nobody waits for what it does"),
+    PatrolCase.LOCKED: PatrolRule(Deed.NOTHING, "it ends with its process"),
+    PatrolCase.STALE: PatrolRule(Deed.REMOVE, "libtpu would take the TPU for used"),
 }
 
 
-class Finding(Frozen):
+class PatrolFinding(Frozen):
     """Something that was found, and what became of it.
 
     Attributes:
@@ -94,7 +94,7 @@ class Finding(Frozen):
 
     what: str
     seen: str
-    case: Case
+    case: PatrolCase
     done: str = ""
 
     def row(self) -> dict[str, str]:
@@ -114,7 +114,7 @@ class Finding(Frozen):
         return f"{self.what}: {self.seen}; {wanted}" + (f" ({self.done})" if self.done else "")
 
 
-def node_case(node: Node | None, settings: TpuSettings, *, used: bool, idle_for: float) -> Case:
+def node_case(node: Node | None, settings: TpuSettings, *, used: bool, idle_for: float) -> PatrolCase:
     """What a node amounts to.
 
     Args:
@@ -124,32 +124,32 @@ def node_case(node: Node | None, settings: TpuSettings, *, used: bool, idle_for:
         idle_for: seconds for which nobody was seen to use it.
     """
     if node is None:
-        return Case.OFF
+        return PatrolCase.OFF
     if node.name != settings.node:
-        return Case.OTHERS
+        return PatrolCase.OTHERS
     if used:
-        return Case.USED
+        return PatrolCase.USED
     if node.state in GONE:
-        return Case.GONE
+        return PatrolCase.GONE
     if node.state is not State.READY:
-        return Case.OFF
+        return PatrolCase.OFF
     if not _is_idle(settings, idle_for):
-        return Case.RESTING
-    return Case.IDLE_FIXED if node.spot or node.queued_resource else Case.IDLE
+        return PatrolCase.RESTING
+    return PatrolCase.IDLE_FIXED if node.spot or node.queued_resource else PatrolCase.IDLE
 
 
-def request_case(request: QueuedResource, settings: TpuSettings, *, used: bool, idle_for: float) -> Case:
+def request_case(request: QueuedResource, settings: TpuSettings, *, used: bool, idle_for: float) -> PatrolCase:
     """What a request in Google's queue amounts to; see :func:`node_case`."""
     if settings.node not in (request.name, *request.nodes):
-        return Case.OTHERS
+        return PatrolCase.OTHERS
     if used or request.state in {QueueState.ACTIVE, QueueState.DELETING, QueueState.SUSPENDING}:
-        return Case.USED
+        return PatrolCase.USED
     if request.state not in IN_QUEUE:
-        return Case.REFUSED
-    return Case.UNWANTED if _is_idle(settings, idle_for) else Case.RESTING
+        return PatrolCase.REFUSED
+    return PatrolCase.UNWANTED if _is_idle(settings, idle_for) else PatrolCase.RESTING
 
 
-def run_case(silent_for: float | None, limit: float, *, orphan: bool) -> Case:
+def run_case(silent_for: float | None, limit: float, *, orphan: bool) -> PatrolCase:
     """What a flow run amounts to that is said to be running.
 
     Args:
@@ -158,10 +158,10 @@ def run_case(silent_for: float | None, limit: float, *, orphan: bool) -> Case:
         orphan: whether it works for a flow run that has ended.
     """
     if silent_for is not None and silent_for > limit:
-        return Case.SILENT
+        return PatrolCase.SILENT
     if orphan:
-        return Case.ORPHAN
-    return Case.UNSEEN if silent_for is None else Case.ALIVE
+        return PatrolCase.ORPHAN
+    return PatrolCase.UNSEEN if silent_for is None else PatrolCase.ALIVE
 
 
 def forbidden(do: Deed, settings: TpuSettings) -> str:
@@ -179,7 +179,7 @@ def forbidden(do: Deed, settings: TpuSettings) -> str:
 
 def explain(settings: TpuSettings | None) -> str:
     """The table as text, for people."""
-    width, doing = max(map(len, Case)), max(map(len, Deed))
+    width, doing = max(map(len, PatrolCase)), max(map(len, Deed))
     lines = [
         f"{'the patrol finds':<{width}}  {'and does':<{doing}}  because",
         f"{'-' * width}  {'-' * doing}  {'-' * len('because')}",

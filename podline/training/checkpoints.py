@@ -110,7 +110,7 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, npt.NDArray[A
             raise ArtifactError(f"{path} is not a file of arrays ({error})") from error
 
 
-class Cost(NamedTuple):
+class CheckpointCost(NamedTuple):
     """What a checkpoint costs: seconds to write, bytes on the disk."""
 
     seconds: float
@@ -141,7 +141,7 @@ class CheckpointFolder:
         self._store.publish_json(self._json(step), checkpoint.model_dump(mode="json"), replace=True)
         self.prune(KEPT)
 
-    def rehearse(self, arrays: Arrays) -> Cost:
+    def rehearse(self, arrays: Arrays) -> CheckpointCost:
         """Writes arrays as a checkpoint would be, reads them back, and removes them.
 
         Raises:
@@ -152,7 +152,7 @@ class CheckpointFolder:
         above = (self._store.local(str(folder)) for folder in (self.folder, *PurePosixPath(self.folder).parents[:-1]))
         made = [folder for folder in above if not folder.is_dir()]
         size, sha256 = write_arrays(self._store, name, arrays)
-        cost = Cost(time.monotonic() - started, size)
+        cost = CheckpointCost(time.monotonic() - started, size)
         try:
             back = read_arrays(self._store, name, sha256)
         finally:

@@ -167,7 +167,7 @@ def _losses(
 ) -> list[float]:
     """The loss of each step, until they explode."""
     recipe, first = spec.recipe.at_first, rising.first
-    plan, objective = plan_training(recipe, manifest), kind_of(recipe).objective(recipe)
+    plan, objective = plan_training(recipe, manifest), kind_of(recipe).objective(recipe, manifest)
     reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT, reporter)
     batches = TrainingInput(
         reader, manifest, objective.fields, order=plan.order, augmentation=recipe.image_augmentation

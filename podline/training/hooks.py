@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from podline.documents.metrics_log import EvaluationLine, LogMark, StepsLine
 from podline.errors import DivergenceError
-from podline.training.checkpoints import Arrays, CheckpointFolder, Cost, TimeSpent
+from podline.training.checkpoints import Arrays, CheckpointCost, CheckpointFolder, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.plan import Plan
 
@@ -201,7 +201,7 @@ class SaveCheckpoints(Hook):
         self._accepted, self._check, self._agreed = accepted, check, agreed
         self._every_steps, self._every_seconds = every_steps, every_minutes * 60
         self._saved, self._saved_step = time.monotonic(), -1
-        self.rehearsed = Cost(0.0, 0)
+        self.rehearsed = CheckpointCost(0.0, 0)
 
     def next_stop(self, step: int) -> int:
         """Every ``checkpoint_steps``; minutes are looked at whenever the others stop."""

@@ -141,6 +141,6 @@ class Classification:
         return int(wrong[0]), f"its label is {labels[wrong[0]]} vs 0 to {classes - 1} that the model's head has"
 
 
-def class_objective(recipe: Recipe) -> Objective:
+def class_objective(recipe: Recipe, _manifest: Manifest) -> Objective:
     """What a recipe for classes trains for."""
     return Classification(smoothing=recipe.label_smoothing)

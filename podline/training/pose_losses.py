@@ -7,7 +7,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from podline.data.keypoints import LIMBS
 from podline.input.pose_targets import PoseTargets
 
 
@@ -57,7 +56,7 @@ def strength_of(stage: str, targets: PoseTargets) -> Any:
 
 def vectors(paf: Any) -> Any:
     """A field's channels as vectors, (n, height, width, limbs, 2)."""
-    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), len(LIMBS), 2))
+    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), paf.shape[-1] // 2, 2))
 
 
 def _channel_strength(stage: str, targets: PoseTargets) -> Any:

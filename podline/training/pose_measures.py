@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from podline.data.keypoints import JOINTS, LIMBS
+from podline.documents.skeleton import Skeleton
 from podline.input.pose_targets import PoseTargets
 from podline.training.pose_losses import strength_of, target_of, vectors
 
 # A cell of a target is part of a joint or a limb from here on.
 _ISLAND = 0.5
-_CHANNELS = {"heatmap": len(JOINTS), "paf": 2 * len(LIMBS)}
+_HEATMAP, _PAF = _KINDS = ("heatmap", "paf")
 
 # What is summed of each kind of target, and of each stage.
 _OF_TARGETS = ("target", "islands", "peaks")
@@ -29,12 +29,14 @@ class _Wanted(NamedTuple):
     """What stages of one kind are to answer.
 
     Attributes:
+        kind: ``heatmap`` or ``paf``.
         target: as it is drawn.
         strength: its length, (n, height, width, joints or limbs).
         islands: the weight of each cell where it is strong, likewise.
         peaks: the same where it is strongest.
     """
 
+    kind: str
     target: Any
     strength: Any
     islands: Any
@@ -45,7 +47,7 @@ class _Wanted(NamedTuple):
         strength = strength_of(kind, targets)
         islands = targets.weights * tf.cast(strength >= _ISLAND, tf.float32)
         highest = tf.cast(strength >= _highest_around(strength), tf.float32)
-        return cls(target_of(kind, targets), strength, islands, islands * highest)
+        return cls(kind, target_of(kind, targets), strength, islands, islands * highest)
 
 
 def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, Any]:
@@ -61,7 +63,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
         The names of :func:`sum_names` to float32 (n,).
     """
     weights: Any = targets.weights
-    wanted = {kind: _Wanted.of(kind, targets) for kind in _CHANNELS}
+    wanted = {kind: _Wanted.of(kind, targets) for kind in _KINDS}
     sums = {_CELLS: weights}
     for kind, of_kind in wanted.items():
         values = weights * tf.abs(of_kind.target), of_kind.islands, of_kind.peaks
@@ -91,14 +93,14 @@ def _of_stage(answer: Any, wanted: _Wanted, weights: Any) -> tuple[Any, ...]:
 
 def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
     """The names of :func:`stage_sums`, sorted, for a network with these stages."""
-    names = [_CELLS, *(f"{kind}/{name}" for kind in _CHANNELS for name in _OF_TARGETS)]
+    names = [_CELLS, *(f"{kind}/{name}" for kind in _KINDS for name in _OF_TARGETS)]
     for place, stage in enumerate(stages):
         again = _kind(stage) in map(_kind, stages[:place])
         names += [f"{stage}/{name}" for name in (*_OF_STAGES, *([_CHANGE] if again else ()))]
     return tuple(sorted(names))
 
 
-def stage_figures(sums: Mapping[str, float], stages: Sequence[str]) -> dict[str, float]:
+def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Skeleton) -> dict[str, float]:
     """Measures of every stage over all examples that were summed up.
 
     - ``magnitude``: the answer's mean strength as a share of the target's; 0 is a collapse, 1 is right.
@@ -115,11 +117,13 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str]) -> dict[str,
     Args:
         sums: from :func:`stage_sums`, added up.
         stages: of the network.
+        skeleton: whose joints and limbs it answers for.
 
     Returns:
         ``<stage>/<measure>`` to a number, sorted by name.
     """
     figures: dict[str, float] = {}
+    channels = {_HEATMAP: len(skeleton.joints), _PAF: 2 * len(skeleton.limbs)}
     for stage in stages:
         kind = _kind(stage)
 
@@ -128,7 +132,7 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str]) -> dict[str,
 
         figures |= {
             f"{stage}/magnitude": share("answer", f"{kind}/target"),
-            f"{stage}/error": share("error", _CELLS) / _CHANNELS[kind],
+            f"{stage}/error": share("error", _CELLS) / channels[kind],
             f"{stage}/recall": share("recalled", f"{kind}/islands"),
             f"{stage}/island_recall": share("found", f"{kind}/peaks"),
         }
@@ -141,13 +145,9 @@ def _kind(stage: str) -> str:
     return stage.rpartition("_")[2]
 
 
-def _is_paf(maps: Any) -> bool:
-    return maps.shape[-1] == _CHANNELS["paf"]
-
-
 def _along(answer: Any, wanted: _Wanted) -> Any:
     """The answer's part in the target's direction; a heatmap as it is."""
-    if not _is_paf(answer):
+    if wanted.kind == _HEATMAP:
         return answer
     products = tf.reduce_sum(vectors(answer) * vectors(wanted.target), axis=-1)
     return tf.math.divide_no_nan(products, wanted.strength)
@@ -158,7 +158,7 @@ def _peaks(answer: Any, wanted: _Wanted) -> Any:
 
     Of a field, the largest of its parts along the target: a limb is a ridge, without a peak.
     """
-    if _is_paf(answer):
+    if wanted.kind == _PAF:
         return _highest_around(_along(answer, wanted))
     return _highest_around(tf.where(answer >= _highest_around(answer), answer, tf.zeros_like(answer)))
 

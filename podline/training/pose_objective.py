@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from podline.documents.manifest import Manifest
+from podline.documents.skeleton import Skeleton
 from podline.input.pose_targets import PoseTargets, pose_targets
 from podline.models.pose import stage_names
 from podline.recipes.pose_settings import PoseSettings
@@ -24,14 +25,15 @@ class Pose:
 
     Attributes:
         settings: the recipe's.
+        skeleton: the data set's.
         stages: names of the network's stages.
         measured: each stage's loss, and what :func:`podline.training.pose_measures.stage_sums` counts.
     """
 
     fields: tuple[str, ...] = (IMAGE, KEYPOINTS, IGNORED)
 
-    def __init__(self, settings: PoseSettings) -> None:
-        self.settings, self.stages = settings, stage_names(settings.model)
+    def __init__(self, settings: PoseSettings, skeleton: Skeleton) -> None:
+        self.settings, self.skeleton, self.stages = settings, skeleton, stage_names(settings.model)
         self.measured = (*(_loss_of(stage) for stage in self.stages), *sum_names(self.stages))
 
     @property
@@ -46,7 +48,7 @@ class Pose:
             batch: with ``keypoints`` and ``ignored`` as records hold them.
         """
         side, targets = self.settings.side, self.settings.targets
-        return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, targets)._asdict()
+        return batch | pose_targets(batch[KEYPOINTS], batch[IGNORED], side, targets, self.skeleton)._asdict()
 
     def terms(self, batch: Batch, outputs: Mapping[str, Any]) -> Batch:
         """Each stage's loss, by the stage's name, sorted."""
@@ -60,11 +62,14 @@ class Pose:
     def figures(self, sums: Mapping[str, float], examples: int) -> dict[str, Any]:
         """``measures``: each stage's loss and figures by ``<stage>/<name>``, sorted."""
         losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
-        return {"measures": dict(sorted((losses | stage_figures(sums, self.stages)).items()))}
+        return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
 
     def headline(self, sums: Mapping[str, float], examples: int) -> tuple[str, float]:  # noqa: ARG002 (joints count)
         """The share of the joints where the last stage has a peak."""
-        return "joints found", stage_figures(sums, self.stages)[f"{self.stages[-1]}/island_recall"]
+        return "joints found", self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]
+
+    def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return stage_figures(sums, self.stages, self.skeleton)
 
     def refused(self, arrays: Arrays, manifest: Manifest) -> tuple[int, str] | None:  # noqa: ARG002 (all have joints)
         """The first example with a joint that is no place, or that lies outside of the image."""
@@ -85,9 +90,9 @@ def _loss_of(stage: str) -> str:
     return f"{stage}/loss"
 
 
-def pose_objective(recipe: Recipe) -> Pose:
-    """What a pose recipe trains for."""
-    return Pose(recipe.poses)
+def pose_objective(recipe: Recipe, manifest: Manifest) -> Pose:
+    """What a pose recipe trains for on a data set."""
+    return Pose(recipe.poses, manifest.skeleton)
 
 
 def _targets(batch: Batch) -> PoseTargets:

@@ -40,7 +40,6 @@ from podline.stages.preflight import Preflight
 from podline.stages.specs import TrainSpec
 from podline.stages.table import TRAIN
 from podline.store.contract import Store
-from podline.store.opening import open_store
 from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.annealing import Annealing
@@ -123,7 +122,8 @@ class Run:
 
     Attributes:
         spec: what is trained on what.
-        store: where.
+        shared: the store that holds other runs too.
+        store: where this process writes.
         manifest: of the data set.
         splits: its readers, by the splits' names.
         plan: the run in steps.
@@ -139,6 +139,7 @@ class Run:
     """
 
     spec: TrainSpec
+    shared: Store
     store: Store
     manifest: Manifest
     splits: dict[str, SplitReader]
@@ -259,7 +260,7 @@ class Run:
     def _slowness(self, seconds: float, waiting: float) -> Slowness | None:
         """Whether an example takes longer than in earlier runs of the recipe, and why."""
         try:
-            before = earlier(open_store(self.spec.root), self.recipe.name, plain(self.recipe), TRAIN.name)
+            before = earlier(self.shared, self.recipe.name, plain(self.recipe), TRAIN.name)
         except PodlineError as error:
             self.reporter.warn(f"the pace was not held against earlier runs: {error}")
             return None

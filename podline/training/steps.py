@@ -27,7 +27,7 @@ Series = dict[str, tf.TensorArray]
 _NORMS = "gradient norms"
 
 
-class Rates(Protocol):
+class RateSchedule(Protocol):
     """A learning rate for every step: :class:`podline.training.schedules.Schedule`, or what a search raises."""
 
     def in_graph(self, step: Any) -> Any:
@@ -58,7 +58,7 @@ class TrainingSteps:
         self,
         strategy: tf.distribute.Strategy,
         state: TrainingState,
-        schedule: Rates,
+        schedule: RateSchedule,
         objective: Objective,
         batches: Iterable[Any],
         batch_size: int,

@@ -66,12 +66,13 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         WorkerLostError: of several processes that train together not all came.
     """
     started = time.monotonic()
-    open_store(spec.root).sweep()
+    shared = open_store(spec.root)
+    shared.sweep()
     if spec.by_workers:
         workers = cluster()
         reporter.log(f"worker {workers.place} of {len(workers.addresses)}, waiting for the others")
-    make_run, agreement = _opened(spec, reporter)
-    with stop_on_sigterm() as asked, _writing(spec, agreement, reporter) as (store, lost):
+    make_run, agreement = _opened(spec, shared, reporter)
+    with stop_on_sigterm() as asked, _writing(spec, shared, agreement, reporter) as (store, lost):
         # What cannot be opened or built has left no trace of a run up to here.
         store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         events = EventLog(store.local(f"{spec.folder}/{EVENTS}"))
@@ -92,13 +93,14 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 @contextlib.contextmanager
-def _writing(spec: TrainSpec, agreement: Agreement, reporter: Reporter) -> Iterator[tuple[Store, Callable[[], bool]]]:
+def _writing(
+    spec: TrainSpec, store: Store, agreement: Agreement, reporter: Reporter
+) -> Iterator[tuple[Store, Callable[[], bool]]]:
     """Where a process writes, and whether it may no longer.
 
     The chief writes to the store, or to a mirror of what is in a bucket; the others to copies of the run's folder as
     the chief finds it. So whatever reads what it wrote, or goes back to it, finds the same in every process.
     """
-    store = open_store(spec.root)
     with contextlib.ExitStack() as stack:
         mine, lost = store, _never
         if agreement.chief and not isinstance(store, FolderStore):
@@ -126,8 +128,8 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
     Raises:
         PodlineError: what :func:`train` would raise, or :func:`podline.training.rehearsal.rehearse`.
     """
-    make_run, _ = _opened(spec, reporter)
     store = open_store(spec.root)
+    make_run, _ = _opened(spec, store, reporter)
     with temporary_store(store, "preflight") as near, MetricsLog(near.root / METRICS) as log:
         events = EventLog(near.root / EVENTS)
         # Where checkpoints would be written first.
@@ -137,14 +139,13 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
         return run.preflight()
 
 
-def _opened(spec: TrainSpec, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
+def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
     """A run, but for where it writes and for those who watch it: its data set, its plan, its first state."""
-    store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     base = finished(store, spec.recipe.further) if spec.recipe.further else None
     plan = plan_training(spec.recipe, manifest, base.epochs if base else 0)
-    objective = kind_of(spec.recipe).objective(spec.recipe)
+    objective = kind_of(spec.recipe).objective(spec.recipe, manifest)
     splits = {name: open_split(store, spec.dataset_folder, manifest, name, reporter) for name in _SPLITS}
     strategy = prepared(spec.recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
@@ -154,6 +155,7 @@ def _opened(spec: TrainSpec, reporter: Reporter) -> tuple[Callable[..., Run], Ag
     make_run = functools.partial(
         Run,
         spec=spec,
+        shared=store,
         manifest=manifest,
         splits=splits,
         plan=plan,

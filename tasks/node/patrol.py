@@ -40,7 +40,7 @@ from podline.tasks.runs.asking import explained, require_named
 from podline.tpu import lock
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import in_words
-from podline.tpu.patrol import TABLE, Case, Deed, Finding, forbidden, node_case, request_case, run_case
+from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, request_case, run_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import TpuSettings
@@ -58,7 +58,7 @@ _BEATS = 180
 _TURN_SECONDS = 5.0
 
 
-def patrolled() -> list[Finding]:
+def patrolled() -> list[PatrolFinding]:
     """One round, as a flow run: a table artifact, and a run that fails if something could not be looked at or done.
 
     Raises:
@@ -80,7 +80,7 @@ def patrolled() -> list[Finding]:
     return findings
 
 
-def patrolled_by_hand() -> list[Finding]:
+def patrolled_by_hand() -> list[PatrolFinding]:
     """One round from the command line.
 
     Raises:
@@ -108,7 +108,7 @@ class _Round:
         self._seen: dict[str, float] = {}
         self.problem: PodlineError | None = None
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[PatrolFinding]:
         """What there is, each done with before the next is looked for."""
         parts = (self._runs, self._lease, self._requests, self._nodes, self._lock)
         for part in parts:
@@ -118,7 +118,7 @@ class _Round:
                 self.problem = self.problem or error
         Variable.set(_MEMORY, json.dumps(self._seen), overwrite=True)
 
-    def _runs(self) -> Iterator[Finding]:
+    def _runs(self) -> Iterator[PatrolFinding]:
         """Runs that are said to be running, and those on the node, which use it even before they run."""
         on_node = {run.id: run for run in self._on_node()}
         running = {run.id: run for run in self._running() if str(run.id) != flow_run.id}
@@ -127,7 +127,7 @@ class _Round:
             silent = self._silence(run)
             case = run_case(silent, limit, orphan=run.id in on_node and self._is_orphan(run))
             seen = "no sign of life yet" if silent is None else f"last sign of life {in_words(silent)} ago"
-            end = self._crash if case is Case.SILENT else self._cancel
+            end = self._crash if case is PatrolCase.SILENT else self._cancel
             yield self._deal(f"run {run.name}", f"{run.state_name}, {seen}", case, partial(end, run))
         self._used = bool(self._on_node())
 
@@ -169,7 +169,7 @@ class _Round:
         end_run(self._client, run.id, "the flow that waited for it has ended")
         return "cancelled"
 
-    def _lease(self) -> Iterator[Finding]:
+    def _lease(self) -> Iterator[PatrolFinding]:
         try:
             limit = self._client.read_global_concurrency_limit_by_name(tpu_lease.LIMIT)
         except ObjectNotFound as error:
@@ -182,11 +182,11 @@ class _Round:
         having = holders(self._running())
         if having:
             self._used = True
-            yield self._deal(_LEASE, f"run {having[0].name} has it", Case.HELD)
+            yield self._deal(_LEASE, f"run {having[0].name} has it", PatrolCase.HELD)
             return
         for_long = self._unused_for(_LEASE)
         self._used = self._used or for_long < _LEASE_ENDS
-        case = Case.LEFT if for_long >= _LEASE_ENDS else Case.ENDING
+        case = PatrolCase.LEFT if for_long >= _LEASE_ENDS else PatrolCase.ENDING
         yield self._deal(_LEASE, f"taken, and nobody has it, for {in_words(for_long)}", case, self._give_back)
 
     def _give_back(self) -> str:
@@ -194,7 +194,7 @@ class _Round:
         self._client.update_global_concurrency_limit(tpu_lease.LIMIT, nobody)
         return "given back"
 
-    def _requests(self) -> Iterator[Finding]:
+    def _requests(self) -> Iterator[PatrolFinding]:
         for request in self._api.queued_resources():
             what, idle = f"request {request.name}", 0.0
             if not self._used:
@@ -202,7 +202,7 @@ class _Round:
             case = request_case(request, self._tpu, used=self._used, idle_for=idle)
             yield self._deal(what, f"{request.state} {request.problem}".strip(), case, self._delete)
 
-    def _nodes(self) -> Iterator[Finding]:
+    def _nodes(self) -> Iterator[PatrolFinding]:
         for node in self._api.nodes():
             what, idle, seen = f"node {node.name}", 0.0, f"{node.state}, {node.health}"
             if not self._used and node.state == "READY" and node.name == self._tpu.node:
@@ -219,7 +219,7 @@ class _Round:
         Recovery(self._tpu, self._api, tpu_use.CLOCK, TpuLog()).delete()
         return "deleted"
 
-    def _lock(self) -> Iterator[Finding]:
+    def _lock(self) -> Iterator[PatrolFinding]:
         machine = self._tpu.machine
         if machine is None:
             return
@@ -229,7 +229,7 @@ class _Round:
             lock.clear(machine, lambda _line: None)
             return "removed"
 
-        yield self._deal("lock", str(view), Case.STALE if view.stale else Case.LOCKED, remove)
+        yield self._deal("lock", str(view), PatrolCase.STALE if view.stale else PatrolCase.LOCKED, remove)
 
     def _unused_for(self, what: str) -> float:
         """Seconds since something was first seen unused, without a use in between."""
@@ -237,13 +237,13 @@ class _Round:
         self._seen[what] = since
         return self._now - since
 
-    def _deal(self, what: str, seen: str, case: Case, do: Callable[[], str] = str) -> Finding:
+    def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str] = str) -> PatrolFinding:
         """Does what the table says, if it may."""
         deed = TABLE[case].do
         done = forbidden(deed, self._tpu)
         if deed is not Deed.NOTHING and not done:
             done = self._done(deed, do)
-        return Finding(what=what, seen=seen, case=case, done=done)
+        return PatrolFinding(what=what, seen=seen, case=case, done=done)
 
     def _done(self, deed: Deed, do: Callable[[], str]) -> str:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from prefect.logging import get_run_logger
 
 from podline.progress import Event, Listener, to_logger
-from podline.stages.progress_words import Pace, amount, metrics
+from podline.stages.progress_words import StagePace, amount, metrics
 from podline.tasks.runs.listening import terminal
 from podline.tasks.runs.progress_cards import show
 
@@ -52,7 +52,7 @@ class ProgressCard:
 
     def __init__(self, stage: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._stage, self._clock = stage, clock
-        self._pace = Pace(clock)
+        self._pace = StagePace(clock)
         self._wanted_at, self._share = float("-inf"), 0.0
         self._wanted: tuple[float, str] | None = None
         self._lock = threading.Lock()

@@ -20,11 +20,12 @@ from podline.data.arriving import Arrivals
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.counting import verify_counts
-from podline.data.keypoints import INDEX, to_coco
+from podline.data.keypoints import to_annotated
 from podline.data.reader import SplitReader, open_split
 from podline.datasets.validation import check_dataset, validate
 from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
+from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, SettingsError, SourceError
 from podline.progress import silent
 from podline.stages.completed import manifest_sha256
@@ -69,11 +70,11 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
         assert (found["image"][place] == box.place(pixels)).all()
         assert found["annotation_ids"][place].tolist() == [100 * number, 0, 0]
     pose = found["keypoints"][0, 0]
-    back = to_coco(pose)
+    back = to_annotated(pose, COCO)
     given = np.reshape(KEYPOINTS, (17, 3))
     assert np.abs(box.joints_to_image(back[:, :2]) - given[:, :2]).max() < 1 / 64  # half a step of 1/64, and rounding
     assert (back[:, 2] == given[:, 2]).all()
-    assert pose[INDEX["neck"], 2] == 1
+    assert pose[COCO.index["neck"], 2] == 1
     assert not found["keypoints"][:, 1:].any()
     assert found["size"][0].tolist() == [WIDTH, HEIGHT]
     assert found["people"].tolist() == [1] * 11

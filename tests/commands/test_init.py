@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from extending import install
+from support.extending import install
 
 from podline.cli import cli
 from podline.errors import SettingsError
@@ -20,7 +20,6 @@ def init(folder: Path) -> str:
     return found.stdout
 
 
-@pytest.mark.slow
 def test_a_new_project_is_known_by_its_names_and_its_own_test_passes(tmp_path: Path) -> None:
     project = tmp_path / "new-shapes"
     assert "next: cd" in init(project)

@@ -77,12 +77,12 @@ def finished_store(folder: Path) -> Finished:
     )
     specs: list[Spec] = [validating]
     for seed in (0, 1):
-        with recorded(str(root), "cifar10", "commands", silent()) as notes:
+        with recorded(open_store(root), "cifar10", "commands", silent()) as notes:
             _done(notes, converting, converted)
             _done(notes, validating, validate(validating, silent()))
             specs += _night(notes, TrainSpec(root=str(root), recipe=_recipe(seed), fingerprint=converted.fingerprint))
         write_index(store)
-    with contextlib.suppress(DivergenceError), recorded(str(root), "cifar10", "flow", silent()):
+    with contextlib.suppress(DivergenceError), recorded(open_store(root), "cifar10", "flow", silent()):
         raise DivergenceError("the loss is no finite number")
     census_of(store, "cifar10", converted.fingerprint)
     publish_people(root, side=32)

@@ -15,9 +15,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from podline.data.coco_truth import publish_truths, read_truth, truth_name
-from podline.data.keypoints import COCO_JOINTS
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_sample import write_coco_sample
+from podline.documents import skeleton
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.errors import ArtifactError
 from podline.store.folder import FolderStore
@@ -122,7 +122,7 @@ def test_annotations_are_taken_over_as_they_stand(tmp_path: Path) -> None:
         assert annotation == expected
     assert [annotation["id"] for annotation in truth["annotations"][:5]] == [100, 1000, 1001, 1002, 1003]
     [category] = truth["categories"]
-    assert (category["id"], tuple(category["keypoints"])) == (1, COCO_JOINTS)
+    assert (category["id"], tuple(category["keypoints"])) == (1, skeleton.COCO.annotated)
 
 
 def test_what_pycocotools_cannot_do_without_is_put_in(tmp_path: Path) -> None:

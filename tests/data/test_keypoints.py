@@ -6,19 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from podline.data.keypoints import (
-    COCO_JOINTS,
-    COCO_PLACES,
-    INDEX,
-    JOINTS,
-    LIMB_ENDS,
-    LIMB_STARTS,
-    LIMBS,
-    MIRRORED,
-    from_coco,
-    mirrored,
-    to_coco,
-)
+from podline.data.keypoints import from_annotated, mirrored, to_annotated
+from podline.documents.skeleton import COCO
 
 # Copied from the ``categories`` of COCO's person_keypoints_val2017.json.
 OFFICIAL = [
@@ -29,22 +18,22 @@ OFFICIAL = [
 
 
 def test_coco_joints_are_the_official_ones_in_the_official_order():
-    assert list(COCO_JOINTS) == OFFICIAL
+    assert list(COCO.annotated) == OFFICIAL
 
 
 def test_the_order_is_centre_right_left():
-    sides = [name.split("_")[0] if "_" in name else "centre" for name in JOINTS]
+    sides = [name.split("_")[0] if "_" in name else "centre" for name in COCO.joints]
     assert sides == ["centre"] * 2 + ["right"] * 8 + ["left"] * 8
-    assert sorted(JOINTS) == sorted([*OFFICIAL, "neck"])
+    assert sorted(COCO.joints) == sorted([*OFFICIAL, "neck"])
 
 
 @pytest.mark.parametrize("place", range(17), ids=OFFICIAL)
 def test_each_joint_goes_to_its_name_and_back(place):
     pose = np.zeros((17, 3))
     pose[place] = 12.5, 99.0, 1
-    made = from_coco(pose)
-    assert JOINTS[np.flatnonzero(made[:, 2]).item()] == OFFICIAL[place]
-    assert to_coco(made).tolist() == pose.tolist()
+    made = from_annotated(pose, COCO)
+    assert COCO.joints[np.flatnonzero(made[:, 2]).item()] == OFFICIAL[place]
+    assert to_annotated(made, COCO).tolist() == pose.tolist()
 
 
 @settings(deadline=None)
@@ -52,11 +41,11 @@ def test_each_joint_goes_to_its_name_and_back(place):
 def test_poses_come_back_bit_for_bit(poses):
     poses[..., 2] %= 3
     poses[poses[..., 2] == 0] = 0
-    assert to_coco(from_coco(poses)).tobytes() == poses.tobytes()
+    assert to_annotated(from_annotated(poses, COCO), COCO).tobytes() == poses.tobytes()
 
 
 def test_coordinates_of_joints_that_are_not_labelled_are_dropped():
-    assert not from_coco(np.full((17, 3), [7, 8, 0])).any()
+    assert not from_annotated(np.full((17, 3), [7, 8, 0]), COCO).any()
 
 
 @pytest.mark.parametrize(("right", "left", "neck"), [(2, 2, 2), (2, 1, 1), (1, 2, 1), (0, 2, 0), (2, 0, 0)])
@@ -64,18 +53,18 @@ def test_the_neck_lies_between_two_labelled_shoulders(right, left, neck):
     pose = np.zeros((17, 3))
     pose[OFFICIAL.index("right_shoulder")] = 10, 20, right
     pose[OFFICIAL.index("left_shoulder")] = 31, 24, left
-    assert from_coco(pose)[INDEX["neck"]].tolist() == ([20.5, 22, neck] if neck else [0, 0, 0])
+    assert from_annotated(pose, COCO)[COCO.index["neck"]].tolist() == ([20.5, 22, neck] if neck else [0, 0, 0])
 
 
-@pytest.mark.parametrize("joint", JOINTS)
+@pytest.mark.parametrize("joint", COCO.joints)
 def test_mirrored_right_is_left(joint):
     pose = np.zeros((18, 3), np.float32)
-    pose[INDEX[joint]] = 100, 50, 2
+    pose[COCO.index[joint]] = 100, 50, 2
     swapped = {"right": "left", "left": "right"}
     side, _, rest = joint.partition("_")
     expected = f"{swapped[side]}_{rest}" if rest else joint
-    image = mirrored(pose, 368)
-    assert image[INDEX[expected]].tolist() == [267, 50, 2]
+    image = mirrored(pose, 368, COCO)
+    assert image[COCO.index[expected]].tolist() == [267, 50, 2]
     assert np.count_nonzero(image[:, 2]) == 1
 
 
@@ -86,24 +75,24 @@ def test_mirrored_twice_is_the_same_pose(grid, side):
     poses[..., 2] = grid[..., 2] % 3
     poses[poses[..., 2] == 0] = 0
     poses[poses == 0] = 0.0  # no negative zeros
-    assert mirrored(mirrored(poses, side), side).tobytes() == poses.tobytes()
+    assert mirrored(mirrored(poses, side, COCO), side, COCO).tobytes() == poses.tobytes()
 
 
 def test_a_mirrored_limb_is_a_limb():
-    both_ways = {frozenset(limb) for limb in zip(LIMB_STARTS.tolist(), LIMB_ENDS.tolist(), strict=True)}
-    assert len(both_ways) == len(LIMBS) == 20
-    assert {frozenset(MIRRORED[list(limb)].tolist()) for limb in both_ways} == both_ways
+    both_ways = {frozenset(limb) for limb in zip(COCO.starts, COCO.ends, strict=True)}
+    assert len(both_ways) == len(COCO.limbs) == 20
+    assert {frozenset(COCO.mirror[joint] for joint in limb) for limb in both_ways} == both_ways
 
 
 def test_limbs_join_every_joint_to_the_neck():
-    reached = {INDEX["neck"]}
-    for _ in JOINTS:
-        for start, end in zip(LIMB_STARTS, LIMB_ENDS, strict=True):
+    reached = {COCO.index["neck"]}
+    for _ in COCO.joints:
+        for start, end in zip(COCO.starts, COCO.ends, strict=True):
             if start in reached or end in reached:
-                reached |= {int(start), int(end)}
-    assert reached == set(range(len(JOINTS)))
+                reached |= {start, end}
+    assert reached == set(range(len(COCO.joints)))
 
 
 def test_the_tables_are_permutations():
-    assert sorted(COCO_PLACES.tolist()) == sorted(set(range(18)) - {INDEX["neck"]})
-    assert MIRRORED[MIRRORED].tolist() == list(range(18))
+    assert sorted(COCO.places) == sorted(set(range(18)) - {COCO.index["neck"]})
+    assert [COCO.mirror[place] for place in COCO.mirror] == list(range(18))

@@ -7,7 +7,7 @@ import pytest
 from coco_people import CATEGORIES, annotation
 
 from podline.data.coco_letterbox import LetterBox
-from podline.data.keypoints import COCO_JOINTS, INDEX
+from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 from podline.evaluation.coco_results import people_to_results, read_results, read_truth
 from podline.evaluation.pose_decoding import People
@@ -23,19 +23,19 @@ def truth_with(**changes):
 def test_people_become_results_in_the_images_own_pixels():
     letterbox = LetterBox(736, 368, 368)  # halved, 92 rows above
     poses = np.zeros((1, 18, 3), np.float32)
-    poses[0, INDEX["neck"]] = 1, 1, 1
-    poses[0, INDEX["left_wrist"]] = 99.5, 191.5, 0.75
-    (result,) = people_to_results(People(poses, np.array([0.25], np.float32)), 42, letterbox)
+    poses[0, COCO.index["neck"]] = 1, 1, 1
+    poses[0, COCO.index["left_wrist"]] = 99.5, 191.5, 0.75
+    (result,) = people_to_results(People(poses, np.array([0.25], np.float32)), 42, letterbox, COCO)
     assert (result["image_id"], result["category_id"], result["score"]) == (42, 1, 0.25)
     keypoints = np.reshape(result["keypoints"], (17, 3))
-    assert keypoints[COCO_JOINTS.index("left_wrist")].tolist() == [199.5, 199.5, 0.75]
+    assert keypoints[COCO.annotated.index("left_wrist")].tolist() == [199.5, 199.5, 0.75]
     assert np.count_nonzero(keypoints) == 3
     assert json.loads(json.dumps(result)) == result
 
 
 def test_nobody_is_no_results():
     nobody = People(np.zeros((0, 18, 3), np.float32), np.zeros(0, np.float32))
-    assert people_to_results(nobody, 1, LetterBox(10, 10, 368)) == []
+    assert people_to_results(nobody, 1, LetterBox(10, 10, 368), COCO) == []
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_results_that_cannot_be_are_refused_by_name(results, message, tmp_path):
     path = tmp_path / "results.json"
     path.write_text(json.dumps(results))
     with pytest.raises(SourceError, match=message) as caught:
-        read_results(path)
+        read_results(path, 17)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -82,7 +82,7 @@ def test_truth_that_cannot_be_is_refused_by_name(truth, message, tmp_path):
 
 def test_files_that_are_not_there_or_not_json(tmp_path):
     with pytest.raises(SourceError, match=r"none\.json: cannot be read: No such file"):
-        read_results(tmp_path / "none.json")
+        read_results(tmp_path / "none.json", 17)
     (tmp_path / "cut.json").write_text('[{"image_id": 1')
     with pytest.raises(SourceError, match=r"cut\.json: not JSON: "):
-        read_results(tmp_path / "cut.json")
+        read_results(tmp_path / "cut.json", 17)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from coco_people import CATEGORIES, annotation
 
-from podline.data.keypoints import COCO_JOINTS
+from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 from podline.evaluation.coco_results import read_truth
 from podline.evaluation.decoding_ceiling import ROOTS, decoding_ceiling
@@ -26,7 +26,7 @@ STANDING = np.array(
 def standing(shift=(0, 0), scale=1.0, without=()):
     keypoints = np.full((17, 3), 2)
     keypoints[:, :2] = np.rint(STANDING * scale + shift)
-    keypoints[[COCO_JOINTS.index(name) for name in without]] = 0
+    keypoints[[COCO.annotated.index(name) for name in without]] = 0
     return keypoints
 
 
@@ -49,7 +49,7 @@ def test_people_apart_are_decoded_exactly():
 
 
 def test_joints_of_two_people_in_one_place_are_merged():
-    wrist = COCO_JOINTS.index("right_wrist")
+    wrist = COCO.annotated.index("right_wrist")
     neighbour = standing((100, 0))
     neighbour[wrist, :2] = standing()[wrist, :2]
     made = ceiling(standing(), neighbour)
@@ -61,7 +61,7 @@ def test_joints_of_two_people_in_one_place_are_merged():
 
 def test_a_joint_joined_to_nothing_and_far_away_is_detached():
     alone = standing(without=["left_elbow"])
-    alone[COCO_JOINTS.index("left_wrist"), :2] = 330, 96
+    alone[COCO.annotated.index("left_wrist"), :2] = 330, 96
     made = ceiling(alone)
     assert made.total.detached == pytest.approx(1 / 16, abs=1e-3)
     assert made.total.oks == pytest.approx(1 - 1 / 16, abs=1e-3)
@@ -70,7 +70,7 @@ def test_a_joint_joined_to_nothing_and_far_away_is_detached():
 
 
 def test_small_people_and_those_with_few_joints_do_not_count():
-    few = standing((180, 0), without=COCO_JOINTS[4:])
+    few = standing((180, 0), without=COCO.annotated[4:])
     small = standing((180, 150), scale=0.2)
     assert ceiling(standing(), few, small).total.people == 1
     nobody = ceiling(few, small)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from podline.data.keypoints import COCO_JOINTS
+from podline.documents.skeleton import COCO
 from podline.evaluation.guesses import Guesses
 from podline.evaluation.moved_parts import ShareChange, moved_classes, moved_joints
 from podline.evaluation.oks import CloseJoints
 from podline.evaluation.paired import Changed
 
-WRIST = COCO_JOINTS.index("left_wrist")
+WRIST = COCO.annotated.index("left_wrist")
 
 
 def guesses(right: list[bool]) -> Guesses:
@@ -36,4 +36,6 @@ def test_people_of_one_image_count_as_one_change_of_a_joint() -> None:
     was = {1: (1, True), 2: (1, True), 3: (1, False), 4: (2, True), 5: (2, False), 6: (3, False)}
     now = {1: (1, False), 2: (1, False), 3: (1, True), 4: (2, False), 5: (2, True), 6: (3, True)}
     sides = ({number: person(*told) for number, told in side.items()} for side in (was, now))
-    assert moved_joints(*sides) == {"left_wrist": ShareChange(0.5, 0.5, Changed(lost=1, gained=1, examples=3))}
+    assert moved_joints(*sides, COCO.annotated) == {
+        "left_wrist": ShareChange(0.5, 0.5, Changed(lost=1, gained=1, examples=3))
+    }

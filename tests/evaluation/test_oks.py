@@ -11,7 +11,7 @@ from coco_people import CATEGORIES, annotation, random_results, random_truth
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.keypoints import COCO_JOINTS
+from podline.documents import skeleton
 from podline.errors import SourceError
 from podline.evaluation.coco_results import read_truth
 from podline.evaluation.oks import OksFigures, evaluate_results
@@ -126,16 +126,16 @@ def test_nobody_to_find_is_minus_one_as_pycocotools_has_it(truth, tmp_path):
 
 def test_tables_by_joint():
     wanted = a_person()
-    wanted[COCO_JOINTS.index("left_ear")] = 0
+    wanted[skeleton.COCO.annotated.index("left_ear")] = 0
     other = a_person(1)
     found = wanted.astype(float)
-    found[COCO_JOINTS.index("nose"), 0] += 30
-    found[COCO_JOINTS.index("right_hip")] = 0
-    found[COCO_JOINTS.index("left_knee"), 0] += 3
+    found[skeleton.COCO.annotated.index("nose"), 0] += 30
+    found[skeleton.COCO.annotated.index("right_hip")] = 0
+    found[skeleton.COCO.annotated.index("left_knee"), 0] += 3
     area = 10_000.0
     truth = truth_of(annotation(1, 1, wanted, area=area), annotation(2, 2, other), images=2)
     table = {joint.joint: joint for joint in evaluate_results(truth, [result(found)]).joints}
-    assert list(table) == list(COCO_JOINTS)
+    assert list(table) == list(skeleton.COCO.annotated)
     assert (table["left_ear"].labelled, table["left_ear"].in_found, table["left_ear"].distance) == (1, 0, None)
     assert (table["nose"].labelled, table["nose"].in_found, table["nose"].close) == (2, 1, 0)
     assert table["nose"].distance == pytest.approx(0.3)

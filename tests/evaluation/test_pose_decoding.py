@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from podline.data.keypoints import INDEX, JOINTS, LIMBS, MIRRORED, mirrored
+from podline.data.keypoints import mirrored
+from podline.documents.skeleton import COCO
 from podline.evaluation.pose_decoding import Links, Peaks, assemble, decode_people, find_peaks, with_fragments
 from podline.input.pose_targets import pose_targets
 from podline.recipes.pose_settings import DecodingSettings, PoseTargetSettings
@@ -27,18 +28,18 @@ def person(*, without=(), shift=(0.0, 0.0), scale=1.0, **moved):
     for name, place in (STANDING | moved).items():
         if name not in without:
             x, y = (np.array(place) - 92) * scale + 92 + shift
-            pose[INDEX[name]] = x, y, 2
+            pose[COCO.index[name]] = x, y, 2
     return pose
 
 
 def maps(*people):
     poses = np.array(people, np.float32)[None]
-    drawn = pose_targets(poses, np.zeros((1, CELLS, CELLS), np.uint8), SIDE, PoseTargetSettings())
+    drawn = pose_targets(poses, np.zeros((1, CELLS, CELLS), np.uint8), SIDE, PoseTargetSettings(), COCO)
     return np.asarray(drawn.heatmaps), np.asarray(drawn.pafs)
 
 
 def decoded(*people, settings=SETTINGS):
-    return decode_people(*maps(*people), STRIDE, settings)[0]
+    return decode_people(*maps(*people), STRIDE, settings, COCO)[0]
 
 
 def agree(found, *people, within=0.05):
@@ -69,7 +70,7 @@ def test_a_person_scores_the_share_of_joints_that_were_found():
     found = decoded(person())
     assert found.scores.tolist() == pytest.approx([1.0], abs=1e-3)
     np.testing.assert_allclose(found.poses[..., 2], 1, atol=1e-3)
-    half = decoded(person(without=[name for name in JOINTS if name.startswith("left")]))
+    half = decoded(person(without=[name for name in COCO.joints if name.startswith("left")]))
     assert half.scores.tolist() == pytest.approx([10 / 18], abs=1e-3)
 
 
@@ -90,11 +91,11 @@ def test_a_person_in_front_of_another():
 
 
 def test_wrists_stay_on_their_side():
-    facing, away = person(), person()[MIRRORED]
-    assert decoded(facing).poses[0, INDEX["right_wrist"], 0] == pytest.approx(54, abs=0.05)
-    assert decoded(away).poses[0, INDEX["right_wrist"], 0] == pytest.approx(130, abs=0.05)
-    mirror_image = decoded(mirrored(facing, SIDE)).poses[0]
-    assert mirror_image[INDEX["right_wrist"], 0] == pytest.approx(SIDE - 1 - 130, abs=0.05)
+    facing, away = person(), person()[np.array(COCO.mirror)]
+    assert decoded(facing).poses[0, COCO.index["right_wrist"], 0] == pytest.approx(54, abs=0.05)
+    assert decoded(away).poses[0, COCO.index["right_wrist"], 0] == pytest.approx(130, abs=0.05)
+    mirror_image = decoded(mirrored(facing, SIDE, COCO)).poses[0]
+    assert mirror_image[COCO.index["right_wrist"], 0] == pytest.approx(SIDE - 1 - 130, abs=0.05)
 
 
 def test_arms_that_cross_on_ones_own_body_stay_on_their_side():
@@ -119,7 +120,7 @@ def test_people_with_joints_missing(missing):
 
 
 def test_nothing_on_empty_maps():
-    found = decode_people(np.zeros((2, 5, 5, 18), np.float32), np.zeros((2, 5, 5, 40), np.float32), 8, SETTINGS)
+    found = decode_people(np.zeros((2, 5, 5, 18), np.float32), np.zeros((2, 5, 5, 40), np.float32), 8, SETTINGS, COCO)
     assert [people.poses.shape for people in found] == [(0, 18, 3)] * 2
     assert [people.scores.shape for people in found] == [(0,)] * 2
 
@@ -133,7 +134,7 @@ def test_a_network_that_answers_nonsense_is_decoded_in_bounded_work():
     assert np.bincount(peaks.joints, minlength=18).max() == 4
     joint = heatmaps[0, ..., 0]
     assert peaks.heights[0] >= min(joint.max(), 1)  # the highest are kept
-    people = decode_people(heatmaps, pafs, STRIDE, settings)[0]
+    people = decode_people(heatmaps, pafs, STRIDE, settings, COCO)[0]
     assert len(people.poses) <= 18 * 4 // settings.min_joints
     assert np.isfinite(people.poses).all()
     assert (people.scores[:-1] >= people.scores[1:]).all()
@@ -141,9 +142,9 @@ def test_a_network_that_answers_nonsense_is_decoded_in_bounded_work():
 
 def test_an_image_does_not_depend_on_its_batch():
     images = [maps(person(shift=(shift, 0)), person(scale=0.4, shift=(0, -shift))) for shift in (-30, 0, 30)]
-    together = decode_people(*(np.concatenate(arrays) for arrays in zip(*images, strict=True)), STRIDE, SETTINGS)
+    together = decode_people(*(np.concatenate(arrays) for arrays in zip(*images, strict=True)), STRIDE, SETTINGS, COCO)
     for batched, (heatmaps, pafs) in zip(together, images, strict=True):
-        alone = decode_people(heatmaps, pafs, STRIDE, SETTINGS)[0]
+        alone = decode_people(heatmaps, pafs, STRIDE, SETTINGS, COCO)[0]
         assert batched.poses.tobytes() == alone.poses.tobytes()
 
 
@@ -185,7 +186,7 @@ def peaks_of(*joints, places=None):
     count = len(joints)
     return Peaks(
         np.zeros(count, int),
-        np.array([INDEX[joint] for joint in joints]),
+        np.array([COCO.index[joint] for joint in joints]),
         np.array(places if places is not None else [(number, 0) for number in range(count)], float),
         np.linspace(1, 0.5, count).astype(np.float32),
     )
@@ -238,8 +239,8 @@ def test_a_fragment_out_of_reach_is_nobodys():
 
 
 def test_every_limb_alone_joins_its_joints():
-    for start, end in LIMBS:
+    for start, end in COCO.limbs:
         pair = np.zeros((18, 3), np.float32)
-        pair[[INDEX[start], INDEX[end]]] = [(60, 60, 2), (90, 100, 2)]
+        pair[[COCO.index[start], COCO.index[end]]] = [(60, 60, 2), (90, 100, 2)]
         found = decoded(pair, settings=DecodingSettings(min_joints=2))
         agree(found, pair)

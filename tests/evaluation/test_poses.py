@@ -14,6 +14,7 @@ from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
 from podline.documents.manifest import dataset_folder
 from podline.documents.pose_evaluation import MAPS, SEEN, people_name
+from podline.documents.skeleton import COCO
 from podline.drawing.pose_maps import maps_from_bytes
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.forward import News
@@ -167,7 +168,7 @@ def test_the_training_split_can_be_judged_and_is_looked_at_once(dataset):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 50])
 def test_the_batch_size_makes_no_difference(dataset, batch_size):
-    model = build_pose_model(POSES.model, POSES.side, POSES.targets.stride, (100,) * 3, (60,) * 3, seed=1)
+    model = build_pose_model(POSES.model, POSES.side, POSES.targets.stride, COCO, (100,) * 3, (60,) * 3, seed=1)
     answers = pose_answers(model, tf.distribute.get_strategy(), POSES)
     # Whatever an untrained network says is taken for people, to the last bit of it.
     easily = POSES.model_copy(

@@ -11,6 +11,7 @@ from small_poses import POSE, publish_poses
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
+from podline.documents.skeleton import COCO
 from podline.errors import SettingsError
 from podline.input.augmentation import augment
 from podline.input.pipeline import EvaluationInput, TrainingInput
@@ -143,7 +144,7 @@ def test_people_are_augmented_with_their_image_by_epoch_and_id(tmp_path):
     assert list(batch) == list(fields)
     for place, number in enumerate(ids):
         alone = {name: values[place : place + 1] for name, values in stored.items()}
-        expected = augment_poses(alone, [number], POSE.augmentation, 3, epoch, fill)
+        expected = augment_poses(alone, [number], POSE.augmentation, 3, epoch, fill, COCO)
         assert all(np.array_equal(batch[name][place], expected[name][0]) for name in fields)
     assert (batch["keypoints"] != stored["keypoints"]).any()
     still = TrainingInput(reader, manifest, fields, order=order, augmentation=PoseAugmentationSettings())

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from podline.data.keypoints import INDEX, mirrored
+from podline.data.keypoints import mirrored
+from podline.documents.skeleton import COCO
 from podline.input.pose_augmentation import (
     affine_maps,
     augment_poses,
@@ -52,7 +53,7 @@ def one_map(*, flip=False, degrees=0.0, scale=1.0, shift=(0.0, 0.0), side=SIDE):
 def moved(arrays, maps, flips, side=SIDE):
     return (
         moved_images(arrays["image"], maps, FILL),
-        moved_joints(arrays["keypoints"], maps, flips, side),
+        moved_joints(arrays["keypoints"], maps, flips, side, COCO),
         moved_boxes(arrays["boxes"], maps, side),
         moved_masks(arrays["ignored"], maps, side),
     )
@@ -64,7 +65,7 @@ def same(first, second):
 
 def test_all_off_changes_nothing():
     arrays = batch()
-    changed = augment_poses(arrays, np.arange(6), PoseAugmentationSettings(), 0, 0, FILL)
+    changed = augment_poses(arrays, np.arange(6), PoseAugmentationSettings(), 0, 0, FILL, COCO)
     assert same(changed.values(), arrays.values())
 
 
@@ -72,7 +73,7 @@ def test_mirrored_once_is_the_mirror_image():
     arrays = batch(1)
     image, joints, boxes, ignored = moved(arrays, *one_map(flip=True))
     assert image.tobytes() == arrays["image"][:, :, ::-1].tobytes()
-    assert joints.tobytes() == mirrored(arrays["keypoints"], SIDE).tobytes()
+    assert joints.tobytes() == mirrored(arrays["keypoints"], SIDE, COCO).tobytes()
     assert ignored.tobytes() == arrays["ignored"][:, :, ::-1].tobytes()
     assert boxes[0, 0].tolist() == [SIDE - 10 - 30, 20, 30, 8]
 
@@ -94,8 +95,8 @@ def test_turned_by_90_degrees_everything_turns():
     np.testing.assert_allclose(joints[labelled][:, 0], SIDE - 1 - arrays["keypoints"][labelled][:, 1], atol=1e-5)
     np.testing.assert_allclose(joints[labelled][:, 1], arrays["keypoints"][labelled][:, 0], atol=1e-5)
     np.testing.assert_allclose(boxes[0, 0], [SIDE - 20 - 8, 10, 8, 30], atol=1e-5)
-    before = pose_targets(arrays["keypoints"], arrays["ignored"], SIDE, PoseTargetSettings())
-    after = pose_targets(joints, ignored, SIDE, PoseTargetSettings())
+    before = pose_targets(arrays["keypoints"], arrays["ignored"], SIDE, PoseTargetSettings(), COCO)
+    after = pose_targets(joints, ignored, SIDE, PoseTargetSettings(), COCO)
     turned = [np.rot90(np.asarray(values), k=-1, axes=(1, 2)) for values in before]
     np.testing.assert_allclose(after.heatmaps, turned[0], atol=1e-5)
     np.testing.assert_allclose(after.pafs[..., ::2], -turned[1][..., 1::2], atol=1e-5)
@@ -111,8 +112,8 @@ def test_a_spot_in_the_image_goes_where_its_joint_goes(flip, degrees, scale, x, 
     images[0, 55, 70] = 255
     images[0] = cv2.GaussianBlur(images[0], (0, 0), 2) * 8  # soft, so that a smaller image keeps its centre
     keypoints = np.zeros((1, 1, 18, 3), np.float32)
-    keypoints[0, 0, INDEX["left_wrist"]] = 70, 55, 1
-    joint = moved_joints(keypoints, maps, flips, 128)[0, 0, INDEX["right_wrist" if flip else "left_wrist"]]
+    keypoints[0, 0, COCO.index["left_wrist"]] = 70, 55, 1
+    joint = moved_joints(keypoints, maps, flips, 128, COCO)[0, 0, COCO.index["right_wrist" if flip else "left_wrist"]]
     if joint[2] and (joint[:2] > 15).all() and (joint[:2] < 112).all():
         light = moved_images(images, maps, 0)[0, ..., 0].astype(float)
         rows, columns = np.indices(light.shape)
@@ -150,7 +151,7 @@ def test_what_comes_in_from_outside_is_filled_and_counts():
 def test_joints_that_leave_the_image_are_not_labelled():
     keypoints = np.zeros((1, 1, 18, 3), np.float32)
     keypoints[0, 0, :4] = [(0, 5, 2), (63, 5, 2), (31, 5, 1), (31.5, 5, 2)]
-    joints = moved_joints(keypoints, *one_map(shift=(32, 0)), SIDE)[0, 0]
+    joints = moved_joints(keypoints, *one_map(shift=(32, 0)), SIDE, COCO)[0, 0]
     assert joints[:4].tolist() == [[32, 5, 2], [0, 0, 0], [63, 5, 1], [0, 0, 0]]
 
 
@@ -163,18 +164,18 @@ def test_boxes_are_cut_at_the_border_and_empty_ones_stay_empty():
 def test_an_example_depends_on_seed_epoch_and_id_only():
     arrays = batch(6)
     ids = np.array([3, 141, 59, 26, 5, 35])
-    whole = augment_poses(arrays, ids, STRONG, 7, 2, FILL)
+    whole = augment_poses(arrays, ids, STRONG, 7, 2, FILL, COCO)
     chosen = [4, 1]
-    part = augment_poses({key: values[chosen] for key, values in arrays.items()}, ids[chosen], STRONG, 7, 2, FILL)
+    part = augment_poses({key: values[chosen] for key, values in arrays.items()}, ids[chosen], STRONG, 7, 2, FILL, COCO)
     assert same(part.values(), (values[chosen] for values in whole.values()))
     for seed, epoch in ((8, 2), (7, 3)):
-        other = augment_poses(arrays, ids, STRONG, seed, epoch, FILL)
+        other = augment_poses(arrays, ids, STRONG, seed, epoch, FILL, COCO)
         assert all((a != b).any() for a, b in zip(other["image"], whole["image"], strict=True))
 
 
 def test_the_given_arrays_stay_as_they_are():
     arrays, before = batch(), batch()
-    changed = augment_poses(arrays, np.arange(6), STRONG, 0, 0, FILL)
+    changed = augment_poses(arrays, np.arange(6), STRONG, 0, 0, FILL, COCO)
     assert same(arrays.values(), before.values())
     assert changed["image_id"] is arrays["image_id"]
     assert {key: (values.shape, values.dtype) for key, values in changed.items()} == {

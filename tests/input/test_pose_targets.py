@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from podline.data.keypoints import INDEX, JOINTS, LIMBS, MIRRORED, mirrored
+from podline.data.keypoints import mirrored
+from podline.documents.skeleton import COCO
 from podline.input.pose_targets import compiled_targets, pose_targets
 from podline.recipes.pose_settings import PoseTargetSettings
 
@@ -17,14 +18,14 @@ NOTHING_IGNORED = np.zeros((1, CELLS, CELLS), np.uint8)
 
 def targets(poses, ignored=NOTHING_IGNORED):
     """The targets of one image with some people."""
-    drawn = pose_targets(np.asarray(poses, np.float32)[None], ignored, SIDE, SETTINGS)
+    drawn = pose_targets(np.asarray(poses, np.float32)[None], ignored, SIDE, SETTINGS, COCO)
     return [np.asarray(values)[0] for values in drawn]
 
 
 def pose(**joints):
     made = np.zeros((18, 3), np.float32)
     for name, (x, y) in joints.items():
-        made[INDEX[name]] = x, y, 2
+        made[COCO.index[name]] = x, y, 2
     return made
 
 
@@ -45,17 +46,17 @@ def distance_to_segment(point, start, end):
 
 def plainly_drawn(poses):
     """The definition, cell by cell."""
-    heatmaps, pafs = np.zeros((CELLS, CELLS, 18)), np.zeros((CELLS, CELLS, 2 * len(LIMBS)))
+    heatmaps, pafs = np.zeros((CELLS, CELLS, 18)), np.zeros((CELLS, CELLS, 2 * len(COCO.limbs)))
     for row in range(CELLS):
         for column in range(CELLS):
             centre = np.array([column, row]) * STRIDE + (STRIDE - 1) / 2
             for joint in range(18):
                 distances = [np.linalg.norm(person[joint, :2] - centre) for person in poses if person[joint, 2]]
                 heatmaps[row, column, joint] = max((math.exp(-(d**2) / 2 / 6**2) for d in distances), default=0)
-            for limb, (start, end) in enumerate(LIMBS):
+            for limb, (start, end) in enumerate(COCO.limbs):
                 nearest = math.inf
                 for person in poses:
-                    a, b = person[INDEX[start]].astype(float), person[INDEX[end]].astype(float)
+                    a, b = person[COCO.index[start]].astype(float), person[COCO.index[end]].astype(float)
                     if a[2] and b[2] and (distance := distance_to_segment(centre, a[:2], b[:2])) < nearest:
                         nearest = distance
                         unit = (b - a)[:2] / np.linalg.norm((b - a)[:2])
@@ -75,9 +76,9 @@ def test_targets_are_the_definition_cell_by_cell(seed):
 
 def test_a_joint_at_a_cells_centre_is_exactly_one_there():
     heatmaps, _, _ = targets([pose(left_knee=(19.5, 43.5))])
-    assert heatmaps[5, 2, INDEX["left_knee"]] == 1
-    assert np.argmax(heatmaps) == np.ravel_multi_index((5, 2, INDEX["left_knee"]), heatmaps.shape)
-    assert not np.delete(heatmaps, INDEX["left_knee"], axis=-1).any()
+    assert heatmaps[5, 2, COCO.index["left_knee"]] == 1
+    assert np.argmax(heatmaps) == np.ravel_multi_index((5, 2, COCO.index["left_knee"]), heatmaps.shape)
+    assert not np.delete(heatmaps, COCO.index["left_knee"], axis=-1).any()
 
 
 def test_no_people_no_maps():
@@ -97,14 +98,14 @@ def test_empty_places_between_people_change_nothing():
 
 def test_an_image_does_not_depend_on_its_batch():
     poses = np.stack([some_people(3, seed) for seed in range(3)])
-    together = pose_targets(poses, np.zeros((3, CELLS, CELLS), np.uint8), SIDE, SETTINGS)
+    together = pose_targets(poses, np.zeros((3, CELLS, CELLS), np.uint8), SIDE, SETTINGS, COCO)
     for index, alone in enumerate(targets(people) for people in poses):
         for batch, single in zip(together, alone, strict=True):
             assert np.asarray(batch)[index].tobytes() == single.tobytes()
 
 
 def test_a_limb_of_length_zero_gives_zeros():
-    limb = LIMBS.index(("right_hip", "right_knee"))
+    limb = COCO.limbs.index(("right_hip", "right_knee"))
     _, pafs, _ = targets([pose(right_hip=(30, 30), right_knee=(30, 30))])
     assert not pafs.any()
     _, pafs, _ = targets([pose(right_hip=(30, 30), right_knee=(30, 30 + 1 / 64))])
@@ -116,7 +117,7 @@ def test_gradients_are_finite_everywhere():
     poses = tf.constant(np.concatenate([[same, same], some_people(2), np.zeros((1, 18, 3))])[None], tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(poses)
-        heatmaps, pafs, _ = pose_targets(poses, NOTHING_IGNORED, SIDE, SETTINGS)
+        heatmaps, pafs, _ = pose_targets(poses, NOTHING_IGNORED, SIDE, SETTINGS, COCO)
         total = tf.reduce_sum(tf.square(heatmaps)) + tf.reduce_sum(tf.abs(pafs))
     gradient = np.asarray(tape.gradient(total, poses))
     assert np.isfinite(gradient).all()
@@ -128,7 +129,7 @@ def test_crossing_limbs_keep_their_directions():
     across = pose(left_elbow=(3.5, 27.5), left_wrist=(59.5, 27.5))
     down = pose(left_elbow=(27.5, 3.5), left_wrist=(27.5, 59.5))
     _, pafs, _ = targets([across, down])
-    channel = 2 * LIMBS.index(("left_elbow", "left_wrist"))
+    channel = 2 * COCO.limbs.index(("left_elbow", "left_wrist"))
     assert pafs[3, 0, channel : channel + 2].tolist() == [1, 0]
     assert pafs[6, 3, channel : channel + 2].tolist() == [0, 1]
     assert np.linalg.norm(pafs[3, 3, channel : channel + 2]) == 1
@@ -159,11 +160,11 @@ def test_people_turned_by_90_degrees_have_turned_targets():
 
 def test_mirrored_people_have_mirrored_targets_of_the_other_side():
     poses = some_people()
-    (heatmaps, pafs, _), (mirror_heatmaps, mirror_pafs, _) = targets(poses), targets(mirrored(poses, SIDE))
-    np.testing.assert_allclose(mirror_heatmaps, heatmaps[:, ::-1][..., MIRRORED], atol=1e-5)
-    places = [(INDEX[start], INDEX[end]) for start, end in LIMBS]
+    (heatmaps, pafs, _), (mirror_heatmaps, mirror_pafs, _) = targets(poses), targets(mirrored(poses, SIDE, COCO))
+    np.testing.assert_allclose(mirror_heatmaps, heatmaps[:, ::-1][..., COCO.mirror], atol=1e-5)
+    places = [(COCO.index[start], COCO.index[end]) for start, end in COCO.limbs]
     for limb, (start, end) in enumerate(places):
-        other = MIRRORED[start], MIRRORED[end]
+        other = COCO.mirror[start], COCO.mirror[end]
         turns = -1 if other not in places else 1
         source = places.index(other if turns == 1 else other[::-1])
         np.testing.assert_allclose(mirror_pafs[..., 2 * limb], -turns * pafs[:, ::-1, 2 * source], atol=1e-5)
@@ -171,9 +172,9 @@ def test_mirrored_people_have_mirrored_targets_of_the_other_side():
 
 
 def test_shapes_are_known_in_a_graph():
-    draw = tf.function(lambda poses, ignored: pose_targets(poses, ignored, SIDE, SETTINGS))
+    draw = tf.function(lambda poses, ignored: pose_targets(poses, ignored, SIDE, SETTINGS, COCO))
     traced = draw.get_concrete_function(
-        tf.TensorSpec((4, 5, len(JOINTS), 3), tf.float32), tf.TensorSpec((4, CELLS, CELLS), tf.uint8)
+        tf.TensorSpec((4, 5, len(COCO.joints), 3), tf.float32), tf.TensorSpec((4, CELLS, CELLS), tf.uint8)
     )
     shapes = [tuple(shape) for shape in traced.output_shapes]
     assert shapes == [(4, CELLS, CELLS, 18), (4, CELLS, CELLS, 40), (4, CELLS, CELLS, 1)]
@@ -183,6 +184,6 @@ def test_compiled_targets_are_the_same():
     poses = np.stack([some_people(3, seed) for seed in range(3)])
     poses[1, 1:] = 0
     ignored = np.random.default_rng(0).integers(0, 256, (3, 2 * CELLS, 2 * CELLS)).astype(np.uint8)
-    plain = pose_targets(poses, ignored, SIDE, SETTINGS)
-    for expected, made in zip(plain, compiled_targets(SIDE, SETTINGS)(poses, ignored), strict=True):
+    plain = pose_targets(poses, ignored, SIDE, SETTINGS, COCO)
+    for expected, made in zip(plain, compiled_targets(SIDE, SETTINGS, COCO)(poses, ignored), strict=True):
         np.testing.assert_allclose(made, expected, atol=1e-5)

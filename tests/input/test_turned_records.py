@@ -13,10 +13,10 @@ from coco_files import CocoFiles, person
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_records import annotations_of
-from podline.data.keypoints import COCO_JOINTS, JOINTS, LIMBS, MIRRORED
 from podline.data.sources.coco import CocoImage, CocoSource, open_coco
 from podline.data.sources.coco_images import ImagePlace
 from podline.data.sources.coco_people import packed, people_of
+from podline.documents.skeleton import COCO
 from podline.input.pose_augmentation import affine_maps, moved_boxes, moved_images, moved_joints, moved_masks
 from podline.input.pose_targets import PoseTargets, pose_targets
 from podline.recipes.pose_settings import PoseTargetSettings
@@ -53,8 +53,8 @@ def targets_of(poses: list[np.ndarray], width: int, height: int, crowd_box: list
     entries = [person(number, 1, keypoints=pose.ravel().tolist()) for number, pose in enumerate(poses)]
     labelled, ignored = people_of([*entries, crowd(crowd_box, width, height)], width, height, 3, Counter())
     image = CocoImage(1, "1.jpg", width, height, ImagePlace("", 0), packed(labelled), json.dumps(ignored))
-    columns = annotations_of([image], SIDE, 3)
-    return pose_targets(columns["keypoints"], columns["ignored"], SIDE, PoseTargetSettings(stride=8))
+    columns = annotations_of([image], SIDE, 3, COCO)
+    return pose_targets(columns["keypoints"], columns["ignored"], SIDE, PoseTargetSettings(stride=8), COCO)
 
 
 def test_an_image_turned_by_90_degrees_has_turned_targets() -> None:
@@ -72,16 +72,16 @@ def test_an_image_turned_by_90_degrees_has_turned_targets() -> None:
 
 
 def test_a_mirrored_image_has_mirrored_targets_of_the_other_side() -> None:
-    order = [COCO_JOINTS.index(other_side(name)) for name in COCO_JOINTS]
+    order = [COCO.annotated.index(other_side(name)) for name in COCO.annotated]
     mirrored = [np.stack([WIDTH - 1 - pose[:, 0], *pose[:, 1:].T], axis=1)[order] for pose in people()]
     before = targets_of(people(), WIDTH, HEIGHT, [4, 6, 12, 8])
     after = targets_of(mirrored, WIDTH, HEIGHT, [WIDTH - 4 - 12, 6, 12, 8])
     flipped = [np.asarray(values)[:, :, ::-1] for values in before]
-    np.testing.assert_allclose(after.heatmaps, flipped[0][..., MIRRORED], atol=0.01)
+    np.testing.assert_allclose(after.heatmaps, flipped[0][..., np.array(COCO.mirror)], atol=0.01)
     np.testing.assert_allclose(after.weights, flipped[2], atol=1e-6)
     strength = [np.hypot(np.asarray(pafs)[..., ::2], np.asarray(pafs)[..., 1::2]) for pafs in (after.pafs, flipped[1])]
-    ends = [frozenset(limb) for limb in LIMBS]
-    for limb, joints in enumerate(LIMBS):
+    ends = [frozenset(limb) for limb in COCO.limbs]
+    for limb, joints in enumerate(COCO.limbs):
         other = frozenset(map(other_side, joints))
         np.testing.assert_allclose(strength[0][..., limb], strength[1][..., ends.index(other)], atol=0.02)
 
@@ -93,7 +93,7 @@ def source(real_data: Path) -> CocoSource:
 
 def test_real_records_mirrored_twice_are_the_same_records(source: CocoSource) -> None:
     images = [image for split in source.splits.values() for image in split if image.annotations][:12]
-    columns = annotations_of(images, 368, 20)
+    columns = annotations_of(images, 368, 20, COCO)
     pixels = [LetterBox(image.width, image.height, 368).place(cv2.imread(image.place.path)) for image in images]
     before = {name: columns[name] for name in ("keypoints", "boxes", "ignored")}
     before["image"] = np.stack(pixels)
@@ -103,7 +103,7 @@ def test_real_records_mirrored_twice_are_the_same_records(source: CocoSource) ->
     after = before
     for _ in range(2):
         after = {
-            "keypoints": moved_joints(after["keypoints"], maps, flips, 368),
+            "keypoints": moved_joints(after["keypoints"], maps, flips, 368, COCO),
             "boxes": moved_boxes(after["boxes"], maps, 368),
             "ignored": moved_masks(after["ignored"], maps, 368),
             "image": moved_images(after["image"], maps, 0),
@@ -123,6 +123,6 @@ def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:
         annotation["num_keypoints"] = 1
     found = open_coco("coco", str(files.write(tmp_path)), SIDE, 3)
     for image in [image for split in found.splits.values() for image in split]:
-        columns = annotations_of([image], SIDE, 3)
+        columns = annotations_of([image], SIDE, 3, COCO)
         [place] = np.flatnonzero(columns["keypoints"][0, 0, :, 2])
-        assert JOINTS[place] == COCO_JOINTS[image.id - 1]
+        assert COCO.joints[place] == COCO.annotated[image.id - 1]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from ledger_entries import DAY, NOON, night
 
-from podline.documents.ledger_entry import ChangedRecords, DataChange, Decision, SplitChange
+from podline.documents.ledger_entry import ChangedRecords, DataChange, PromotionSummary, SplitChange
 from podline.errors import ArtifactError, StoreError
 from podline.ledger import ledger
 from podline.ledger.ledger import entries, entry_of, names, publish, read
@@ -104,7 +104,7 @@ def test_the_frame_says_what_the_entry_says():
     assert (row["clean"], row["overridden"], row["seed"]) == (True, "seed=5", 5)
     assert (row["convert_seconds"], row["convert_reused"]) == (10.0, False)
     assert pd.isna(row["verdict"])
-    undecided = Decision(verdict="undecided", reason="too few trainings")
+    undecided = PromotionSummary(verdict="undecided", reason="too few trainings")
     row = frame_of([night(5, promotion=undecided)]).iloc[0]
     assert (row["verdict"], row["verdict_reason"]) == ("undecided", "too few trainings")
 

@@ -11,7 +11,7 @@ from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 from set_clock import SetClock
 
 from podline.datasets.changes import MOST_RECORDS, in_words
-from podline.documents.ledger_entry import Decision, Entry, Origin, Outcome
+from podline.documents.ledger_entry import Entry, Origin, Outcome, PromotionSummary
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine
 from podline.documents.origins import read_origin
@@ -48,7 +48,7 @@ def night(root: Path, during: Any = None) -> Entry:
     training = training_of(store, spec.run)
     stages = run_of(store, spec.run).stages
     store.publish_bytes(f"runs/{spec.run}/model/weights.npz", b"weights")
-    with recorded(str(root), "cifar10", "flow", silent(), flow_run="f1", attempt=2, late=3.5) as notes:
+    with recorded(open_store(root), "cifar10", "flow", silent(), flow_run="f1", attempt=2, late=3.5) as notes:
         notes.planned(training.recipe, Settings(root=str(root)), "cpu:2")
         notes.asked(ConvertSpec(root=str(root), dataset="cifar10", source="raw", seed=7))
         notes.asked(training)
@@ -123,7 +123,7 @@ def test_a_training_that_is_found_done_is_by_what_produced_it_and_not_by_tonight
 
     def ran(version: str, *, reused: bool) -> Entry:
         result = TrainResult.model_validate({**stages["train"].result, "reused": reused})
-        with recorded(str(tmp_path), "cifar10", "flow", silent()) as notes:
+        with recorded(open_store(tmp_path), "cifar10", "flow", silent()) as notes:
             notes.entry = notes.entry.model_copy(
                 update={"code": notes.entry.code.model_copy(update={"version": version})}
             )
@@ -197,11 +197,11 @@ def test_a_ledger_that_cannot_be_written_does_not_hide_why_a_run_failed(tmp_path
     monkeypatch.setattr(FolderStore, "publish_file", raising_for("ledger/"))
     with (
         pytest.raises(DivergenceError),
-        recorded(str(tmp_path), "mnist", "commands", Reporter("ledger", events.append)),
+        recorded(open_store(tmp_path), "mnist", "commands", Reporter("ledger", events.append)),
     ):
         raise DivergenceError("nan")
     assert events[0]["message"] == "the ledger has no entry of this run: the disk is away"
-    with pytest.raises(ArtifactError), recorded(str(tmp_path), "mnist", "commands", silent()):
+    with pytest.raises(ArtifactError), recorded(open_store(tmp_path), "mnist", "commands", silent()):
         pass
 
 
@@ -217,10 +217,10 @@ def raising_for(prefix: str) -> Any:
 
 
 def test_nothing_is_told_of_what_is_dropped_unless_it_fails(tmp_path):
-    with recorded(str(tmp_path), "mnist", "commands", silent()) as notes:
+    with recorded(open_store(tmp_path), "mnist", "commands", silent()) as notes:
         notes.dropped = True
     assert ledger.names(open_store(tmp_path)) == []
-    with pytest.raises(HangError), recorded(str(tmp_path), "mnist", "commands", silent()) as notes:
+    with pytest.raises(HangError), recorded(open_store(tmp_path), "mnist", "commands", silent()) as notes:
         stuck(notes)
     assert only_entry(open_store(tmp_path)).state == "failed"
 
@@ -288,7 +288,7 @@ def trained_on(root: Path, manifest: Manifest) -> Entry:
     validate = ValidateSpec(
         root=str(root), dataset="cifar10", fingerprint=manifest.fingerprint, manifest_sha256="not looked at"
     )
-    with recorded(str(root), "cifar10", "flow", silent()) as notes:
+    with recorded(open_store(root), "cifar10", "flow", silent()) as notes:
         notes.planned(recipe, Settings(), "cpu")
         notes.asked(validate)
         notes.asked(TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint))
@@ -342,7 +342,7 @@ def test_data_that_are_gone_are_no_reason_not_to_train(tmp_path):
 
 def test_the_settings_an_evaluation_was_asked_with_tell_nothing_new(tmp_path):
     spec = finished_run(tmp_path)
-    with recorded(str(tmp_path), "cifar10", "commands", silent()) as notes:
+    with recorded(open_store(tmp_path), "cifar10", "commands", silent()) as notes:
         before = notes.entry
         notes.asked(
             EvaluateSpec(
@@ -376,8 +376,8 @@ def test_a_promotion_is_told_with_its_reason(tmp_path):
         return night(tmp_path / f"{len(values)}", lambda notes: notes.answered(asked, result, 1.0))
 
     assert night(tmp_path / "none").promotion is None
-    assert decided(promoted=True).promotion == Decision(verdict="promoted")
-    doubt = Decision(verdict="undecided", reason="two more trainings")
+    assert decided(promoted=True).promotion == PromotionSummary(verdict="promoted")
+    doubt = PromotionSummary(verdict="undecided", reason="two more trainings")
     assert decided(promoted=False, doubt="two more trainings").promotion == doubt
-    refused = Decision(verdict="refused", reason="class cat; 1 more in the report")
+    refused = PromotionSummary(verdict="refused", reason="class cat; 1 more in the report")
     assert decided(promoted=False, refusals=("class cat", "class dog"), doubt="").promotion == refused

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from podline.data.keypoints import INDEX
+from podline.documents.skeleton import COCO
 from podline.input.pose_targets import pose_targets
 from podline.models.pose import build_pose_model, stage_names
 from podline.recipes.pose_settings import PoseModelSettings, PoseTargetSettings
@@ -17,16 +17,16 @@ MEAN, STD = (120.0, 115.0, 105.0), (60.0, 60.0, 60.0)
 
 
 def build(settings=SMALL, side=SIDE):
-    return build_pose_model(settings, side, STRIDE, MEAN, STD)
+    return build_pose_model(settings, side, STRIDE, COCO, MEAN, STD)
 
 
 def examples(count=2):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (count, SIDE, SIDE, 3)).astype(np.uint8)
     keypoints = np.zeros((count, 1, 18, 3), np.float32)
-    keypoints[:, 0, INDEX["neck"]] = [(20, 20, 2), (40, 24, 2)][:count]
-    keypoints[:, 0, INDEX["nose"]] = [(20, 50, 2), (10, 24, 2)][:count]
-    return images, pose_targets(keypoints, np.zeros((count, 8, 8), np.uint8), SIDE, PoseTargetSettings())
+    keypoints[:, 0, COCO.index["neck"]] = [(20, 20, 2), (40, 24, 2)][:count]
+    keypoints[:, 0, COCO.index["nose"]] = [(20, 50, 2), (10, 24, 2)][:count]
+    return images, pose_targets(keypoints, np.zeros((count, 8, 8), np.uint8), SIDE, PoseTargetSettings(), COCO)
 
 
 @pytest.mark.parametrize("settings", [SMALL, PoseModelSettings(width=0.35, heatmap_stages=2, batch_norm=False)])

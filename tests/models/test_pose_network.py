@@ -3,6 +3,7 @@ from __future__ import annotations
 import keras
 import pytest
 
+from podline.documents.skeleton import COCO
 from podline.errors import SettingsError
 from podline.models.pose import build_pose_model, pose_network, stage_names
 from podline.recipes.pose_settings import PoseModelSettings
@@ -11,12 +12,12 @@ SMALL = PoseModelSettings(width=0.35, features=16, stage_width=16, stage_depth=1
 
 
 def shapes(settings, side=368, stride=8):
-    return {layer.name: tuple(layer.output.shape[1:]) for layer in pose_network(settings, side, stride).layers}
+    return {layer.name: tuple(layer.output.shape[1:]) for layer in pose_network(settings, side, stride, COCO).layers}
 
 
 def sources(settings):
     """The layers that each layer reads."""
-    network = pose_network(settings, 368, 8)
+    network = pose_network(settings, 368, 8, COCO)
     names = {id(layer.output): layer.name for layer in network.layers}
     return {layer.name: tuple(names[id(each)] for each in keras.tree.flatten(layer.input)) for layer in network.layers}
 
@@ -50,12 +51,12 @@ def test_a_heatmap_stage_reads_the_last_pafs_and_the_heatmaps_before_it():
 
 
 def test_dropout_and_batch_norm_are_optional():
-    plain = pose_network(PoseModelSettings(batch_norm=False), 368, 8).layers
+    plain = pose_network(PoseModelSettings(batch_norm=False), 368, 8, COCO).layers
     assert not any(isinstance(layer, keras.layers.Dropout) for layer in plain)
     of_stages = [layer for layer in plain if layer.name.startswith("stage")]
     assert not any(isinstance(layer, keras.layers.BatchNormalization) for layer in of_stages)
     assert all(layer.use_bias for layer in of_stages if layer.name.endswith("conv"))
-    full = pose_network(PoseModelSettings(dropout=0.1), 368, 8).layers
+    full = pose_network(PoseModelSettings(dropout=0.1), 368, 8, COCO).layers
     assert sum(isinstance(layer, keras.layers.Dropout) for layer in full) == 3
     assert not any(layer.use_bias for layer in full if layer.name.startswith("stage") and layer.name.endswith("conv"))
 
@@ -66,9 +67,11 @@ def test_dropout_and_batch_norm_are_optional():
 )
 def test_sizes_that_cannot_be_are_refused(side, stride, message):
     with pytest.raises(SettingsError, match=message):
-        pose_network(SMALL, side, stride)
+        pose_network(SMALL, side, stride, COCO)
 
 
 def test_a_prefix_that_fits_no_layer_is_refused():
     with pytest.raises(SettingsError, match="no layer's name starts with 'stage9'"):
-        build_pose_model(SMALL.model_copy(update={"l2": 0.1, "l2_layers": ("stage9",)}), 64, 8, [0.0] * 3, [1.0] * 3)
+        build_pose_model(
+            SMALL.model_copy(update={"l2": 0.1, "l2_layers": ("stage9",)}), 64, 8, COCO, [0.0] * 3, [1.0] * 3
+        )

@@ -6,13 +6,13 @@ import numpy as np
 
 from podline.evaluation.guesses import Guesses
 from podline.promotion.chance import Share, spread_of
-from podline.promotion.rules import Cost, ModelFigures
+from podline.promotion.rules import ModelCost, ModelFigures
 from podline.recipes.promotion_settings import PromotionSettings
 
 CLASSES = tuple(f"class {label}" for label in range(10))
 PER_CLASS = 100
 LABELS = np.repeat(np.arange(len(CLASSES)), PER_CLASS)
-SAME = (Cost(1000, 1000), Cost(1000, 1000))
+SAME = (ModelCost(1000, 1000), ModelCost(1000, 1000))
 RULES = PromotionSettings()
 
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from podline.evaluation.slides import slide_of
 from podline.promotion.chance import Share, angle_of, fall_of, freedom_of, half_an_example, spread_of, spread_of_all
 from podline.promotion.chance import student_quantile as quantile
-from podline.promotion.margins import ENOUGH_PEERS, Rates, margin_of, noise_of, share_below
+from podline.promotion.margins import ENOUGH_PEERS, VerdictRates, margin_of, noise_of, share_below
 from podline.promotion.rules import ModelFigures
 from podline.recipes.promotion_settings import PromotionSettings
 
@@ -54,9 +54,9 @@ class Split(NamedTuple):
     examples: int
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> VerdictRates:
         """What the verdicts are held to."""
-        return Rates(RULES.rate, RULES.wrong_rate, self.parts + 1)
+        return VerdictRates(RULES.rate, RULES.wrong_rate, self.parts + 1)
 
     @property
     def spread(self) -> float:

@@ -7,16 +7,16 @@ from typing import Any
 
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.keypoints import COCO_JOINTS
 from podline.documents.promotion import Check
+from podline.documents.skeleton import COCO
 from podline.evaluation.oks import judged, tables
-from podline.promotion.rules import Cost, checks_of
+from podline.promotion.rules import ModelCost, checks_of
 from podline.promotion.standings import paired_poses, pose_standing
 from podline.recipes.promotion_settings import PromotionSettings
 
 IMAGES = range(1, 61)
 RULES = PromotionSettings()
-SAME = (Cost(1000, 1000), Cost(1000, 1000))
+SAME = (ModelCost(1000, 1000), ModelCost(1000, 1000))
 
 
 def keypoints(image: int) -> list[float]:
@@ -49,7 +49,7 @@ def network(found: Sequence[int] = IMAGES, astray: Sequence[int] = (), joints: S
     for image in found:
         places = keypoints(image)
         for joint in joints if image in astray else ():
-            places[3 * COCO_JOINTS.index(joint)] += 150.0
+            places[3 * COCO.annotated.index(joint)] += 150.0
         people.append({"image_id": image, "category_id": 1, "keypoints": places, "score": 0.9})
     return judged(TRUTH, people)
 
@@ -58,7 +58,7 @@ def refusals(before: COCOeval, after: COCOeval) -> list[Check]:
     found = [tables(each) for each in (before, after)]
     champion, candidate = (pose_standing("run", each.figures.ap, each.people, each.joints) for each in found)
     checks = checks_of(candidate, [champion], paired_poses(before, after, RULES), SAME, RULES)
-    assert {check.name for check in checks if check.rule == "joint"} == set(COCO_JOINTS)
+    assert {check.name for check in checks if check.rule == "joint"} == set(COCO.annotated)
     return [check for check in checks if check.refused]
 
 

@@ -67,7 +67,7 @@ def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values) -
         ),
     )
     asked = TrainSpec(root=store.uri, recipe=recipe, fingerprint=fingerprint, preflight=False)
-    with recorded(store.uri, "t", "commands", silent()) as notes:
+    with recorded(store, "t", "commands", silent()) as notes:
         notes.planned(recipe, Settings(), "cpu")
         notes.asked(asked)
         result = train(asked, silent())

@@ -14,7 +14,7 @@ from podline.evaluation.guesses import Guesses
 from podline.evaluation.paired import Changed
 from podline.promotion.chance import Movement, Share, fall_of, shown_spread, spread_of, student_tail
 from podline.promotion.margins import ENOUGH_PEERS
-from podline.promotion.rules import Cost, checks_of
+from podline.promotion.rules import ModelCost, checks_of
 from podline.promotion.standings import paired_classes
 
 
@@ -118,7 +118,7 @@ def test_a_model_that_is_badly_calibrated_or_larger_is_refused_by_that_name() ->
     models = Models(1, spread=0.0)
     before, after = models.trained(), models.trained()
     paired = paired_classes(before, after, CLASSES, RULES)
-    costs = Cost(1000, 1000), Cost(1101, 1099)
+    costs = ModelCost(1000, 1000), ModelCost(1101, 1099)
     checks = checks_of(standing(after, 0.3), [standing(before)], paired, costs, RULES)
     assert [(check.rule, check.name) for check in checks if check.refused] == [
         ("calibration", "calibration error"),

@@ -14,7 +14,7 @@ from simulated import SPLITS, Split, cell, drawn, figures, verdicts
 from podline.documents.promotion import Check, advice
 from podline.evaluation.guesses import Guesses
 from podline.promotion.chance import Fall
-from podline.promotion.margins import ENOUGH_PEERS, Figure, Noise, Rates, margin_of, noise_of, share_below
+from podline.promotion.margins import ENOUGH_PEERS, Figure, Noise, VerdictRates, margin_of, noise_of, share_below
 from podline.promotion.rules import checks_of
 from podline.promotion.standings import paired_classes
 
@@ -65,7 +65,7 @@ def test_what_is_simulated_is_what_the_rules_decide() -> None:
 
 
 def test_the_margin_is_the_settings_where_examples_show_that_much_and_else_what_they_show() -> None:
-    rates = Rates(0.05, 0.05, 12)
+    rates = VerdictRates(0.05, 0.05, 12)
     many, few = noise_of(10**7, 0.001), noise_of(5, 0.02)
     assert margin_of(many, 0.05, rates) == 0.05
     assert margin_of(many, 0.0, rates) < 0.01

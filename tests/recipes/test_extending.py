@@ -65,7 +65,7 @@ def test_the_setting_makes_it_known_by_name_and_offers_it_in_the_forms(
     assert registry.get("wide-sample").model.width == 1.0
     for form in (CifarParameters, FinderParameters):
         assert "wide-sample" in form.model_json_schema()["properties"]["recipe"]["enum"]
-    assert CocoParameters.model_json_schema()["properties"]["recipe"]["const"] == "coco_pose"
+    assert CocoParameters.model_json_schema()["properties"]["recipe"]["enum"] == ["coco_pose", "keypoints"]
     assert CifarParameters(recipe="wide-sample").training_recipe() == registry.get("wide-sample")
     with pytest.raises(SettingsError, match="the recipe wide-sample tells classes; choose a deployment of the other"):
         CocoParameters(recipe="wide-sample")

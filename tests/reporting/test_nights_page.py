@@ -17,7 +17,7 @@ from month_of_runs import DROPS, month
 
 from podline.cli import cli
 from podline.documents.champions import Candidate, crown
-from podline.documents.ledger_entry import Decision, Entry, Waiting
+from podline.documents.ledger_entry import Entry, PromotionSummary, Waiting
 from podline.documents.metric import Metric
 from podline.ledger import ledger
 from podline.reporting import nights_page
@@ -350,8 +350,13 @@ def test_it_needs_no_matplotlib_and_no_pandas() -> None:
 
 
 def test_a_night_whose_model_was_not_promoted_says_why_in_its_row() -> None:
-    doubt = Decision(verdict="undecided", reason="not shown to be within the margin: accuracy")
-    decisions = [Decision(verdict="promoted"), doubt, Decision(verdict="refused", reason="class <cat>"), None]
+    doubt = PromotionSummary(verdict="undecided", reason="not shown to be within the margin: accuracy")
+    decisions = [
+        PromotionSummary(verdict="promoted"),
+        doubt,
+        PromotionSummary(verdict="refused", reason="class <cat>"),
+        None,
+    ]
     rows = _rows(index_page("s", [night(place, promotion=each) for place, each in enumerate(decisions)]))[::-1]
     said = [re.findall(r'<span class="verdict">(.*?)</span>', row) for row in rows]
     expected = ["undecided: not shown to be within the margin: accuracy"], ["refused: class &lt;cat&gt;"]

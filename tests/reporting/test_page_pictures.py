@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from podline.data.keypoints import JOINTS, LIMBS
+from podline.documents.skeleton import COCO
 from podline.evaluation.pose_images import SHOWN
 from podline.reporting.pictures import PHOTO, SMALL_PHOTO, data_uri, photo_uri
 
@@ -39,5 +39,5 @@ def test_a_large_image_of_a_classifier_is_bounded_as_well() -> None:
 
 def test_the_largest_page_can_be_sent_by_mail() -> None:
     # Three kinds of images of two splits, each found and labelled; heatmaps and fields, each answered and wanted.
-    photos, panels = 2 * 3 * SHOWN * 2 + 4, len(JOINTS) + len(LIMBS)
+    photos, panels = 2 * 3 * SHOWN * 2 + 4, len(COCO.joints) + len(COCO.limbs)
     assert (photos * PHOTO + panels * SMALL_PHOTO) * 4 / 3 < 4_500_000

@@ -9,7 +9,7 @@ import numpy as np
 
 from podline.data.records import Feature, layout_of
 from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
-from podline.documents.ledger_entry import Code, Environment, Origin
+from podline.documents.ledger_entry import CodeVersion, Environment, Origin
 from podline.documents.manifest import (
     Manifest,
     Quarantined,
@@ -254,7 +254,7 @@ def origin_of(store: Store, spec: TrainSpec) -> Origin:
         recipe=spec.recipe.name,
         settings={"recipe": plain(spec.recipe), "machine": {"workers": 2}},
         seeds={"recipe": spec.recipe.seed, "data": 0},
-        code=Code(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
+        code=CodeVersion(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
         data=data_of(read_manifest(store, spec.dataset_folder)),
         environment=Environment(
             python="3.11.9 (CPython)",

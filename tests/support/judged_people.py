@@ -7,10 +7,10 @@ from typing import Any
 
 from ledger_entries import night, outcome
 
-from podline.data.keypoints import COCO_JOINTS
 from podline.documents.ledger_entry import Data, Entry, Split
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.metric import Metric
+from podline.documents.skeleton import COCO
 from podline.store import digests
 from podline.store.contract import Store
 
@@ -80,7 +80,7 @@ def _entry(store: Store, number: int, found: int, astray: str) -> Entry:
         for image in range(1, found + 1)
     ]
     for person in people if astray else ():
-        person["keypoints"][3 * COCO_JOINTS.index(astray)] += 150.0
+        person["keypoints"][3 * COCO.annotated.index(astray)] += 150.0
     store.publish_json(f"{run}/people-test.json", people)
     store.publish_json(f"{run}/evaluation.json", {"run": number})
     share = found / IMAGES

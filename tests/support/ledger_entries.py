@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from podline.documents.ledger_entry import (
-    Code,
+    CodeVersion,
     Data,
     Entry,
     Environment,
@@ -50,7 +50,7 @@ def night(number: int = 0, *, recipe: str = "cifar10", state: State = "finished"
         settings={"recipe": {"seed": number, "schedule": {"learning_rate": 0.1}}, "machine": {"strategy": "cpu"}},
         overridden={"seed": number},
         seeds={"recipe": number, "data": 0},
-        code=Code(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
+        code=CodeVersion(version="0.1.0", commit="c0ffee" * 6 + "c0ff"),
         data=Data(
             dataset=recipe,
             fingerprint="0123456789abcdef",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from podline.documents.skeleton import COCO
 from podline.evaluation.poses import FIELDS
 from podline.input.pose_targets import pose_targets
 from podline.recipes.pose_settings import PoseModelSettings, PoseSettings, PoseTargetSettings
@@ -24,7 +25,7 @@ def perfect(batches):
         positions = number * batches.batch_size + np.arange(mask.sum())
         ids = positions if batches.ids is None else batches.ids[positions]
         fields = batches.reader.gather(ids, [*FIELDS, "keypoints", "ignored"])
-        drawn = pose_targets(fields["keypoints"], fields["ignored"], POSES.side, POSES.targets)
+        drawn = pose_targets(fields["keypoints"], fields["ignored"], POSES.side, POSES.targets, COCO)
         yield (np.array(drawn.heatmaps), np.array(drawn.pafs)), fields
 
 

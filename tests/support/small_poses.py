@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from small_dataset import publish
 
-from podline.data.keypoints import JOINTS
 from podline.documents.manifest import Manifest
+from podline.documents.skeleton import COCO
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
 from podline.recipes.settings import Duration, OptimizerSettings, Recipe, ScheduleSettings
 
@@ -43,12 +43,12 @@ def drawn(count: int, seed: int) -> dict[str, np.ndarray]:
     """Records of noise with bright squares where joints are: an image has nobody to ``PEOPLE`` people."""
     random = np.random.default_rng(seed)
     images = random.integers(0, 80, (count, SIDE, SIDE, 3)).astype(np.uint8)
-    keypoints = np.zeros((count, PEOPLE, len(JOINTS), 3), np.float32)
+    keypoints = np.zeros((count, PEOPLE, len(COCO.joints), 3), np.float32)
     people = random.integers(0, PEOPLE + 1, count)
     for image, poses, there in zip(images, keypoints, people, strict=True):
         for pose in poses[:there]:
-            pose[:, :2] = np.rint(random.uniform(4, SIDE - 5, (len(JOINTS), 2)))
-            pose[:, 2] = random.integers(0, 3, len(JOINTS))
+            pose[:, :2] = np.rint(random.uniform(4, SIDE - 5, (len(COCO.joints), 2)))
+            pose[:, 2] = random.integers(0, 3, len(COCO.joints))
             pose[pose[:, 2] == 0] = 0
             for joint, (x, y, _) in enumerate(pose.astype(int)):
                 image[y - 1 : y + 2, x - 1 : x + 2] = 100 + 8 * joint

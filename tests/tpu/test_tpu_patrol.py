@@ -34,7 +34,7 @@ from podline.flows.tpu_patrol import tpu_patrol
 from podline.tasks.node import patrol, tpu_lease, tpu_use
 from podline.tasks.node.node_run import DEPLOYMENT
 from podline.tpu.clock import TurnedClock
-from podline.tpu.patrol import Case, Finding
+from podline.tpu.patrol import PatrolCase, PatrolFinding
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 HOUR = 3600.0
@@ -48,7 +48,7 @@ class Ground:
     cloud: Cloud
     clock: TurnedClock
 
-    def round(self) -> dict[str, Finding]:
+    def round(self) -> dict[str, PatrolFinding]:
         """One round, by what was found."""
         return {finding.what: finding for finding in tpu_patrol()}
 
@@ -123,15 +123,15 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_node_that_nobody_uses_is_stopped_after_the_time_that_is_set(ground: Any) -> None:
     with ground() as it:
-        assert it.round()["node night"].case is Case.RESTING
+        assert it.round()["node night"].case is PatrolCase.RESTING
         it.clock.turn(HOUR - 1)
-        assert it.round()["node night"].case is Case.RESTING
+        assert it.round()["node night"].case is PatrolCase.RESTING
         assert it.cloud.calls == []
         it.clock.turn(1)
         found = it.round()["node night"]
-        assert (found.case, found.done) == (Case.IDLE, "stopped")
+        assert (found.case, found.done) == (PatrolCase.IDLE, "stopped")
         assert it.cloud.count("stop") == 1
-        assert it.round()["node night"].case is Case.OFF
+        assert it.round()["node night"].case is PatrolCase.OFF
         assert not it.lease_taken
 
 
@@ -143,10 +143,10 @@ def test_a_node_in_use_is_not_stopped_and_its_idleness_begins_with_the_end_of_th
         run = it.running()
         it.client.update_flow_run_labels(run.id, {"podline.lease": "has it"})
         found = it.round()
-        assert (found["lease tpu"].case, found["node night"].case) == (Case.HELD, Case.USED)
+        assert (found["lease tpu"].case, found["node night"].case) == (PatrolCase.HELD, PatrolCase.USED)
         it.client.update_flow_run_labels(run.id, {"podline.lease": "had it"})
         it.client.update_global_concurrency_limit(tpu_lease.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=0))
-        assert it.round()["node night"].case is Case.RESTING
+        assert it.round()["node night"].case is PatrolCase.RESTING
         assert it.cloud.calls == []
 
 
@@ -157,7 +157,7 @@ def test_a_spot_node_and_a_preempted_one_are_deleted_since_neither_can_be_stoppe
         assert it.round()["node night"].done == "deleted"
         assert "node night" not in it.round()
     with ground(Script(life=life("PREEMPTED"))) as it:
-        assert (it.round()["node night"].case, it.cloud.count("delete")) == (Case.GONE, 1)
+        assert (it.round()["node night"].case, it.cloud.count("delete")) == (PatrolCase.GONE, 1)
 
 
 def test_nodes_and_requests_of_others_are_listed_and_left_alone(ground: Any) -> None:
@@ -166,7 +166,7 @@ def test_nodes_and_requests_of_others_are_listed_and_left_alone(ground: Any) -> 
         it.round()
         it.clock.turn(9 * HOUR)
         found = it.round()["node other"]
-        assert (found.case, found.done) == (Case.OTHERS, "")
+        assert (found.case, found.done) == (PatrolCase.OTHERS, "")
         assert [name for _at, _verb, name in it.cloud.calls] == [NODE]
 
 
@@ -176,10 +176,10 @@ def test_a_request_that_failed_is_deleted(ground: Any, tmp_path: Path) -> None:
         patrol.CloudTpu(patrol.settings.load().tpu.api, it.clock).create_queued_resource(  # type: ignore[union-attr]
             NODE, SPEC.model_copy(update={"queued": True})
         )
-        assert it.round()["request night"].case is Case.RESTING
+        assert it.round()["request night"].case is PatrolCase.RESTING
         it.clock.turn(30)
         found = it.round()["request night"]
-        assert (found.case, found.done, found.seen) == (Case.REFUSED, "deleted", "FAILED no more capacity")
+        assert (found.case, found.done, found.seen) == (PatrolCase.REFUSED, "deleted", "FAILED no more capacity")
         assert it.cloud.count("unqueue") == 1
 
 
@@ -187,9 +187,9 @@ def test_a_lease_that_nobody_has_is_given_back_when_it_should_have_run_out(groun
     with ground() as it:
         it.take_lease()
         found = it.round()
-        assert (found["lease tpu"].case, found["node night"].case) == (Case.ENDING, Case.USED)
+        assert (found["lease tpu"].case, found["node night"].case) == (PatrolCase.ENDING, PatrolCase.USED)
         it.clock.turn(599)
-        assert it.round()["lease tpu"].case is Case.ENDING
+        assert it.round()["lease tpu"].case is PatrolCase.ENDING
         assert it.lease_taken
         it.clock.turn(1)
         assert it.round()["lease tpu"].done == "given back"
@@ -204,7 +204,7 @@ def test_a_run_whose_signs_of_life_have_stopped_is_marked_as_crashed(
         monkeypatch.setattr(patrol, "_MISSED", 0)
         found = it.round()
         assert found[f"run {silent.name}"].done == "marked as crashed"
-        assert found[f"run {unseen.name}"].case is Case.UNSEEN
+        assert found[f"run {unseen.name}"].case is PatrolCase.UNSEEN
         assert (it.state(silent), it.state(unseen)) == ("Crashed", "Running")
 
 
@@ -218,7 +218,7 @@ def test_a_run_on_the_node_that_no_flow_waits_for_is_cancelled(ground: Any) -> N
 def test_models_that_run_here_need_no_deployment(ground: Any) -> None:
     with ground(placement="here") as it:
         it.client.delete_deployment(it.client.read_deployment_by_name(DEPLOYMENT).id)
-        assert it.round()["node night"].case is Case.RESTING
+        assert it.round()["node night"].case is PatrolCase.RESTING
 
 
 def test_by_default_it_only_tells(ground: Any) -> None:

@@ -9,7 +9,7 @@ from standin.bench import SPEC, api_settings
 
 from podline.tpu import patrol
 from podline.tpu.node import Node, QueuedResource, QueueState, State
-from podline.tpu.patrol import TABLE, Case, Deed, Finding, forbidden, node_case, request_case, run_case
+from podline.tpu.patrol import TABLE, Deed, PatrolCase, PatrolFinding, forbidden, node_case, request_case, run_case
 from podline.tpu.policy import GONE
 from podline.tpu_settings import MachineSettings, TpuSettings
 
@@ -21,7 +21,7 @@ def settings(**changes: Any) -> TpuSettings:
 
 
 def test_every_case_has_a_row_and_every_row_is_printed() -> None:
-    assert set(TABLE) == set(Case)
+    assert set(TABLE) == set(PatrolCase)
     shown = patrol.explain(settings(idle_stop=90, patrol="repair"))
     assert all(case in shown and rule.why in shown for case, rule in TABLE.items())
     assert "tpu.idle_stop is 1 h 30 min; tpu.patrol is repair" in shown
@@ -43,14 +43,14 @@ def test_a_node_is_touched_only_if_it_is_ours_and_unused(state: State, used: boo
         expected = Deed.DELETE if fixed else Deed.STOP
     assert deed is expected
     other = node.model_copy(update={"name": "other"})
-    assert node_case(other, settings(), used=used, idle_for=idle_for) is Case.OTHERS
+    assert node_case(other, settings(), used=used, idle_for=idle_for) is PatrolCase.OTHERS
 
 
 def test_a_node_is_never_idle_if_the_settings_say_never() -> None:
     node = Node(name="night", state=State.READY)
-    assert node_case(node, settings(idle_stop=0), used=False, idle_for=1e9) is Case.RESTING
-    assert node_case(node, settings(idle_stop=1), used=False, idle_for=60) is Case.IDLE
-    assert node_case(None, settings(), used=False, idle_for=0) is Case.OFF
+    assert node_case(node, settings(idle_stop=0), used=False, idle_for=1e9) is PatrolCase.RESTING
+    assert node_case(node, settings(idle_stop=1), used=False, idle_for=60) is PatrolCase.IDLE
+    assert node_case(None, settings(), used=False, idle_for=0) is PatrolCase.OFF
 
 
 @pytest.mark.parametrize("state", list(QueueState))
@@ -66,15 +66,15 @@ def test_a_request_is_deleted_if_it_is_ours_and_nobody_will_use_it(state: QueueS
     assert deed(False, 0) is (Deed.DELETE if state in refused else Deed.NOTHING)
     assert deed(False, HOUR) is (Deed.DELETE if state in refused | waiting else Deed.NOTHING)
     other = QueuedResource(name="other", state=state, nodes=("other",))
-    assert request_case(other, settings(), used=False, idle_for=HOUR) is Case.OTHERS
+    assert request_case(other, settings(), used=False, idle_for=HOUR) is PatrolCase.OTHERS
 
 
 def test_a_run_is_gone_when_its_signs_of_life_stop_and_not_if_it_never_gave_any() -> None:
-    assert run_case(None, 100, orphan=False) is Case.UNSEEN
-    assert run_case(100, 100, orphan=False) is Case.ALIVE
-    assert run_case(101, 100, orphan=False) is Case.SILENT
-    assert run_case(101, 100, orphan=True) is Case.SILENT
-    assert run_case(None, 100, orphan=True) is run_case(1, 100, orphan=True) is Case.ORPHAN
+    assert run_case(None, 100, orphan=False) is PatrolCase.UNSEEN
+    assert run_case(100, 100, orphan=False) is PatrolCase.ALIVE
+    assert run_case(101, 100, orphan=False) is PatrolCase.SILENT
+    assert run_case(101, 100, orphan=True) is PatrolCase.SILENT
+    assert run_case(None, 100, orphan=True) is run_case(1, 100, orphan=True) is PatrolCase.ORPHAN
 
 
 def test_what_the_settings_do_not_allow_is_not_done_and_says_why() -> None:
@@ -89,7 +89,7 @@ def test_what_the_settings_do_not_allow_is_not_done_and_says_why() -> None:
 
 
 def test_a_finding_tells_what_was_seen_what_is_to_be_done_and_what_was() -> None:
-    finding = Finding(what="node night", seen="READY, HEALTHY", case=Case.IDLE, done="stopped")
+    finding = PatrolFinding(what="node night", seen="READY, HEALTHY", case=PatrolCase.IDLE, done="stopped")
     assert finding.row() == {
         "what": "node night",
         "seen": "READY, HEALTHY",

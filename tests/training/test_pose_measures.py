@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from podline.data.keypoints import INDEX
+from podline.documents.skeleton import COCO
 from podline.input.pose_targets import pose_targets
 from podline.recipes.pose_settings import PoseTargetSettings
 from podline.training.pose_measures import stage_figures, stage_sums, sum_names
@@ -14,12 +14,12 @@ SIDE, CELLS = 128, 16
 
 def targets(ignored=0):
     keypoints = np.zeros((2, 2, 18, 3), np.float32)
-    keypoints[0, 0, INDEX["right_hip"]] = 35.5, 35.5, 2
-    keypoints[0, 0, INDEX["right_knee"]] = 35.5, 83.5, 2
-    keypoints[1, 0, INDEX["right_hip"]] = 91.5, 19.5, 2
-    keypoints[1, 1, INDEX["left_wrist"]] = 43.5, 99.5, 1
+    keypoints[0, 0, COCO.index["right_hip"]] = 35.5, 35.5, 2
+    keypoints[0, 0, COCO.index["right_knee"]] = 35.5, 83.5, 2
+    keypoints[1, 0, COCO.index["right_hip"]] = 91.5, 19.5, 2
+    keypoints[1, 1, COCO.index["left_wrist"]] = 43.5, 99.5, 1
     mask = np.full((2, CELLS, CELLS), ignored, np.uint8)
-    return pose_targets(keypoints, mask, SIDE, PoseTargetSettings(joint_sigma=8, limb_sigma=8))
+    return pose_targets(keypoints, mask, SIDE, PoseTargetSettings(joint_sigma=8, limb_sigma=8), COCO)
 
 
 def measured(heatmaps, pafs, drawn):
@@ -30,7 +30,7 @@ def figures(answers, drawn):
     sums = stage_sums({name: tf.convert_to_tensor(answer) for name, answer in answers.items()}, drawn)
     assert tuple(sums) == sum_names(tuple(answers))
     assert {tuple(value.shape) for value in sums.values()} == {(2,)}
-    return stage_figures({name: float(tf.reduce_sum(value)) for name, value in sums.items()}, tuple(answers))
+    return stage_figures({name: float(tf.reduce_sum(value)) for name, value in sums.items()}, tuple(answers), COCO)
 
 
 def test_a_perfect_answer():
@@ -76,7 +76,7 @@ def test_islands_are_found_a_cell_away_but_not_three():
 def test_one_of_four_joints_is_missed():
     drawn = targets()
     heatmaps = np.array(drawn.heatmaps)
-    heatmaps[1, ..., INDEX["left_wrist"]] = 0
+    heatmaps[1, ..., COCO.index["left_wrist"]] = 0
     assert measured(heatmaps, drawn.pafs, drawn)["stage2_heatmap/island_recall"] == pytest.approx(3 / 4)
 
 

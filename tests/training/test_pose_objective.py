@@ -7,12 +7,13 @@ import pytest
 import tensorflow as tf
 from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
+from podline.documents.skeleton import COCO
 from podline.kinds.table import kind_of
 from podline.training.objective import Classification
 from podline.training.pose_objective import Pose
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
-OBJECTIVE = Pose(POSE)
+OBJECTIVE = Pose(POSE, COCO)
 
 
 def batch_of(count: int = 4) -> dict[str, tf.Tensor]:
@@ -24,12 +25,10 @@ def perfect(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     return {stage: batch["pafs" if stage.endswith("paf") else "heatmaps"] for stage in STAGES}
 
 
-def test_a_recipe_says_what_it_trains_for():
-    assert isinstance(kind_of(RECIPE).objective(RECIPE), Pose)
-    assert isinstance(
-        kind_of(RECIPE.model_copy(update={"pose": None})).objective(RECIPE.model_copy(update={"pose": None})),
-        Classification,
-    )
+def test_a_recipe_says_what_it_trains_for(tmp_path):
+    manifest, classes = publish_poses(tmp_path), RECIPE.model_copy(update={"pose": None})
+    assert isinstance(kind_of(RECIPE).objective(RECIPE, manifest), Pose)
+    assert isinstance(kind_of(classes).objective(classes, manifest), Classification)
 
 
 def test_perfect_answers_have_no_loss_and_find_every_joint():

@@ -40,7 +40,7 @@ def night(store: Store, seed: int) -> tuple[TrainSpec, list[str]]:
     )
     warnings = []
     spec = TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT, strategy="cpu")
-    with recorded(store.uri, "t", "commands", silent()) as notes:
+    with recorded(store, "t", "commands", silent()) as notes:
         notes.planned(recipe, Settings(), "cpu")
         notes.asked(spec)
 

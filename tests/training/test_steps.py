@@ -10,7 +10,6 @@ import tensorflow as tf
 from tensorflow.python.framework import config as tf_config
 
 from podline.errors import ArtifactError
-from podline.kinds.table import kind_of
 from podline.models.build import build_model
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import ModelSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
@@ -59,7 +58,7 @@ RECIPE = Recipe(
     label_smoothing=0.1,
     ema_decay=0.7,
 )
-OBJECTIVE = kind_of(RECIPE).objective(RECIPE)
+OBJECTIVE = Classification(RECIPE.label_smoothing)
 
 
 def schedule() -> Schedule:

@@ -92,9 +92,9 @@ def trained(
     batches = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=recipe.augmentation)
     parts = made.distribute_datasets_from_function(lambda context: batches.dataset(0, steps, context=context))
     schedule = build_schedule(recipe.schedule, steps, order.epochs)
-    taken = TrainingSteps(made, state, schedule, kind_of(recipe).objective(recipe), parts, recipe.batch_size).advance(
-        steps
-    )
+    taken = TrainingSteps(
+        made, state, schedule, kind_of(recipe).objective(recipe, manifest), parts, recipe.batch_size
+    ).advance(steps)
     return taken.series, state
 
 

@@ -11,22 +11,24 @@ import gc
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from podline.data.coco_masks import check_outlines
 from podline.data.coco_pixels import ready_for_many
 from podline.data.coco_records import coco_tasks
 from podline.data.coco_truth import publish_truths
 from podline.data.kept_jpegs import KeptLayout
-from podline.data.keypoints import JOINTS
 from podline.data.order import random_uniform
 from podline.data.planning import ShardPlan
 from podline.data.records import Feature, RecordLayout
 from podline.data.shards import Task
 from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_annotations import (
+    PEOPLE,
+    Category,
     ImageEntry,
     Listing,
     annotation_texts,
@@ -34,24 +36,22 @@ from podline.data.sources.coco_annotations import (
     read_listing,
 )
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
-from podline.data.sources.coco_images import open_images, open_zip
+from podline.data.sources.coco_images import open_images
+from podline.data.sources.coco_layout import Annotated, find_coco
 from podline.data.sources.coco_looks import looked_at
 from podline.data.sources.coco_people import BEYOND, limbs_of_no_length, packed, people_of, unpacked
 from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.jpeg import Jpeg
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.lookers import Lookers
-from podline.data.sources.remote import AnyPath, is_remote, open_remote
+from podline.data.sources.remote import is_remote, open_remote
 from podline.data.sources.source import Remarks
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
+from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import SourceError
 from podline.plurals import plural
 from podline.recipes.datasets import DataSet
 from podline.store.contract import Store
-
-YEARS = ("2017", "2014")
-SPLITS = {"train": "train", "val": "test"}
-"""COCO's splits → ours: what COCO validates on is what is tested on here."""
 
 CLASS_NAMES = ("nobody", "unlabelled_people", "people")
 """What a record's label says of its image: the last has at least one person with a labelled joint."""
@@ -78,6 +78,9 @@ class CocoSource:
         max_people: places for people in a record.
         left_out: records of each file of annotations, and people in it that have a joint.
         keep_jpeg: whether records hold the images' files instead of pixels.
+        skeleton: of the people.
+        category: what they are called.
+        notes: what there is to say of how the annotations were understood.
     """
 
     dataset: str
@@ -89,6 +92,9 @@ class CocoSource:
     max_people: int
     left_out: tuple[LeftOut, ...] = ()
     keep_jpeg: bool = False
+    skeleton: Skeleton = COCO
+    category: str = "person"
+    notes: tuple[str, ...] = ()
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -106,7 +112,7 @@ class CocoSource:
         places, cells = self.max_people, self.side // MASK_STRIDE
         return (
             Feature("image", "uint8", (self.side, self.side, 3)),
-            Feature("keypoints", "float32", (places, len(JOINTS), 3)),
+            Feature("keypoints", "float32", (places, len(self.skeleton.joints), 3)),
             Feature("boxes", "float32", (places, 4)),
             Feature("areas", "float32", (places,)),
             Feature("annotation_ids", "int64", (places,)),
@@ -137,7 +143,7 @@ class CocoSource:
 
     def looked_at(self) -> tuple[CocoSource, Remarks]:
         """The source itself: every image was looked at when it was opened."""
-        return self, Remarks()
+        return self, Remarks(notes=self.notes)
 
     def stored(self, layout: RecordLayout) -> RecordLayout | KeptLayout:
         """The layout with pixels, or with JPEG files."""
@@ -150,17 +156,6 @@ class CocoSource:
     def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int) -> Sequence[Task]:
         """See :func:`podline.data.coco_records.coco_tasks`."""
         return coco_tasks(self, plans, seed, folder, threads=threads, keep_jpeg=self.keep_jpeg)
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Annotations and the images that they are of."""
-
-    split: str
-    title: str
-    annotations: AnyPath
-    member: str
-    images: AnyPath
 
 
 @dataclass
@@ -208,25 +203,82 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | N
     Raises:
         SourceError: nothing of the kind is there, or nothing that can be converted.
     """
+    found = find_coco(open_remote(uri) if is_remote(uri) else Path(uri).expanduser().resolve())
+    return open_listed(dataset, map(read_annotations, found), side, max_people, work, Understood(), tested_by_id)
+
+
+class Listed(NamedTuple):
+    """A file of annotations, read."""
+
+    place: Annotated
+    listing: Listing
+    file: SourceFile
+
+
+class Understood(NamedTuple):
+    """How annotations are understood; see the attributes of the same names of :class:`CocoSource`."""
+
+    category: Category = PEOPLE
+    name: str = "person"
+    skeleton: Skeleton = COCO
+    notes: tuple[str, ...] = ()
+
+
+def read_annotations(place: Annotated, category: Category = PEOPLE) -> Listed:
+    """Reads a file of annotations.
+
+    Raises:
+        SourceError: see :func:`podline.data.sources.coco_annotations.read_listing`.
+    """
+    with open_annotations(place.annotations, place.member) as stream:
+        listing = read_listing(stream, stream.shown, category)
+        file = SourceFile(name=f"{place.title}.json", bytes=stream.size, sha256=stream.digest.hexdigest())
+    return Listed(place, listing, file)
+
+
+def tested_by_id(images: Sequence[CocoImage]) -> Sequence[bool]:
+    """Which images of a single file are tested on, by their ids alone."""
+    tested = random_uniform(0, "coco test split", 0, [image.id for image in images]) < TEST_SHARE
+    return tested.tolist()
+
+
+def open_listed(
+    dataset: str,
+    listed: Iterable[Listed],
+    side: int,
+    max_people: int,
+    work: Path | None,
+    understood: Understood,
+    tested: Callable[[Sequence[CocoImage]], Sequence[bool]],
+) -> CocoSource:
+    """Looks through the images of annotations that were read.
+
+    Args:
+        dataset: what it is called.
+        listed: the files of annotations, of training first; each is done with before the next is read.
+        side: of the square that images are put into, in pixels.
+        max_people: places for people in a record.
+        work: see :func:`open_coco`.
+        understood: how annotations are understood.
+        tested: which images are tested on, if there is one file alone.
+
+    Raises:
+        SourceError: nothing can be converted.
+    """
     ready_for_many()
-    found = _find(open_remote(uri) if is_remote(uri) else Path(uri).expanduser().resolve())
-    parts, files = [], []
+    parts, files, names = [], [], []
     with Lookers() as lookers:
-        for place in found:
-            with open_annotations(place.annotations, place.member) as stream:
-                listing = read_listing(stream, stream.shown)
-                files.append(
-                    SourceFile(name=f"{place.title}.json", bytes=stream.size, sha256=stream.digest.hexdigest())
-                )
-            part, images = _look_through(place, listing, max_people, lookers, work)
+        for place, listing, file in listed:
+            part, images = _look_through(place, listing, max_people, lookers, work, understood)
             parts.append(part)
-            files.append(images)
+            files += [file, images]
+            names.append(place.split)
     counted = sum((part.counted for part in parts), Counter[str]())
     quarantined = [record for part in parts for record in part.quarantined]
-    if len(found) == 1:
-        splits = _cut(parts[0].images)
+    if len(parts) == 1:
+        splits = _cut(parts[0].images, tested)
     else:
-        splits = {place.split: part.images for place, part in zip(found, parts, strict=True)}
+        splits = {name: part.images for name, part in zip(names, parts, strict=True)}
         splits["train"], shared = _apart(splits["train"], splits["test"])
         quarantined += shared
         parts[0].records.add("the test split has it too", len(shared))
@@ -239,52 +291,14 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path | N
         side,
         max_people,
         tuple(left_out for part in parts for left_out in (part.records, part.people)),
+        skeleton=understood.skeleton,
+        category=understood.name,
+        notes=understood.notes,
     )
-
-
-def _find(place: AnyPath) -> list[_Found]:
-    """The splits that are there, training first."""
-    if not place.is_dir():
-        raise SourceError(f"{place} is no folder; give one with annotations/ and the images, or with the zip files")
-    years = {year: [found for split in SPLITS if (found := _find_split(place, split, year))] for year in YEARS}
-    there = [year for year in YEARS if years[year]]
-    if len(there) == 1:
-        return years[there[0]]
-    if there:
-        raise SourceError(f"{place} holds COCO of 2014 and of 2017, which share images; give a folder with one of them")
-    names = sorted(path.name for path in place.iterdir())
-    holds = f"holds {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
-    raise SourceError(
-        f"{place} {holds} vs annotations/person_keypoints_train2017.json (or annotations_trainval2017.zip) and "
-        "train2017/ (or train2017.zip) of COCO, or the same of val or 2014; "
-        "`podline sample --dataset coco_sample DIR` draws some"
-    )
-
-
-def _find_split(place: AnyPath, split: str, year: str) -> _Found | None:
-    title, images = f"person_keypoints_{split}{year}", f"{split}{year}"
-    member = f"annotations/{title}.json"
-    candidates = [(path, "") for path in (place / member, place / f"{title}.json") if path.is_file()]
-    for path in (place / f"annotations_trainval{year}.zip", place / "annotations" / f"annotations_trainval{year}.zip"):
-        if path.is_file():
-            with open_zip(path) as archive:
-                candidates += [(path, member)] if member in archive.namelist() else []
-    if not candidates:
-        return None
-    annotations, inside = candidates[0]
-    for path in (
-        place / images,
-        place / "images" / images,
-        place / f"{images}.zip",
-        place / "images" / f"{images}.zip",
-    ):
-        if path.exists():
-            return _Found(SPLITS[split], title, annotations, inside, path)
-    raise SourceError(f"{place} has {annotations.name} without its images; put {images}/ or {images}.zip beside it")
 
 
 def _look_through(
-    found: _Found, listing: Listing, max_people: int, lookers: Lookers, work: Path | None
+    found: Annotated, listing: Listing, max_people: int, lookers: Lookers, work: Path | None, understood: Understood
 ) -> tuple[_Part, SourceFile]:
     """Decides about every image of a file of annotations."""
     of_file = f"of {found.title}.json"
@@ -329,7 +343,7 @@ def _look_through(
                 place=look.place,
                 people=packed(people),
                 ignored=json.dumps(ignored),
-                annotations=annotation_texts(entry.annotations),
+                annotations=annotation_texts(entry.annotations, understood.category),
             )
         )
     if not part.images:
@@ -347,8 +361,10 @@ def _look_through(
         part.people.read = sum(len(entry.annotations) for entry in listing.images)
         part.people.add("nobody has a joint that is labelled", part.people.read)
     for start in range(0, len(part.images), _AT_ONCE):
-        people = unpacked(b"".join(image.people for image in part.images[start : start + _AT_ONCE]))
-        part.counted["limbs of no length"] += limbs_of_no_length(people)
+        people = unpacked(
+            b"".join(image.people for image in part.images[start : start + _AT_ONCE]), understood.category.joints
+        )
+        part.counted["limbs of no length"] += limbs_of_no_length(people, understood.skeleton)
     part.counted["annotations of other things than people"] += listing.other_categories
     part.counted["image files that no entry lists"] += max(0, images.count() - there)
     name = found.images.name.removesuffix(".zip")
@@ -374,11 +390,12 @@ def _count_looks(entry: ImageEntry, jpeg: Jpeg, counted: Counter[str]) -> None:
         counted[f"images with an EXIF rotation, {'turned' if turned else 'left as stored'}"] += 1
 
 
-def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:
-    """One split cut in two, by a function of each image's id alone."""
-    tested = random_uniform(0, "coco test split", 0, [image.id for image in images]) < TEST_SHARE
+def _cut(
+    images: list[CocoImage], tested: Callable[[Sequence[CocoImage]], Sequence[bool]]
+) -> dict[str, list[CocoImage]]:
+    """One split cut in two."""
     splits: dict[str, list[CocoImage]] = {"train": [], "test": []}
-    for image, test in zip(images, tested.tolist(), strict=True):
+    for image, test in zip(images, tested(images), strict=True):
         splits["test" if test else "train"].append(image)
     shared_with_test, _ = _apart(splits["train"], splits["test"])
     # The same file under two ids lies on one side: with the one that is tested on.

@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from podline.data.keypoints import COCO_JOINTS
 from podline.data.sources import bounds
 from podline.data.sources.json_entries import Entries, Stream
 from podline.data.sources.shown import printable, shortened
+from podline.documents.skeleton import COCO
 from podline.errors import SourceError
 
 PERSON = 1
-"""COCO's ``category_id`` of people."""
+"""COCO's ``category_id`` of people, and that of whatever has joints in a data set of one's own once it is converted."""
 
-_VALUES = 3 * len(COCO_JOINTS)
 _NUMBERS: frozenset[type] = frozenset((int, float))
 _WHOLE: frozenset[type] = frozenset((int,))
 _LARGEST = 1e9
@@ -33,6 +32,30 @@ _PROBLEM = "problem"
 # Of an annotation whose joints are let go: whether there are any.
 _JOINTS = "joints"
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True)
+class Category:
+    """Whose annotations are read.
+
+    Attributes:
+        ids: every ``category_id`` that is meant.
+        joints: how many an annotation has.
+        completed: makes up for what annotations lack, before they are checked.
+    """
+
+    ids: frozenset[int] = frozenset({PERSON})
+    joints: int = len(COCO.annotated)
+    completed: Callable[[dict[str, Any]], dict[str, Any]] = lambda annotation: annotation
+
+    @property
+    def shown(self) -> str:
+        """What an annotation's ``category_id`` may be, in words."""
+        return " or ".join(map(str, sorted(self.ids)))
+
+
+PEOPLE = Category()
+"""COCO's."""
 
 
 @dataclass(slots=True)
@@ -80,12 +103,13 @@ class Listing:
     strays: Counter[str]
 
 
-def read_listing(stream: Stream, shown: str) -> Listing:
+def read_listing(stream: Stream, shown: str, category: Category = PEOPLE) -> Listing:
     """Reads a JSON file.
 
     Args:
         stream: the file.
         shown: what errors call it.
+        category: whose annotations are meant; others are passed over.
 
     Raises:
         SourceError: it is not JSON, not COCO's annotations, or out of :mod:`podline.data.sources.bounds`.
@@ -98,19 +122,19 @@ def read_listing(stream: Stream, shown: str) -> Listing:
             if key == "images":
                 entries.append(_image_entry(place, found))
             else:
-                annotations.append(_annotation(found))
+                annotations.append(_annotation(found, category))
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{shown} is not valid JSON ({error}); fetch the official annotations again") from error
     if len(document.lists) < 2:
         raise SourceError(f"{shown} is no COCO annotation file: an object with lists images and annotations is needed")
     by_id = _by_id(entries)
-    orphans, others, strays = _hand_out(annotations, by_id)
+    orphans, others, strays = _hand_out(annotations, by_id, category)
     for entry in entries:
         entry.problem = entry.problem or _first_problem(entry.annotations)
     return Listing(entries, orphans, others, strays)
 
 
-def _annotation(found: Any) -> dict[str, Any] | str:
+def _annotation(found: Any, category: Category) -> dict[str, Any] | str:
     """An annotation without what no record needs: outlines of labelled people are most of the file.
 
     Of other things than people, and of what cannot be converted, only what it says it is; of what is no annotation, its
@@ -118,6 +142,7 @@ def _annotation(found: Any) -> dict[str, Any] | str:
     """
     if not isinstance(found, dict):
         return type(found).__name__
+    found = category.completed(found)
     kept = {key: found[key] for key in _PERSON_KEYS if key in found}
     for key in ("id", "image_id", "category_id"):
         if type(kept.get(key)) is not int:
@@ -126,8 +151,9 @@ def _annotation(found: Any) -> dict[str, Any] | str:
         kept["num_keypoints"] = None
     if found.get("iscrowd") or not found.get("num_keypoints"):
         kept[_OUTLINE] = found.get(_OUTLINE)
-    problem = _problem(kept) if kept["category_id"] == PERSON else ""
-    if problem or kept["category_id"] != PERSON:
+    meant = kept["category_id"] in category.ids
+    problem = _problem(kept, 3 * category.joints) if meant else ""
+    if problem or not meant:
         named = {key: kept[key] for key in ("id", "image_id", "category_id")}
         return {**named, _JOINTS: has_joints(found), **({_PROBLEM: problem} if problem else {})}
     return kept
@@ -172,7 +198,7 @@ def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
 
 
 def _hand_out(
-    annotations: list[dict[str, Any] | str], by_id: Mapping[int, ImageEntry]
+    annotations: list[dict[str, Any] | str], by_id: Mapping[int, ImageEntry], category: Category
 ) -> tuple[list[tuple[str, str]], int, Counter[str]]:
     """Gives each annotation to its image; returns those that have none, how many are not of people, and strays."""
     orphans: list[tuple[str, str]] = []
@@ -190,9 +216,9 @@ def _hand_out(
             where = f"annotation {shortened(number)}" if type(number) is int else record
             orphans.append((where, f"there is no image {shortened(image)}"))
             strays["there is no such image"] += has_joints(annotation)
-        elif annotation["category_id"] != PERSON:
+        elif annotation["category_id"] not in category.ids:
             others += 1
-            strays[f"category_id is not {PERSON}"] += has_joints(annotation)
+            strays[f"category_id is not {category.shown}"] += has_joints(annotation)
         else:
             entry.annotations.append(annotation)
             if type(number) is not int or number not in _IDS:
@@ -222,7 +248,7 @@ def _first_problem(annotations: list[dict[str, Any]]) -> str:
     return ""
 
 
-def _problem(annotation: dict[str, Any]) -> str:
+def _problem(annotation: dict[str, Any], values: int) -> str:
     """What is wrong with a person's annotation; empty if nothing is."""
     if type(annotation.get("iscrowd")) is not int or annotation["iscrowd"] not in (0, 1):
         return f"iscrowd is {shortened(annotation.get('iscrowd'))} vs 0 or 1"
@@ -233,11 +259,11 @@ def _problem(annotation: dict[str, Any]) -> str:
         return f"its box has the size {box[2]}×{box[3]}"
     if not _are_numbers([annotation.get("area")], 1) or annotation["area"] < 0:
         return f"its area is {shortened(annotation.get('area'))}"
-    keypoints = annotation.get("keypoints", [0] * _VALUES if annotation["iscrowd"] else None)
-    if not isinstance(keypoints, list) or len(keypoints) != _VALUES:
+    keypoints = annotation.get("keypoints", [0] * values if annotation["iscrowd"] else None)
+    if not isinstance(keypoints, list) or len(keypoints) != values:
         found = f"{len(keypoints)} numbers" if isinstance(keypoints, list) else shortened(keypoints)
-        return f"its keypoints are {found} vs {_VALUES} numbers"
-    if not _are_numbers(keypoints, _VALUES):
+        return f"its keypoints are {found} vs {values} numbers"
+    if not _are_numbers(keypoints, values):
         return "its keypoints are not all finite numbers"
     wrong = [value for value in keypoints[2::3] if value not in (0, 1, 2)]
     if wrong:
@@ -287,16 +313,19 @@ def _are_numbers(values: Any, count: int) -> bool:
     )
 
 
-def annotation_texts(annotations: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+def annotation_texts(annotations: Iterable[dict[str, Any]], category: Category = PEOPLE) -> tuple[str, ...]:
     """The annotations of an image without a problem as JSON, each a text; every number as it was read.
 
-    What a source left out and pycocotools cannot do without is put in: the keypoints of a crowd, their number.
+    What a source left out and pycocotools cannot do without is put in: the keypoints of a crowd, their number. All are
+    of one category.
     """
-    return tuple([_ENCODER.encode(_completed(one)) for one in annotations])
+    return tuple([_ENCODER.encode(_completed(one, 3 * category.joints)) for one in annotations])
 
 
-def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
-    completed = {"keypoints": [0] * _VALUES, **annotation}
+def _completed(annotation: dict[str, Any], values: int) -> dict[str, Any]:
+    completed = {"keypoints": [0] * values, **annotation}
+    if completed["category_id"] != PERSON:
+        completed["category_id"] = PERSON
     if type(annotation.get("num_keypoints")) is not int:
         completed["num_keypoints"] = sum(value > 0 for value in completed["keypoints"][2::3])
     return completed

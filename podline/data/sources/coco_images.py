@@ -25,12 +25,15 @@ from podline.data.sources.image_files import (
     inflated,
 )
 from podline.data.sources.jpeg import JpegError
-from podline.data.sources.ranges import generation, settled
+from podline.data.sources.ranges import generation, read_confirmed
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, RemotePath, is_remote
 from podline.data.sources.shown import printable
 from podline.errors import PodlineError, SourceError
 from podline.store.contract import Store
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+"""Of the files that are taken for images before they are read."""
 
 _ENCRYPTED = 1
 _REMEDY = "restore it and convert again"
@@ -103,7 +106,7 @@ class ImagePlace(NamedTuple):
             except MemberError:
                 return False
 
-        return self._member(settled(read, is_right, self.path), store, name, version)
+        return self._member(read_confirmed(read, is_right, self.path), store, name, version)
 
     def _member(self, data: bytes, store: Store, name: str, version: str) -> bytes:
         """A member's content, out of bytes that begin with its header."""
@@ -145,8 +148,8 @@ class FolderImages:
         return ImagePlace(path, _bounded(found.st_size)) if stat.S_ISREG(found.st_mode) else None
 
     def count(self) -> int:
-        """How many JPEG files there are."""
-        return sum(1 for _ in self.folder.glob("*.jpg"))
+        """How many image files there are."""
+        return sum(name.lower().endswith(SUFFIXES) for name in os.listdir(self.folder))  # noqa: PTH208 (names alone)
 
 
 @dataclass(frozen=True)
@@ -181,8 +184,8 @@ class BucketImages:
         return ImagePlace(file.uri, _bounded(file.bytes)) if file.is_file() else None
 
     def count(self) -> int:
-        """How many JPEG files there are."""
-        return sum(path.name.endswith(".jpg") for path in self.folder.iterdir())
+        """How many image files there are."""
+        return sum(path.name.lower().endswith(SUFFIXES) for path in self.folder.iterdir())
 
 
 @dataclass(frozen=True)
@@ -232,7 +235,7 @@ class ZipImages:
         )
 
     def count(self) -> int:
-        """How many JPEG files there are."""
+        """How many image files there are."""
         return len(self.members)
 
 
@@ -248,7 +251,7 @@ def open_images(place: AnyPath) -> Images:
     if place.is_dir():
         return BucketImages(place) if isinstance(place, RemotePath) else FolderImages(place)
     with open_zip(place) as archive:
-        members = [member for member in archive.infolist() if member.filename.endswith(".jpg")]
+        members = [member for member in archive.infolist() if member.filename.lower().endswith(SUFFIXES)]
     named = {PurePosixPath(member.filename).name: member for member in members}
     if len(named) != len(members):
         raise SourceError(f"{place}: {len(members):,} images have {len(named):,} names; each must be there once")
@@ -284,7 +287,7 @@ def _bounded(size: int) -> int:
 
 
 def _check_name(name: Any) -> None:
-    if "/" in name or "\\" in name or "\0" in name or name in ("", ".", ".."):
+    if "\\" in name or "\0" in name or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise JpegError("has a name that leads out of its folder")
     try:
         size = len(name.encode())

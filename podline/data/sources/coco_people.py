@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,19 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.keypoints import COCO_JOINTS, LIMB_ENDS, LIMB_STARTS, from_coco
+from podline.data.keypoints import from_annotated
+from podline.documents.skeleton import Skeleton
 
-PEOPLE = np.dtype(
-    [
-        ("id", "<i8"),
-        ("keypoints", "<f8", (len(COCO_JOINTS), 3)),
-        ("bbox", "<f8", (4,)),
-        ("area", "<f8"),
-    ]
-)
-"""A labelled person as :func:`packed` writes one."""
-
-_PERSON = struct.Struct(f"<q{3 * len(COCO_JOINTS) + 5}d")
 _NOWHERE = (0, 0, 0)
 BEYOND = "people beyond the places of a record"
 """The rule by which people are ignored since others have all places."""
@@ -34,7 +25,7 @@ class PersonEntry(NamedTuple):
 
     Attributes:
         id: the annotation's.
-        keypoints: x, y and visibility of COCO's 17 joints, one after another; zeros where a joint is not labelled.
+        keypoints: x, y and visibility of the annotated joints, one after another; zeros where a joint is not labelled.
         bbox: left, top, width, height.
         area: in pixels.
     """
@@ -82,14 +73,14 @@ def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Count
     width, height = size
     values = annotation["keypoints"]
     # In plain Python: for so few numbers NumPy takes three times as long.
-    labelled = len(COCO_JOINTS) - values[2::3].count(0)
+    labelled = len(values) // 3 - values[2::3].count(0)
     if labelled != annotation.get("num_keypoints"):
         counted["people whose num_keypoints is wrong"] += 1
     joints = [
         (x, y, seen) if seen > 0 and 0 <= x < width and 0 <= y < height else _NOWHERE
         for x, y, seen in zip(values[0::3], values[1::3], values[2::3], strict=True)
     ]
-    inside = len(COCO_JOINTS) - joints.count(_NOWHERE)
+    inside = len(joints) - joints.count(_NOWHERE)
     if inside < labelled:
         counted["labelled joints outside the image"] += labelled - inside
     if not inside:
@@ -105,18 +96,28 @@ def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Count
 
 
 def packed(people: Sequence[PersonEntry]) -> bytes:
-    """People as :data:`PEOPLE`, every number as it was read: 456 bytes each, a quarter of what Python needs."""
-    return b"".join([_PERSON.pack(one.id, *one.keypoints, *one.bbox, one.area) for one in people])
+    """People as :func:`people_type`, every number as it was read: COCO's are 456 bytes, a quarter of Python's."""
+    return b"".join([_layout(len(one.keypoints)).pack(one.id, *one.keypoints, *one.bbox, one.area) for one in people])
 
 
-def unpacked(people: bytes) -> npt.NDArray[np.void]:
-    """What :func:`packed` wrote: :data:`PEOPLE`, (n,)."""
-    return np.frombuffer(people, PEOPLE)
+@functools.cache
+def _layout(values: int) -> struct.Struct:
+    return struct.Struct(f"<q{values + 5}d")
 
 
-def limbs_of_no_length(people: npt.NDArray[np.void]) -> int:
-    """How many limbs of some people, :data:`PEOPLE`, have both ends in one place, in the numbers that a record has."""
-    poses = from_coco(people["keypoints"])
-    starts, ends = poses[:, LIMB_STARTS], poses[:, LIMB_ENDS]
+def people_type(joints: int) -> np.dtype[np.void]:
+    """A labelled person with so many annotated joints, as :func:`packed` writes one."""
+    return np.dtype([("id", "<i8"), ("keypoints", "<f8", (joints, 3)), ("bbox", "<f8", (4,)), ("area", "<f8")])
+
+
+def unpacked(people: bytes, joints: int) -> npt.NDArray[np.void]:
+    """What :func:`packed` wrote: :func:`people_type`, (n,)."""
+    return np.frombuffer(people, people_type(joints))
+
+
+def limbs_of_no_length(people: npt.NDArray[np.void], skeleton: Skeleton) -> int:
+    """How many limbs of some people, as :func:`unpacked`, have both ends in one place, in the numbers of a record."""
+    poses = from_annotated(people["keypoints"], skeleton)
+    starts, ends = poses[:, skeleton.starts], poses[:, skeleton.ends]
     labelled = (starts[..., 2] > 0) & (ends[..., 2] > 0)
     return int((labelled & (starts[..., :2] == ends[..., :2]).all(axis=-1)).sum())

@@ -12,9 +12,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.keypoints import COCO_JOINTS
 from podline.data.sources.coco_annotations import PERSON
 from podline.data.sources.stick_people import Draws, Person, draw_person, ground
+from podline.documents.skeleton import COCO
 from podline.errors import SettingsError
 from podline.store import digests
 from podline.store.contract import explained
@@ -46,7 +46,7 @@ class _Split:
             return
         box = [columns[0], rows[0], columns[-1] - columns[0] + 1, rows[-1] - rows[0] + 1]
         number = 100 * image + sum(annotation["image_id"] == image for annotation in self.annotations[-40:])
-        given = {"num_keypoints": 0, "keypoints": [0] * (3 * len(COCO_JOINTS)), "iscrowd": 0, "segmentation": []}
+        given = {"num_keypoints": 0, "keypoints": [0] * (3 * len(COCO.annotated)), "iscrowd": 0, "segmentation": []}
         self.annotations.append(
             given
             | {"id": number, "image_id": image, "category_id": PERSON, "bbox": [int(edge) for edge in box]}
@@ -56,7 +56,7 @@ class _Split:
 
     def document(self) -> bytes:
         """The annotation file."""
-        category = {"supercategory": "person", "id": PERSON, "name": "person", "keypoints": list(COCO_JOINTS)}
+        category = {"supercategory": "person", "id": PERSON, "name": "person", "keypoints": list(COCO.annotated)}
         document = {"images": self.images, "annotations": self.annotations, "categories": [category]}
         return json.dumps({"info": {"description": "stick people, drawn by Podline"}} | document).encode()
 

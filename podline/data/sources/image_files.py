@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from podline.data.heap import keep_what_is_freed
-from podline.data.sources.jpeg import Jpeg, JpegError, inspect
+from podline.data.sources.headers import inspect_image
+from podline.data.sources.jpeg import Jpeg, JpegError
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 HEADER_BYTES = _LOCAL_HEADER.size
@@ -127,7 +128,7 @@ class Seen(NamedTuple):
 def seen(data: bytes) -> Seen:
     """Looks at an image's bytes."""
     try:
-        return Seen(len(data), zlib.crc32(data), inspect(data), "")
+        return Seen(len(data), zlib.crc32(data), inspect_image(data), "")
     except JpegError as error:
         return Seen(len(data), zlib.crc32(data), None, str(error))
 

@@ -53,7 +53,7 @@ def inspect(data: bytes) -> Jpeg:
         JpegError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.sources.bounds`.
     """
     if data[:2] != bytes((0xFF, _SOI)):
-        raise JpegError(f"is no JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
+        raise JpegError(f"is no JPEG and no PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
     frame, orientation, scans, place = None, 1, 0, 2
     for _ in range(bounds.JPEG_SEGMENTS):
         marker, place = _marker(data, place)
@@ -66,7 +66,7 @@ def inspect(data: bytes) -> Jpeg:
         elif marker in _OTHER_FRAMES:
             raise JpegError(f"is a JPEG of a rare kind (marker ff{marker:02x}) that is not decoded")
         elif marker == _APP1 and segment.startswith(b"Exif\0\0"):
-            orientation = _exif_orientation(segment[6:])
+            orientation = exif_orientation(segment[6:])
         elif marker == _SOS:
             scans += 1
             if scans > bounds.JPEG_SCANS:
@@ -137,7 +137,7 @@ def _frame(segment: bytes) -> tuple[int, int, int]:
     return width, height, components
 
 
-def _exif_orientation(tiff: bytes) -> int:
+def exif_orientation(tiff: bytes) -> int:
     """The orientation in a TIFF header's first directory; 1 where there is none, or what is there makes no sense."""
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
     if order is None or len(tiff) < 8:

@@ -25,7 +25,7 @@ from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
-from podline.store.transfer_retries import undamaged
+from podline.store.transfer_retries import with_transfer_retries
 
 BLOCK_BYTES = 1 << 18
 _PIECE_BLOCKS = 16  # of one request
@@ -53,7 +53,7 @@ def generation(uri: str) -> Generation:
     return Generation(open_store(f"{BUCKET_SCHEME}{bucket}"), name, version)
 
 
-def settled(read: Callable[[], bytes], right: Callable[[bytes], bool], where: str) -> bytes:
+def read_confirmed(read: Callable[[], bytes], right: Callable[[bytes], bool], where: str) -> bytes:
     """Bytes that arrived as they are there: those that look right, or else those that came twice.
 
     Raises:
@@ -68,7 +68,7 @@ def settled(read: Callable[[], bytes], right: Callable[[bytes], bool], where: st
         before.append(data)
         raise _damaged(where)
 
-    return undamaged(attempt)
+    return with_transfer_retries(attempt)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class RangedFile:
                 return data
             raise _damaged(str(self))
 
-        return undamaged(attempt)
+        return with_transfer_retries(attempt)
 
 
 def looked_through(uri: str, size: int, work: Path) -> tuple[RangedFile, str]:
@@ -202,7 +202,7 @@ def _read_through(uri: str) -> tuple[str, bytes]:
             crcs.append(block_crcs(piece))
         return digest.hexdigest(), b"".join(crcs)
 
-    return undamaged(attempt)
+    return with_transfer_retries(attempt)
 
 
 def block_crcs(data: bytes) -> bytes:

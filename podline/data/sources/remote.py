@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
 from podline.data.sources.archives import GZIP_MAGIC
-from podline.data.sources.ranges import buffered, looked_through, settled
+from podline.data.sources.ranges import buffered, looked_through, read_confirmed
 from podline.data.sources.rawfiles import RawFile, raw_file
 from podline.errors import SourceError
 from podline.store import digests
@@ -51,6 +51,11 @@ class RemotePath:
     def name(self) -> str:
         """The last part of it."""
         return str(self).rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemotePath:
+        """What it is in."""
+        return RemotePath(self.place.rpartition("/")[0], self._store, self._files)
 
     @property
     def uri(self) -> str:
@@ -140,7 +145,7 @@ class RemotePath:
         def read() -> bytes:
             return self._store.read_range(self.place, start, length, self._listed.version)
 
-        return settled(read, lambda _data: False, str(self))
+        return read_confirmed(read, lambda _data: False, str(self))
 
     @property
     def _listed(self) -> Listed:

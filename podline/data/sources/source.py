@@ -28,6 +28,7 @@ from podline.data.sources.official_sums import check_official
 from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
+from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import SourceError
 from podline.store.prefetch import in_order
 
@@ -203,10 +204,12 @@ class Remarks(NamedTuple):
     Attributes:
         official: how the raw files compare with the published ones; None of data that nobody publishes.
         contradicting: split → records whose image another record of it has with another label.
+        notes: how the source was understood, a line each.
     """
 
     official: OfficialCheck | None = None
     contradicting: Mapping[str, int] = MappingProxyType({})
+    notes: Sequence[str] = ()
 
 
 class RawData(Protocol):
@@ -224,6 +227,7 @@ class RawData(Protocol):
         read: how many records the raw files hold.
         counted: rule → how often it was applied to records that are converted.
         bytes_of_a_file: of what a record in a shard holds besides its stored layout, on average.
+        skeleton: of the keypoints; that of COCO's people where there are none.
     """
 
     @property
@@ -248,6 +252,8 @@ class RawData(Protocol):
     def counted(self) -> dict[str, int]: ...  # noqa: D102
     @property
     def bytes_of_a_file(self) -> int: ...  # noqa: D102
+    @property
+    def skeleton(self) -> Skeleton: ...  # noqa: D102
 
     def looked_at(self) -> tuple[RawData, Remarks]:
         """The source without what a look at every record leaves out, and what there is to say of it.
@@ -341,6 +347,11 @@ class Source:
     def bytes_of_a_file(self) -> int:
         """Records hold pixels, and no file."""
         return 0
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """There are no keypoints."""
+        return COCO
 
     def looked_at(self) -> tuple[Source, Remarks]:
         """The source without training images that the test split has too.

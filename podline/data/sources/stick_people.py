@@ -13,12 +13,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.keypoints import COCO_PLACES, INDEX, JOINTS
 from podline.data.order import random_uniform
+from podline.documents.skeleton import COCO
 
 Pixels = npt.NDArray[np.uint8]
 _RIGHT_ARM, _LEFT_ARM, _RIGHT_LEG, _LEFT_LEG = (40, 40, 230), (230, 60, 40), (40, 150, 250), (230, 210, 40)  # BGR
 _TRUNK, _SKIN, _DARK = (60, 190, 60), (170, 200, 235), (20, 20, 20)
+_INDEX, _PLACES = COCO.index, np.array(COCO.places)
 _LIMBS = (
     ("left_shoulder", "left_elbow", _LEFT_ARM),
     ("left_elbow", "left_wrist", _LEFT_ARM),
@@ -91,16 +92,16 @@ def draw_person(picture: Pixels, draws: Draws, centre: tuple[float, float], tall
     _paint(painted, places, tall, behind)
     outline = (painted != picture).any(axis=-1)
     picture[:] = painted
-    joints = np.concatenate([np.rint(places[COCO_PLACES]), np.full((len(COCO_PLACES), 1), 2.0)], axis=1)
+    joints = np.concatenate([np.rint(places[_PLACES]), np.full((len(_PLACES), 1), 2.0)], axis=1)
     inside = ((joints[:, :2] >= 0) & (joints[:, :2] < picture.shape[1::-1])).all(axis=1)
-    faces = np.isin(COCO_PLACES, [INDEX[name] for name in _FACE])
+    faces = np.isin(_PLACES, [_INDEX[name] for name in _FACE])
     joints[~inside | (faces & behind)] = 0
     return Person(joints, outline)
 
 
 def _pose(draws: Draws, behind: bool) -> npt.NDArray[np.float64]:
     """All joints of a person one high around the middle of the body, (18, 2)."""
-    places = np.zeros((len(JOINTS), 2))
+    places = np.zeros((len(COCO.joints), 2))
     lean = draws.one(-0.35, 0.35)
     up, across = np.array([math.sin(lean), -math.cos(lean)]), np.array([math.cos(lean), math.sin(lean)])
     narrow = draws.one(0.6, 1.0)
@@ -120,9 +121,9 @@ def _pose(draws: Draws, behind: bool) -> npt.NDArray[np.float64]:
             ("eye", up * 0.33 + outward * 0.025),
             ("ear", up * 0.31 + outward * 0.055),
         ):
-            places[INDEX[f"{side}_{name}"]] = place
-    places[INDEX["nose"]] = up * 0.3
-    places[INDEX["neck"]] = up * 0.18
+            places[_INDEX[f"{side}_{name}"]] = place
+    places[_INDEX["nose"]] = up * 0.3
+    places[_INDEX["neck"]] = up * 0.18
     return places
 
 
@@ -132,16 +133,16 @@ def _towards(angle: float, turn: float) -> npt.NDArray[np.float64]:
 
 
 def _paint(picture: Pixels, places: npt.NDArray[np.float64], tall: float, behind: bool) -> None:
-    points = {name: tuple(np.rint(place).astype(int).tolist()) for name, place in zip(JOINTS, places, strict=True)}
+    points = {name: tuple(np.rint(place).astype(int).tolist()) for name, place in zip(COCO.joints, places, strict=True)}
     thick = max(2, round(tall * 0.035))
-    middle = tuple(np.rint((places[INDEX["right_ear"]] + places[INDEX["left_ear"]]) / 2).astype(int).tolist())
+    middle = tuple(np.rint((places[_INDEX["right_ear"]] + places[_INDEX["left_ear"]]) / 2).astype(int).tolist())
     cv2.fillConvexPoly(picture, cv2.convexHull(np.array([points[name] for name in _TRUNK_CORNERS])), _TRUNK)
     cv2.line(picture, points["neck"], middle, _TRUNK, thick)
     cv2.circle(picture, middle, max(2, round(tall * 0.06)), _DARK if behind else _SKIN, -1)
     for start, end, colour in _LIMBS:
         cv2.line(picture, points[start], points[end], colour, thick)
     dot = max(1, round(tall * 0.014))
-    for name in JOINTS:
+    for name in COCO.joints:
         if name == "neck" or (behind and name in _FACE):
             continue
         colour = _RIGHT_ARM if name.startswith("right") else _LEFT_ARM if name.startswith("left") else _DARK

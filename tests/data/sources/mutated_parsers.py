@@ -24,10 +24,11 @@ from mutation import LARGEST_INPUT, mutated
 from published import mnist_files, python2, python3, write_cifar10_bins, write_cifar10_pickles
 
 from podline.data.coco_records import annotations_of, decoded
-from podline.data.coco_truth import truth_lines
+from podline.data.coco_truth import category_of, truth_lines
 from podline.data.pictures import read_picture
 from podline.data.sources.coco import CocoImage, open_coco
 from podline.data.sources.opening import open_source
+from podline.documents.skeleton import COCO
 from podline.errors import PodlineError
 from podline.evaluation.coco_results import read_results, read_truth
 
@@ -106,9 +107,9 @@ def _coco_file(name: str) -> Callable[[Path, bytes], None]:
         for record in source.quarantined:
             record.model_dump_json().encode()
         for images in source.splits.values():
-            json.loads("".join(truth_lines(images, "mutated")).encode())
+            json.loads("".join(truth_lines(images, category_of(COCO, "person"), "mutated")).encode())
             for image in images[:3]:
-                annotations_of([CocoImage.from_json(image.to_json())], 32, 2)
+                annotations_of([CocoImage.from_json(image.to_json())], 32, 2, COCO)
                 decoded(image)
 
     return read
@@ -123,7 +124,7 @@ def _results(folder: Path, content: bytes) -> None:
     (folder / "results.json").write_bytes(content)
     with contextlib.suppress(PodlineError):
         read_truth(folder / "results.json")
-    read_results(folder / "results.json")
+    read_results(folder / "results.json", 17)
 
 
 _BATCH = {"labels": [1, 2], "data": np.arange(2 * 3072, dtype=np.uint16).astype(np.uint8).reshape(2, 3072)}

@@ -478,5 +478,5 @@ def test_one_file_of_a_data_set_is_not_its_folder(tmp_path: Path, name: str) -> 
 def test_results_that_are_none(tmp_path: Path, content: bytes, told: str) -> None:
     (tmp_path / "results.json").write_bytes(content)
     with pytest.raises(SourceError, match=told) as caught:
-        read_results(tmp_path / "results.json")
+        read_results(tmp_path / "results.json", 17)
     assert "\n" not in str(caught.value)

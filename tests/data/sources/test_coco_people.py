@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.coco_records import annotations_of
-from podline.data.keypoints import from_coco
+from podline.data.keypoints import from_annotated
 from podline.data.sources.coco import CocoImage
 from podline.data.sources.coco_images import ImagePlace
 from podline.data.sources.coco_people import PersonEntry, packed, people_of, unpacked
+from podline.documents.skeleton import COCO
 
 NUMBERS = st.one_of(st.integers(-(10**9), 10**9), st.floats(-1e9, 1e9))
 PEOPLE = st.builds(
@@ -29,7 +30,7 @@ PEOPLE = st.builds(
 
 @given(st.lists(PEOPLE, max_size=4))
 def test_packed_people_are_unpacked_to_the_last_bit(people: list[PersonEntry]) -> None:
-    rows = unpacked(packed(people))
+    rows = unpacked(packed(people), 17)
     assert rows["id"].tolist() == [one.id for one in people]
     assert rows["keypoints"].reshape(-1, 51).tolist() == [list(one.keypoints) for one in people]
     assert rows["bbox"].tolist() == [list(one.bbox) for one in people]
@@ -47,15 +48,15 @@ def image(number: int, width: int, height: int, people: int) -> CocoImage:
 
 def test_records_made_together_are_those_made_alone() -> None:
     images = [image(1, WIDTH, HEIGHT, 2), image(2, HEIGHT, WIDTH, 0), image(3, 91, 70, 3), image(4, WIDTH, HEIGHT, 1)]
-    together = annotations_of(images, 64, 3)
-    alone = [annotations_of([one], 64, 3) for one in images]
+    together = annotations_of(images, 64, 3, COCO)
+    alone = [annotations_of([one], 64, 3, COCO) for one in images]
     for name, values in together.items():
         np.testing.assert_array_equal(values, np.concatenate([columns[name] for columns in alone]), err_msg=name)
     assert together["people"].tolist() == [2, 0, 3, 1]
     assert together["label"].tolist() == [2, 1, 2, 2]
     # By the geometry of one image and one person at a time, the largest first.
     box = LetterBox(91, 70, 64)
-    pose = from_coco(np.array(person(1, 1)["keypoints"]).reshape(17, 3))
+    pose = from_annotated(np.array(person(1, 1)["keypoints"]).reshape(17, 3), COCO)
     moved = np.where(pose[:, 2:] > 0, snapped(box.joints_to_network(pose[:, :2])), 0)
     np.testing.assert_array_equal(together["keypoints"][2, 0, :, :2], moved)
     np.testing.assert_array_equal(together["boxes"][2, 0], snapped(box.boxes_to_network(person(1, 1)["bbox"])))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podline.benchmark.store import run_store
+from benchmarks.store import run_store
 from podline.errors import SettingsError
 from podline.progress import Event
 from podline.store.opening import open_store

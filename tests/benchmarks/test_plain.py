@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from podline.benchmark import conversion, plain, records
+from benchmarks import conversion, plain, records
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     source = TrainingInput(
         open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT),
         manifest,
-        kind_of(spec.recipe).objective(spec.recipe).fields,
+        kind_of(spec.recipe).objective(spec.recipe, manifest).fields,
         order=plan.order,
         augmentation=spec.recipe.image_augmentation,
     )
@@ -250,7 +250,7 @@ class _Beside:
             strategy,
             state,
             plan.schedule,
-            kind_of(recipe).objective(recipe),
+            kind_of(recipe).objective(recipe, manifest),
             stages.batch(self._take),
             recipe.batch_size,
         )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.data.keypoints import MIRRORED
+from podline.documents.skeleton import COCO
 from podline.input.pose_targets import pose_targets
 from podline.recipes.pose_settings import PoseTargetSettings
 
@@ -42,7 +42,7 @@ def batches(
         image = tf.cast(tf.image.resize_with_pad(image, side, side), tf.uint8)
         if tf.random.uniform([]) < 0.5:
             image, mask, poses = image[:, ::-1], mask[:, ::-1], _mirrored(poses, side)
-        drawn = pose_targets(poses[None], mask[None], side, settings)
+        drawn = pose_targets(poses[None], mask[None], side, settings, COCO)
         return image, *(values[0] for values in drawn)
 
     dataset = tf.data.Dataset.from_tensor_slices((list(files), keypoints, ignored)).shuffle(len(files))
@@ -54,6 +54,6 @@ def batches(
 
 
 def _mirrored(poses: Any, side: int) -> Any:
-    swapped = tf.gather(poses, MIRRORED, axis=1)
+    swapped = tf.gather(poses, COCO.mirror, axis=1)
     x = tf.where(swapped[..., 2] > 0, side - 1 - swapped[..., 0], swapped[..., 0])
     return tf.stack([x, swapped[..., 1], swapped[..., 2]], axis=-1)

@@ -36,7 +36,10 @@ class Parts:
         """
         store = open_store(root)
         self.recipe, self.manifest = recipe, read_manifest(store, folder)
-        self.plan, self.objective = plan_training(recipe, self.manifest), kind_of(recipe).objective(recipe)
+        self.plan, self.objective = (
+            plan_training(recipe, self.manifest),
+            kind_of(recipe).objective(recipe, self.manifest),
+        )
         self.strategy = prepared(recipe, strategy)
         self.state = initial_state(recipe, self.manifest, self.strategy)
         self._reader = open_split(store, folder, self.manifest, TRAINING_SPLIT)

@@ -15,7 +15,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from podline.benchmark.timing import in_turns
+from benchmarks.timing import in_turns
 from podline.data.coco_letterbox import LetterBox
 from podline.data.reader import open_split
 from podline.data.sources.coco_settings import CocoSettings

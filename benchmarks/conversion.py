@@ -50,7 +50,7 @@ def make_data_set(source: str, root: str) -> str:
 
 def convert_plain(source: str, target: str) -> dict[str, float]:
     """The loop: read a file, build an Example a row, write it."""
-    from podline.benchmark import plain  # noqa: PLC0415 (only this side needs TensorFlow)
+    from benchmarks import plain  # noqa: PLC0415 (only this side needs TensorFlow)
 
     Path(target).mkdir()
     files = [Path(source) / name for name in _FILES]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from podline.benchmark import plain_poses
-from podline.benchmark.timing import in_turns
+from benchmarks import plain_poses
+from benchmarks.timing import in_turns
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
@@ -44,7 +44,7 @@ def batches_with_targets(root: str, folder: str, source: str, batch_size: int, r
     manifest = read_manifest(store, folder)
     reader = open_split(store, folder, manifest, _SPLIT)
     side, batches = manifest.image_shape[0], len(reader) // batch_size
-    targets = compiled_targets(side, _TARGETS)
+    targets = compiled_targets(side, _TARGETS, manifest.skeleton)
     order = TrainingOrder(len(reader), batch_size, seed=0)
     feed = TrainingInput(reader, manifest, ("image", "keypoints", "ignored"), order, _AUGMENTATION)
     records = reader.gather(np.arange(len(reader)), ["image_id", "keypoints", "ignored"])

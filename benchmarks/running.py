@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from podline.benchmark.catalogue import BENCHMARKS, QUICK, Sizes
-from podline.benchmark.row import BenchmarkRow
+from benchmarks.catalogue import BENCHMARKS, QUICK, Sizes
+from benchmarks.row import BenchmarkRow
 from podline.errors import SettingsError
 from podline.figures import rate
 from podline.progress import Listener, Reporter
@@ -26,7 +26,7 @@ def run(
     """Measures.
 
     Args:
-        names: which of :data:`~podline.benchmark.catalogue.BENCHMARKS`, in this order; None is all of them.
+        names: which of :data:`~benchmarks.catalogue.BENCHMARKS`, in this order; None is all of them.
         listener: told of progress, and of each row as it is known.
         examples: CIFAR-sized images of ``convert-job``, 500,000 by default; it needs about 10 kB of disk for each.
         quick: sizes so small that the figures mean nothing: to see that everything works.

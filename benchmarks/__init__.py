@@ -4,8 +4,8 @@ Every benchmark gives both sides the same input, takes turns between them within
 here imports TensorFlow: measurements happen in child processes.
 """
 
-from podline.benchmark.catalogue import BENCHMARKS, Benchmark
-from podline.benchmark.row import BenchmarkRow
-from podline.benchmark.running import run
+from benchmarks.catalogue import BENCHMARKS, Benchmark
+from benchmarks.row import BenchmarkRow
+from benchmarks.running import run
 
 __all__ = ["BENCHMARKS", "Benchmark", "BenchmarkRow", "run"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from podline.benchmark import plain
-from podline.benchmark.timing import in_turns
+from benchmarks import plain
+from benchmarks.timing import in_turns
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest

@@ -1,6 +1,6 @@
 """The benchmarks by name: each asks child processes for seconds and bytes, and makes rows of them.
 
-Nothing here imports TensorFlow or Beam; the modules that measure do, in processes of :mod:`podline.benchmark.child`.
+Nothing here imports TensorFlow or Beam; the modules that measure do, in processes of :mod:`benchmarks.child`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from podline.benchmark.child import measure
-from podline.benchmark.row import BenchmarkRow, cost_row, rate_row
+from benchmarks.child import measure
+from benchmarks.row import BenchmarkRow, cost_row, rate_row
 from podline.cluster import VARIABLE
 from podline.frozen import Frozen
 from podline.settings import variable_of
@@ -181,7 +181,7 @@ def _pose_input(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     folder = measure(work, f"{_COCO}:make_data_set", source=source, root=root)
     took = measure(
         work,
-        "podline.benchmark.pose_input:batches_with_targets",
+        "benchmarks.pose_input:batches_with_targets",
         root=root,
         folder=folder,
         source=source,
@@ -203,7 +203,7 @@ def _pose_input(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 def _shuffled_batches(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     took = measure(
         work,
-        "podline.benchmark.batches:shuffled_batches",
+        "benchmarks.batches:shuffled_batches",
         **_data_set(work, sizes.pass_examples),
         batch_size=sizes.batch_size,
         repetitions=sizes.repetitions,
@@ -245,7 +245,7 @@ def _diagnosis(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch, steps = sizes.train_batch_size, 2 * sizes.steps
     found = measure(
         work,
-        "podline.benchmark.overhead:overhead",
+        "benchmarks.overhead:overhead",
         **_data_set(work, 10 * batch),
         batch_size=batch,
         steps=steps,
@@ -260,7 +260,7 @@ def _flow(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     # By name, as a child process is told: the library does not import what is above it.
     found = measure(
         work,
-        "podline.tasks.flow_overhead:overhead",
+        "benchmarks.flow_overhead:overhead",
         work=str(work),
         steps=_FLOW_STEPS,
         repetitions=sizes.long_repetitions,
@@ -286,7 +286,7 @@ def _strategies(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
         together = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": worker}}
         return measure(
             work,
-            "podline.benchmark.strategies:stretches",
+            "benchmarks.strategies:stretches",
             {VARIABLE: json.dumps(together)} if addresses else None,
             **place,
             strategy=strategy,
@@ -349,10 +349,10 @@ def _pixels(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     ]
 
 
-_CONVERSION = "podline.benchmark.conversion"
-_COCO = "podline.benchmark.coco"
+_CONVERSION = "benchmarks.conversion"
+_COCO = "benchmarks.coco"
 _COCO_BYTES = 123_287 * 368 * 368 * 3  # of all its images' pixels
-_TRAINING = "podline.benchmark.training"
+_TRAINING = "benchmarks.training"
 _WORKERS = 2
 # Seconds that Prefect may cost, and that a Retry may take to be at work again.
 _FLOW_COST, _RETRY_COST = 10, 20
@@ -387,9 +387,7 @@ BENCHMARKS = {
 
 
 def _records(function: str, work: Path, examples: int, repetitions: int) -> dict[str, Any]:
-    return measure(
-        work, f"podline.benchmark.records:{function}", folder=str(work), examples=examples, repetitions=repetitions
-    )
+    return measure(work, f"benchmarks.records:{function}", folder=str(work), examples=examples, repetitions=repetitions)
 
 
 def _bytes_row(name: str, found: dict[str, Any], note: str) -> BenchmarkRow:

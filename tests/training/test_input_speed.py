@@ -13,12 +13,12 @@ import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline import notebook
-from podline.benchmark import input_speed
 from podline.data.reader import SplitReader
 from podline.errors import StoreError
 from podline.input import augmentation
 from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
 from podline.stages.tools import InputSpeed
+from podline.training import input_speed
 
 # So much longer than anything that the small data set's stages do, that no hiccup of the machine makes up for it.
 SLOW = 0.3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from podline.benchmark.parts import Parts
+from benchmarks.parts import Parts
 from podline.recipes import registry
 from podline.recipes.settings import Duration, ScheduleSettings
 

@@ -115,7 +115,11 @@ def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.dat
     reader = open_split(open_store(root), folder, manifest, TRAINING_SPLIT)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
     batches = TrainingInput(
-        reader, manifest, kind_of(recipe).objective(recipe).fields, order=order, augmentation=recipe.image_augmentation
+        reader,
+        manifest,
+        kind_of(recipe).objective(recipe, manifest).fields,
+        order=order,
+        augmentation=recipe.image_augmentation,
     )
     return batches.dataset(0, _MANY_STEPS)
 
@@ -125,7 +129,9 @@ def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> Tr
     state = initial_state(recipe, manifest, strategy)
     schedule = build_schedule(recipe.schedule, _MANY_STEPS, Epochs(_MANY_STEPS, 1))
     batches = _input(recipe, manifest, root, folder)
-    return TrainingSteps(strategy, state, schedule, kind_of(recipe).objective(recipe), batches, recipe.batch_size)
+    return TrainingSteps(
+        strategy, state, schedule, kind_of(recipe).objective(recipe, manifest), batches, recipe.batch_size
+    )
 
 
 def _fit(

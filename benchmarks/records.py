@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.benchmark import plain
-from podline.benchmark.timing import in_turns
+from benchmarks import plain
+from benchmarks.timing import in_turns
 from podline.data.records import Feature, RecordLayout, layout_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import map_frames

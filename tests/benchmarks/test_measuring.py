@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from podline.benchmark import BENCHMARKS, run
-from podline.benchmark.child import measure
-from podline.benchmark.row import cost_row, rate_row
-from podline.benchmark.timing import in_turns
+import podline
+from benchmarks import BENCHMARKS, run
+from benchmarks.child import measure
+from benchmarks.row import cost_row, rate_row
+from benchmarks.timing import in_turns
+from podline.commands.benchmark import compare
 from podline.errors import PodlineError, SettingsError, StoreError
 from podline.progress import Event
 from podline.supervision import processes
@@ -62,7 +64,7 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     statement = f"import os, pathlib, time; pathlib.Path({str(note)!r}).write_text(str(os.getpid())); time.sleep(100)"
     code = (
-        "import pathlib; from podline.benchmark.child import measure;"
+        "import pathlib; from benchmarks.child import measure;"
         f"measure(pathlib.Path({str(tmp_path)!r}), 'timeit:timeit', stmt={statement!r}, number=1)"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as parent:
@@ -104,9 +106,7 @@ def test_a_work_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_benchmarks_can_be_listed_without_tensorflow_or_beam() -> None:
-    code = (
-        "import sys, podline.benchmark as b; print(len(b.BENCHMARKS), {'tensorflow', 'apache_beam'} & set(sys.modules))"
-    )
+    code = "import sys, benchmarks as b; print(len(b.BENCHMARKS), {'tensorflow', 'apache_beam'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(len(BENCHMARKS)), "set()"]
 
@@ -153,3 +153,9 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
     assert rows["pixels-bytes"].other - 3126 >= 3 * 3072
     assert 3126 + 39 <= rows["labels-bytes"].other <= 3126 + 45
     assert not list(tmp_path.iterdir())
+
+
+def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podline, "__file__", str(tmp_path / "site-packages" / "podline" / "__init__.py"))
+    with pytest.raises(SettingsError, match=r"site-packages/benchmarks is not there: .* `podline benchmark input`"):
+        compare.main(["labels"], standalone_mode=False)

@@ -12,9 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from podline.benchmark.catalogue import QUICK, Sizes, alternately
-from podline.benchmark.child import measure
-from podline.benchmark.row import BenchmarkRow, cost_row, rate_row
+from benchmarks.catalogue import QUICK, Sizes, alternately
+from benchmarks.child import measure
+from benchmarks.row import BenchmarkRow, cost_row, rate_row
 from podline.errors import SettingsError
 from podline.figures import rate
 from podline.progress import Listener, Reporter
@@ -22,7 +22,7 @@ from podline.settings import variable_of
 from podline.store.contract import BUCKET_SCHEME, explained
 from podline.store.opening import open_store
 
-_STAGING = "podline.benchmark.staging"
+_STAGING = "benchmarks.staging"
 _LARGER = 8  # times, of the object whose memory is looked at
 
 
@@ -70,7 +70,7 @@ class _Measurements:
         examples, shard_bytes = self._sizes.store_examples, self._sizes.store_shard_bytes
         source = str(self._work / "raw")
         self._reporter.log(f"making a data set of {examples:,} images in {self._root}")
-        measure(self._work, "podline.benchmark.conversion:make_raw_files", source=source, examples=examples)
+        measure(self._work, "benchmarks.conversion:make_raw_files", source=source, examples=examples)
         folder = self._measure("make_data_set", source=source, shard_bytes=shard_bytes)
         shards = open_store(self._root).listing(folder)
         total = sum(found.bytes for found in shards if ".tfrecord-" in found.name)

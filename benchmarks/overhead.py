@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.benchmark.parts import Parts
-from podline.benchmark.timing import in_turns
+from benchmarks.parts import Parts
+from benchmarks.timing import in_turns
 from podline.data.reader import open_split
 from podline.documents.metrics_log import METRICS, MetricsLine, MetricsLog
 from podline.recipes import registry

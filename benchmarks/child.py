@@ -39,7 +39,8 @@ def measure(work: Path, entry_point: str, variables: Mapping[str, str] | None = 
     command = [sys.executable, "-P", "-m", __name__, entry_point, json.dumps(arguments)]
     scratch = work / "tmp"
     scratch.mkdir(exist_ok=True)
-    environment = child_environment(work / "caches") | {"TMPDIR": str(scratch)} | dict(variables or {})
+    ours = {"TMPDIR": str(scratch), "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    environment = child_environment(work / "caches") | ours | dict(variables or {})
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(  # noqa: S603 (our own module, in our own interpreter)
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment

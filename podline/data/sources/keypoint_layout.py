@@ -1,0 +1,161 @@
+"""Finds annotations in COCO's format in a folder, whatever their names, and the images that they are of.
+
+Looked for are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/`` and ``test/``. One
+file is all there is; of several, the words train, val and test in their names say what each is for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from podline.data.sources.annotation_files import open_annotations
+from podline.data.sources.coco_layout import Annotated
+from podline.data.sources.json_entries import Entries
+from podline.data.sources.remote import AnyPath, RemotePath
+from podline.errors import SourceError
+from podline.plurals import plural
+
+_FOLDERS = ("annotations", "train", "val", "valid", "validation", "test")
+_IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test")
+_ROLE = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])")
+_NAMES = 50  # of images, by which the folder that holds them is told
+
+
+@dataclass
+class Outline:
+    """What a file of annotations is about.
+
+    Attributes:
+        path: the file.
+        categories: as they stand there.
+        values: ``category_id`` → how many annotations with a labelled joint have how many numbers of keypoints.
+        names: the first images'.
+        annotations: how many there are.
+    """
+
+    path: AnyPath
+    categories: list[Any] = field(default_factory=list)
+    values: defaultdict[Any, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    names: list[str] = field(default_factory=list)
+    annotations: int = 0
+
+    @property
+    def role(self) -> str:
+        """``train``, ``val``, ``test`` or nothing, as its name or its folder's says."""
+        above, _, name = str(self.path).rpartition("/")
+        found = _ROLE.search(name.lower()) or _ROLE.search(above.rpartition("/")[2].lower())
+        return found[1] if found else ""
+
+    @property
+    def title(self) -> str:
+        """Its name without a suffix."""
+        return self.path.name.removesuffix(".json")
+
+
+def outlines_of(place: AnyPath) -> list[Outline]:
+    """The files of annotations of a folder that have keypoints, training first; or the one file that is given.
+
+    Raises:
+        SourceError: there are none, or it is not clear which of them are meant.
+    """
+    if place.is_file():
+        found = [outline for outline in [_outline(place)] if outline is not None]
+    else:
+        found = list(_outlines(place))
+    if not found:
+        raise SourceError(
+            f"{place} holds no annotations in COCO's format vs a JSON file with lists images, annotations and "
+            "categories in it or in annotations/; give the folder or the file"
+        )
+    learned = [outline for outline in found if outline.values]
+    if not learned:
+        told = "; ".join(f"{each.path}: {plural(each.annotations, 'annotation')}" for each in found)
+        raise SourceError(f"nothing to learn: {told}, none with a labelled joint in keypoints; annotate some")
+    return learned if len(learned) == 1 else _splits(place, learned)
+
+
+def _outlines(place: AnyPath) -> Iterator[Outline]:
+    if not place.is_dir():
+        raise SourceError(f"{place} is no folder and no file; give the one with annotations in COCO's format")
+    for folder in (place, *(place / name for name in _FOLDERS)):
+        if folder.is_dir():
+            for path in sorted(folder.iterdir(), key=lambda path: path.name):
+                if path.name.lower().endswith(".json") and path.is_file():
+                    outline = _outline(path)
+                    if outline is not None:
+                        yield outline
+
+
+def _outline(path: AnyPath) -> Outline | None:
+    """What a JSON file is about; None where it holds no annotations."""
+    outline = Outline(path)
+    with open_annotations(path) as stream:
+        try:
+            document = Entries(stream, ("images", "annotations", "categories"))
+            for key, _, entry in document:
+                _note(outline, key, entry)
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"{path} is not valid JSON ({error}); restore it or move it away") from error
+    return outline if {"images", "annotations"} <= document.lists else None
+
+
+def _note(outline: Outline, key: str, entry: Any) -> None:
+    if key == "categories":
+        outline.categories.append(entry)
+    elif not isinstance(entry, dict):
+        return
+    elif key == "annotations":
+        outline.annotations += 1
+        keypoints = entry.get("keypoints")
+        if isinstance(keypoints, list) and any(seen not in (0, None) for seen in keypoints[2::3]):
+            outline.values[entry.get("category_id")][len(keypoints)] += 1
+    elif len(outline.names) < _NAMES and isinstance(entry.get("file_name"), str):
+        outline.names.append(entry["file_name"])
+
+
+def _splits(place: AnyPath, outlines: list[Outline]) -> list[Outline]:
+    """Those to train on and to test on: COCO tests on what it calls val, so that is taken before test."""
+    by_role = defaultdict(list)
+    for outline in outlines:
+        by_role[outline.role].append(outline)
+    judged = by_role["val"] or by_role["test"]
+    if by_role[""] or len(by_role["train"]) != 1 or len(judged) != 1:
+        names = ", ".join(outline.path.name for outline in outlines)
+        raise SourceError(
+            f"{place} holds {plural(len(outlines), 'file')} of keypoints vs one, or one with train and one with val or "
+            f"test in its name: {names}; give one of them as the source, or move the others out of the folder"
+        )
+    return [*by_role["train"], *judged]
+
+
+def annotated(place: AnyPath, outlines: list[Outline]) -> list[Annotated]:
+    """Each file of annotations with the folder of its images: the one that has most of the first of them.
+
+    Raises:
+        SourceError: no folder has any.
+    """
+    folder = place.parent if not isinstance(place, RemotePath) and place.is_file() else place
+    return [
+        Annotated(split, outline.title, outline.path, "", _images(folder, outline))
+        for split, outline in zip(("train", "test"), outlines, strict=False)
+    ]
+
+
+def _images(folder: AnyPath, outline: Outline) -> AnyPath:
+    beside = outline.path.parent
+    candidates = [beside, *(beside / name for name in _IMAGE_FOLDERS), folder]
+    candidates += [folder / name for name in _IMAGE_FOLDERS]
+    candidates += [folder / "images" / name for name in _IMAGE_FOLDERS]
+    there = [(sum((each / name).is_file() for name in outline.names), each) for each in dict.fromkeys(candidates)]
+    most, best = max(there, key=lambda found: found[0])
+    if not most:
+        wanted = ", ".join(outline.names[:2]) or "any"
+        raise SourceError(
+            f"{outline.path}: of its images ({wanted} …) none is beside it, in {folder} or in images/ there; "
+            "put them into images/"
+        )
+    return best

@@ -1,0 +1,99 @@
+"""Opens keypoints of one's own: annotations in COCO's format of whatever has joints, and the images that they are of.
+
+COCO's people are one instance: what becomes of an annotation is decided in :mod:`podline.data.sources.coco`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from podline.data.sources.coco import TEST_SHARE, CocoSource, Understood, open_listed, read_annotations
+from podline.data.sources.coco_annotations import Category
+from podline.data.sources.coco_image import CocoImage
+from podline.data.sources.keypoint_layout import Outline, annotated, outlines_of
+from podline.data.sources.keypoint_settings import KeypointSettings
+from podline.data.sources.keypoint_skeletons import Joints, joints_of, skeleton_of
+from podline.data.sources.remote import is_remote, open_remote
+from podline.errors import SourceError
+from podline.recipes.datasets import DataSet
+
+
+def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, work: Path) -> CocoSource:
+    """Opens a folder with annotations, or a file of annotations with images beside it.
+
+    Args:
+        dataset: what it is.
+        source: the folder or file, here or ``gs://bucket/prefix``.
+        settings: how annotations are understood.
+        work: the cache folder of sources.
+
+    Raises:
+        SourceError: there are no annotations in COCO's format, nothing to learn in them, or no images of them.
+    """
+    place = open_remote(source) if is_remote(source) else Path(source).expanduser().resolve()
+    outlines = outlines_of(place)
+    found = annotated(place, outlines)
+    joints = _same_joints(outlines, settings.category)
+    category = Category(joints.ids, len(joints.joints), _completed)
+    listed = [read_annotations(each, category) for each in found]
+    people = (one for entry in listed[0].listing.images for one in entry.annotations if not one.get("problem"))
+    skeleton, notes = skeleton_of(joints, settings, people, found[0].annotations)
+    told = tuple(f"{each.split}: {each.annotations}, images in {each.images}" for each in found)
+    understood = Understood(category, joints.name, skeleton, (*told, *notes))
+    return open_listed(dataset.name, listed, settings.side, settings.max_people, work, understood, _tested_by_name)
+
+
+def _same_joints(outlines: Sequence[Outline], wanted: str) -> Joints:
+    """The joints of the file that is trained on; another file has the same."""
+    first, *others = (joints_of(outline, wanted) for outline in outlines)
+    for outline, joints in zip(outlines[1:], others, strict=True):
+        if joints.joints != first.joints:
+            raise SourceError(
+                f"{outline.path} has the joints {', '.join(joints.joints)} vs {', '.join(first.joints)} of "
+                f"{outlines[0].path}"
+            )
+    return first
+
+
+def _tested_by_name(images: Sequence[CocoImage]) -> Sequence[bool]:
+    """Which images of a single file are tested on, by their names alone: a new image changes no other one's split.
+
+    Of so few images that a split would be empty, the one nearest to it is put there.
+    """
+    draws = [int.from_bytes(hashlib.sha256(image.name.encode()).digest()[:8], "big") / 2**64 for image in images]
+    tested = [draw < TEST_SHARE for draw in draws]
+    if not any(tested) and len(tested) > 1:
+        tested[draws.index(min(draws))] = True
+    elif all(tested):
+        tested[draws.index(max(draws))] = False
+    return tested
+
+
+def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
+    """An annotation with what COCO's have and this one may lack: whether it is a crowd, its box and its area."""
+    made = dict(annotation)
+    if made.get("iscrowd") in (None, False, True):
+        made["iscrowd"] = int(made.get("iscrowd") or 0)
+    given = made.get("keypoints")
+    if not isinstance(given, list) or not _are_numbers(given):
+        return made
+    keypoints = [int(value) if place % 3 == 2 and value == int(value) else value for place, value in enumerate(given)]
+    made["keypoints"] = keypoints
+    if type(made.get("num_keypoints")) is not int:
+        made["num_keypoints"] = sum(seen > 0 for seen in keypoints[2::3])
+    if made.get("bbox") is None:
+        seen = [place for place, value in enumerate(keypoints[2::3]) if value > 0]
+        if seen:
+            columns, rows = ([keypoints[3 * place + axis] for place in seen] for axis in (0, 1))
+            made["bbox"] = [min(columns), min(rows), max(columns) - min(columns) + 1, max(rows) - min(rows) + 1]
+    if made.get("area") is None and _are_numbers(made.get("bbox")) and len(made["bbox"]) == 4:
+        made["area"] = made["bbox"][2] * made["bbox"][3]
+    return made
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(v) in (int, float) and math.isfinite(v) for v in values)

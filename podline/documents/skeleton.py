@@ -1,0 +1,164 @@
+"""A skeleton: the joints of what poses are of, and how they hang together; COCO's people are one.
+
+Poses are arrays (…, joints, 3) of x, y and a third number: in truth COCO's visibility (0 not labelled, 1 labelled but
+hidden, 2 visible), in what a network found a score, 0 where it found nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from pydantic import Field, model_validator
+
+from podline.frozen import Frozen
+
+Pair = tuple[str, str]
+OTHER_SIGMA = 0.05
+"""OKS's constant of a joint that COCO does not have, where none is given; COCO's lie between 0.025 and 0.107."""
+
+_SIDE = re.compile(r"(?i:left|right)|(?<![A-Za-z])[LlRr](?![A-Za-z])|(?<=[a-z])[LR](?![a-z])|^[lr](?=[A-Z])")
+
+
+class Skeleton(Frozen):
+    """Joints, limbs and what else of them decides how poses are drawn, found and judged.
+
+    Attributes:
+        joints: their names, in the order of every array of poses.
+        limbs: from a first joint to a second; part affinity fields point that way.
+        annotated: the joints that annotations and results hold, in their order there.
+        sigmas: OKS's constant of each of these.
+        midpoints: the other joints: each lies midway between two that are annotated.
+        mirrored: the joints that change places in a mirror image, right ↔ left; none if an image's mirror image needs
+            no other names; None if that is not known.
+    """
+
+    joints: tuple[str, ...] = Field(min_length=2)
+    limbs: tuple[Pair, ...] = Field(min_length=1)
+    annotated: tuple[str, ...]
+    sigmas: tuple[float, ...]
+    midpoints: dict[str, Pair] = Field(default_factory=dict, exclude_if=lambda made: not made)
+    mirrored: tuple[Pair, ...] | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Skeleton:
+        _require_once("joints", self.joints)
+        _require_once("annotated and midpoints", (*self.annotated, *self.midpoints))
+        _require_once("limbs", (" – ".join(sorted(limb)) for limb in self.limbs))
+        _require_once("mirrored", (joint for pair in self.mirrored or () for joint in pair))
+        _require_known("joints", self.joints, {*self.annotated, *self.midpoints})
+        _require_known("annotated and midpoints", (*self.annotated, *self.midpoints), set(self.joints))
+        for pairs in (self.limbs, self.mirrored or (), self.midpoints.values()):
+            for first, second in pairs:
+                _require_known("a pair of joints", (first, second), set(self.joints))
+                if first == second:
+                    raise ValueError(f"{first} is paired with itself vs two joints")
+        if len(self.sigmas) != len(self.annotated) or min(self.sigmas) <= 0:
+            raise ValueError(f"sigmas {list(self.sigmas)} vs one above 0 for each of {len(self.annotated)} joints")
+        return self
+
+    @property
+    def index(self) -> dict[str, int]:
+        """Joint → its place in an array of poses."""
+        return {name: place for place, name in enumerate(self.joints)}
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Annotated joint ``i`` is joint ``places[i]`` of an array of poses."""
+        return tuple(self.index[name] for name in self.annotated)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first joint of each limb."""
+        return tuple(self.index[first] for first, _ in self.limbs)
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The second joint of each limb."""
+        return tuple(self.index[second] for _, second in self.limbs)
+
+    @property
+    def mirror(self) -> tuple[int, ...]:
+        """Joint ``i`` of a mirrored pose is joint ``mirror[i]`` of the pose."""
+        swapped = {name: other for pair in self.mirrored or () for name, other in (pair, pair[::-1])}
+        return tuple(self.index[swapped.get(name, name)] for name in self.joints)
+
+
+def side_of(joint: str) -> Pair:
+    """``left``, ``right`` or nothing, as a name says, and the name without it: ``left_ear``, ``eyeL``, ``R-hip``."""
+    found = _SIDE.search(joint)
+    if found is None:
+        return "", joint
+    return "left" if found[0][0] in "lL" else "right", f"{joint[: found.start()]}*{joint[found.end() :]}"
+
+
+def mirrored_by_name(joints: Iterable[str]) -> tuple[Pair, ...] | None:
+    """Right and left joints in pairs, by their names; None where none has a side, or one has no partner."""
+    sides: dict[str, dict[str, str]] = {}
+    for joint in joints:
+        side, rest = side_of(joint)
+        if side:
+            sides.setdefault(rest, {})[side] = joint
+    if not sides or any(len(pair) < 2 for pair in sides.values()):
+        return None
+    return tuple((pair["right"], pair["left"]) for pair in sides.values())
+
+
+def sigmas_by_name(joints: Iterable[str]) -> tuple[float, ...]:
+    """COCO's of the joints that are called as COCO's, :data:`OTHER_SIGMA` of the others."""
+    known = dict(zip(COCO.annotated, COCO.sigmas, strict=True))
+    return tuple(known.get(joint, OTHER_SIGMA) for joint in joints)
+
+
+def _require_once(what: str, names: Iterable[str]) -> None:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"{what}: {name!r} is there {times} times vs once")
+
+
+def _require_known(what: str, names: Iterable[str], known: set[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"{what}: there is no joint {name!r}; there are {', '.join(sorted(known))}")
+
+
+_CENTER = ("nose", "neck")
+_SIDED = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
+_SIDED_LIMBS = (
+    ("neck", "shoulder"),
+    ("shoulder", "elbow"),
+    ("elbow", "wrist"),
+    ("shoulder", "hip"),
+    ("hip", "knee"),
+    ("knee", "ankle"),
+    ("nose", "eye"),
+    ("eye", "ear"),
+    # A second way from the face to the body: seen from behind or in profile, a person has no nose or one shoulder.
+    ("ear", "shoulder"),
+)
+# In the order of COCO's joints, and as pycocotools computes them, to the last bit.
+_SIGMAS_BY_TEN = (0.26, 0.25, 0.25, 0.35, 0.35, *(s for s in (0.79, 0.72, 0.62, 1.07, 0.87, 0.89) for _ in range(2)))
+
+
+def _on_side(limb: Pair, side: str) -> Pair:
+    start, end = (name if name in _CENTER else f"{side}_{name}" for name in limb)
+    return start, end
+
+
+COCO = Skeleton(
+    # The joints on the body's axis, then the person's own right, then the left; right and left are not the viewer's.
+    joints=(*_CENTER, *(f"{side}_{name}" for side in ("right", "left") for name in _SIDED)),
+    limbs=(
+        ("neck", "nose"),
+        # Joins the two halves of a body whose shoulders are not both seen, and which therefore has no neck.
+        ("right_hip", "left_hip"),
+        *(_on_side(limb, side) for side in ("right", "left") for limb in _SIDED_LIMBS),
+    ),
+    annotated=("nose", *(f"{side}_{name}" for name in _SIDED for side in ("left", "right"))),
+    sigmas=tuple(sigma / 10 for sigma in _SIGMAS_BY_TEN),
+    # COCO's people have no neck (https://cocodataset.org/#format-data); here it joins the face to the body.
+    midpoints={"neck": ("right_shoulder", "left_shoulder")},
+    mirrored=tuple((f"right_{name}", f"left_{name}") for name in _SIDED),
+)
+"""COCO's people: 17 joints and the neck, 20 limbs."""

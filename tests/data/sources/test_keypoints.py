@@ -1,0 +1,286 @@
+"""Keypoints of one's own: what is found in annotations in COCO's format, whatever their joints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from raw_cifar import convert_spec
+
+from podline.beam_jobs.conversion import convert
+from podline.data.coco_letterbox import LetterBox
+from podline.data.coco_truth import read_truth
+from podline.data.reader import SplitReader
+from podline.data.sources.coco import CocoSource
+from podline.documents.manifest import read_manifest
+from podline.documents.skeleton import COCO, OTHER_SIGMA
+from podline.errors import PodlineError, SettingsError, SourceError
+from podline.input.pose_augmentation import require_fit
+from podline.progress import silent
+from podline.recipes import datasets, registry
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+JOINTS = ("nose", "left_ear", "right_ear", "back", "tail")
+WIDTH, HEIGHT = 80, 60
+
+
+def document(images: int = 20, **changes: Any) -> dict[str, Any]:
+    """Annotations of mice: PNG images, an instance in each, as few keys as COCO's format allows."""
+    random = np.random.default_rng(0)
+    annotations = []
+    for number in range(1, images + 1):
+        keypoints = np.concatenate([random.integers(5, 55, (5, 2)), np.full((5, 1), 2)], axis=1)
+        annotations.append(
+            {"id": number, "image_id": number, "category_id": 3, "keypoints": keypoints.ravel().tolist()}
+        )
+    made: dict[str, Any] = {
+        "images": [
+            {"id": number, "file_name": f"mouse {number}.png", "width": WIDTH, "height": HEIGHT}
+            for number in range(1, images + 1)
+        ],
+        "annotations": annotations,
+        "categories": [{"id": 3, "name": "mouse", "keypoints": list(JOINTS), "skeleton": [[1, 2], [1, 3], [1, 4]]}],
+    }
+    return made | changes
+
+
+def written(folder: Path, made: dict[str, Any], name: str = "mice.json", images: str = "images") -> Path:
+    (folder / images).mkdir(parents=True, exist_ok=True)
+    for entry in made["images"]:
+        pixels = np.random.default_rng(entry["id"]).integers(0, 255, (HEIGHT, WIDTH, 3)).astype(np.uint8)
+        cv2.imwrite(str(folder / images / entry["file_name"]), pixels)
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(made))
+    return folder
+
+
+def opened(source: Path, **settings: Any) -> CocoSource:
+    dataset = datasets.find("keypoints")
+    found = dataset.opened(str(source), dataset.settings_of({"side": 64, "max_people": 2, **settings}), source / "work")
+    assert isinstance(found, CocoSource)
+    return found
+
+
+def test_joints_limbs_pairs_and_constants_are_those_of_the_category(tmp_path: Path) -> None:
+    source = opened(written(tmp_path, document()))
+    skeleton = source.skeleton
+    assert skeleton.joints == skeleton.annotated == JOINTS
+    assert skeleton.limbs[:3] == (("nose", "left_ear"), ("nose", "right_ear"), ("nose", "back"))
+    assert len(skeleton.limbs) == 4, "the tail is joined to what is nearest on average"
+    assert "tail" in skeleton.limbs[3]
+    assert skeleton.mirrored == (("right_ear", "left_ear"),)
+    assert skeleton.sigmas == (COCO.sigmas[0], COCO.sigmas[3], COCO.sigmas[4], OTHER_SIGMA, OTHER_SIGMA)
+    assert sum(source.sizes.values()) == 20
+    assert not source.quarantined
+    assert any("limbs that join what no limb" in note for note in source.notes)
+
+
+def test_what_is_given_goes_before_what_is_found(tmp_path: Path) -> None:
+    written(tmp_path, document())
+    skeleton = opened(tmp_path, sigmas={"tail": 0.2}, mirrored=[["back", "tail"]]).skeleton
+    assert skeleton.sigmas[-1] == 0.2
+    assert skeleton.mirrored == (("back", "tail"),)
+    with pytest.raises(SourceError, match="the settings name the joint 'paw'; there are nose, left_ear"):
+        opened(tmp_path, sigmas={"paw": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("category", "joints", "limbs", "note"),
+    [
+        ({"keypoints": [], "skeleton": []}, tuple(f"joint{n}" for n in range(1, 6)), None, "joints have no names"),
+        ({"keypoints": ["a", "", "a", "b", "c"]}, ("a", "joint2", "a3", "b", "c"), None, "got a number: number 2, a"),
+        ({"skeleton": [[0, 1], [1, 0], [2, 2], [3, 4]]}, JOINTS, (("nose", "left_ear"), ("back", "tail")), "from 0"),
+        ({"skeleton": [[1, 2], [4, 5]]}, JOINTS, (("nose", "left_ear"), ("back", "tail")), "limbs that join"),
+    ],
+    ids=["no names", "names twice", "from 0", "from 1"],
+)
+def test_what_categories_leave_out_is_made_up_for_and_told(
+    tmp_path: Path, category: dict[str, Any], joints: tuple[str, ...], limbs: Any, note: str
+) -> None:
+    made = document()
+    made["categories"][0] |= category
+    source = opened(written(tmp_path, made))
+    assert source.skeleton.joints == joints
+    assert limbs is None or source.skeleton.limbs[: len(limbs)] == limbs
+    assert len(source.skeleton.limbs) == 4, "every joint is reached, and no limb is twice"
+    assert any(note in told for told in source.notes), source.notes
+
+
+def _second(made: dict[str, Any], **other: Any) -> None:
+    made["categories"].append({"id": 4, "name": "rat", "keypoints": list(JOINTS), "skeleton": [[1, 2]], **other})
+    for annotation in made["annotations"][::2]:
+        annotation["category_id"] = 4
+
+
+def test_categories_with_the_same_joints_are_learned_as_one(tmp_path: Path) -> None:
+    made = document()
+    _second(made)
+    source = opened(written(tmp_path, made))
+    assert source.category == "2 categories"
+    assert sum(bool(image.people) for images in source.splits.values() for image in images) == 20
+
+
+def test_of_categories_that_differ_one_is_named(tmp_path: Path) -> None:
+    made = document()
+    _second(made, keypoints=[*JOINTS[:4], "paw"])
+    written(tmp_path, made)
+    with pytest.raises(SourceError, match=r"2 categories with different joints vs one: .*conversion.category=NAME"):
+        opened(tmp_path)
+    assert opened(tmp_path, category="rat").skeleton.joints[-1] == "paw"
+    with pytest.raises(SourceError, match="no keypoints of the category 'cat'; categories that have: mouse, rat"):
+        opened(tmp_path, category="cat")
+
+
+def _unlabelled(made: dict[str, Any]) -> None:
+    for annotation in made["annotations"]:
+        annotation["keypoints"][2::3] = [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_unlabelled, "nothing to learn: .*mice.json: 20 annotations, none with a labelled joint"),
+        (lambda made: made["categories"][0].update(skeleton=[[1, 9]]), "the skeleton names joint 9 vs 1 to 5 of 5"),
+        (lambda made: made["categories"][0].update(skeleton=["x"]), "skeleton is .* vs pairs of joints"),
+        (lambda made: made["categories"][0].update(keypoints=["a", "b"]), "has 2 names of keypoints vs 5"),
+        (lambda made: [entry.update(file_name="gone.png") for entry in made["images"]], "of its images .gone.png"),
+    ],
+    ids=["no joints", "limb beyond", "no pairs", "names missing", "no images"],
+)
+def test_what_cannot_be_learned_is_refused_in_a_line(
+    tmp_path: Path, change: Callable[[Any], Any], problem: str
+) -> None:
+    made = document()
+    written(tmp_path, made)
+    change(made)
+    (tmp_path / "mice.json").write_text(json.dumps(made))
+    with pytest.raises(SourceError, match=problem) as error:
+        opened(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_other_json_is_passed_over_and_what_is_no_json_is_named(tmp_path: Path) -> None:
+    written(tmp_path, document())
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    assert opened(tmp_path).skeleton.joints == JOINTS
+    (tmp_path / "broken.json").write_text('{"images": [')
+    with pytest.raises(SourceError, match=r"broken.json is not valid JSON .* move it away"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("annotations/mice_train.json", "annotations/mice_val.json"), ("train/_a.coco.json", "valid/_a.coco.json")],
+)
+def test_names_say_which_file_is_tested_on(tmp_path: Path, train: str, test: str) -> None:
+    first, second = document(), document(6)
+    for entry in second["images"]:
+        entry["file_name"] = f"other {entry['file_name']}"
+    for entry in (*second["images"], *second["annotations"]):
+        entry["id"] += 100
+    for annotation in second["annotations"]:
+        annotation["image_id"] += 100
+    written(tmp_path, first, train)
+    written(tmp_path, second, test)
+    assert opened(tmp_path).sizes == {"train": 20, "test": 6}
+    (tmp_path / Path(test).parent / "more.json").write_text(json.dumps(second))
+    if test.startswith("annotations"):
+        with pytest.raises(SourceError, match="3 files of keypoints vs one, or one with train and one with val"):
+            opened(tmp_path)
+
+
+def test_a_single_file_is_divided_by_names_so_that_new_images_move_no_other(tmp_path: Path) -> None:
+    few = {
+        split: {image.name for image in images}
+        for split, images in opened(written(tmp_path, document())).splits.items()
+    }
+    more = opened(written(tmp_path, document(60))).splits
+    for split, names in few.items():
+        assert names <= {image.name for image in more[split]}
+    assert opened(written(tmp_path / "two", document(2))).sizes == {"train": 1, "test": 1}
+
+
+def test_the_same_joints_as_cocos_are_cocos_people(tmp_path: Path) -> None:
+    made = document()
+    made["categories"][0] |= {"keypoints": list(COCO.annotated), "skeleton": [[16, 14]]}
+    for annotation in made["annotations"]:
+        annotation["keypoints"] = (annotation["keypoints"] * 4)[:51]
+    assert opened(written(tmp_path, made)).skeleton == COCO
+
+
+def test_a_mirror_image_needs_to_know_left_and_right(tmp_path: Path) -> None:
+    made = document()
+    made["categories"][0]["keypoints"] = ["a", "b", "c", "d", "e"]
+    spec = spec_of(tmp_path / "root", written(tmp_path / "raw", made))
+    manifest = read_manifest(open_store(spec.root), convert(spec, silent()).folder)
+    recipe = registry.override(registry.get("keypoints"), {"pose.side": 64})
+    require_fit(recipe, manifest)
+    flipped = registry.override(recipe, {"pose.augmentation.flip": True})
+    with pytest.raises(SettingsError, match=r"flip=true vs joints of keypoints/.* do not say left and right"):
+        require_fit(flipped, manifest)
+
+
+def spec_of(root: Path, source: Path, side: int = 64) -> ConvertSpec:
+    given = {"dataset": "keypoints", "side": side, "max_people": 3, "shard_bytes": 1_000_000}
+    return ConvertSpec.model_validate(convert_spec(root, source).model_dump() | given | {"source": str(source)})
+
+
+def assert_joints_are_where_they_were(spec: ConvertSpec, annotations: dict[str, Any]) -> int:
+    """Every labelled joint, beside what the file says; the number of them."""
+    store = open_store(spec.root)
+    result = convert(spec, silent())
+    manifest = read_manifest(store, result.folder)
+    sizes = {image["id"]: (image["width"], image["height"]) for image in annotations["images"]}
+    wanted: dict[int, list[np.ndarray]] = {}
+    for annotation in annotations["annotations"]:
+        keypoints = np.reshape(annotation["keypoints"], (-1, 3)).astype(float)
+        width, height = sizes[annotation["image_id"]]
+        inside = (keypoints[:, :2] >= 0).all(axis=1) & (keypoints[:, 0] < width) & (keypoints[:, 1] < height)
+        wanted.setdefault(annotation["image_id"], []).append(keypoints[(keypoints[:, 2] > 0) & inside])
+    checked = 0
+    for split in ("train", "test"):
+        records = SplitReader(store.local(result.folder), manifest, split)
+        found = records.gather(np.arange(len(records)))
+        for number, poses in zip(found["image_id"].ravel().tolist(), found["keypoints"], strict=True):
+            box = LetterBox(*sizes[number], spec.settings.model_dump()["side"])
+            joints = np.concatenate([pose[pose[:, 2] > 0] for pose in poses])
+            places = box.joints_to_image(joints[:, :2])
+            expected = np.concatenate(wanted.pop(number))[:, :2]
+            assert len(places) == len(expected)
+            apart = np.linalg.norm(places[:, None] - expected[None], axis=-1).min(axis=0)
+            assert apart.max() < 0.02 / min(box.scale), "joints of records lie on a grid of 1/64 of a pixel"
+            checked += len(expected)
+        truth = read_truth(store, result.folder, manifest, split)
+        assert truth["categories"][0]["keypoints"] == list(manifest.skeleton.annotated)
+    assert not wanted
+    return checked
+
+
+def test_every_joint_is_in_the_records(tmp_path: Path) -> None:
+    made = document()
+    assert assert_joints_are_where_they_were(spec_of(tmp_path / "root", written(tmp_path / "raw", made)), made) == 100
+
+
+@pytest.mark.parametrize(
+    "name", ["300w", "animalpose", "ap10k", "atrw", "cofw", "fld", "fly", "freihand", "onehand10k", "dlc_openfield"]
+)
+def test_every_joint_of_real_data_is_in_the_records(real_data: Path, tmp_path: Path, name: str) -> None:
+    folder = real_data / "own" / name if name.startswith("dlc") else real_data / "own" / "keypoints" / name
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    [file] = folder.glob("*.json")
+    assert assert_joints_are_where_they_were(spec_of(tmp_path, folder, 256), json.loads(file.read_text()))
+
+
+def test_real_data_with_nothing_to_learn_is_refused(real_data: Path, tmp_path: Path) -> None:
+    folder = real_data / "own" / "keypoints" / "interhand2.6m"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    with pytest.raises(PodlineError, match=r"nothing to learn: .*interhand2.6m_data.json: 4 annotations"):
+        convert(spec_of(tmp_path, folder), silent())

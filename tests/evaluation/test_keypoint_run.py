@@ -1,0 +1,101 @@
+"""A skeleton of one's own through the whole chain: converted, trained, evaluated, reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from pycocotools import coco
+from pycocotools.cocoeval import COCOeval
+from small_poses import RECIPE
+
+from podline.beam_jobs.conversion import convert
+from podline.data.coco_truth import truth_name
+from podline.documents.manifest import read_manifest
+from podline.documents.pose_evaluation import PoseEvaluation
+from podline.evaluation.evaluate import evaluate
+from podline.kinds.table import read_evaluation
+from podline.progress import silent
+from podline.recipes.settings import Duration
+from podline.reporting.report import report
+from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.specs import ConvertSpec, ReportSpec
+from podline.store.contract import Store
+from podline.store.opening import open_store
+from podline.training.train import train
+
+JOINTS = ("head", "left_wing", "right_wing", "thorax", "tip")
+SIGMAS = {"head": 0.3, "thorax": 0.25, "tip": 0.35, "left_wing": 0.2, "right_wing": 0.2}
+SIDE, IMAGES = 64, 24
+
+
+def draw_flies(folder: Path) -> None:
+    """A bright cross on noise: its ends and its middle are the joints."""
+    random = np.random.default_rng(1)
+    folder.mkdir()
+    images, annotations = [], []
+    for number in range(1, IMAGES + 1):
+        pixels = random.integers(0, 60, (SIDE, SIDE, 3)).astype(np.uint8)
+        x, y = random.integers(22, 42, 2).tolist()
+        places = [(x, y - 14), (x - 14, y), (x + 14, y), (x, y), (x, y + 14)]
+        for shade, (column, row) in enumerate(places):
+            cv2.circle(pixels, (column, row), 4, (255 - 40 * shade, 60 * shade, 200), -1)
+        cv2.imwrite(str(folder / f"{number}.png"), pixels)
+        keypoints = [value for place in places for value in (*place, 2)]
+        images.append({"id": number, "file_name": f"{number}.png", "width": SIDE, "height": SIDE})
+        annotations.append({"id": number, "image_id": number, "category_id": 7, "keypoints": keypoints})
+    category = {"id": 7, "name": "fly", "keypoints": JOINTS, "skeleton": [[3, 0], [3, 1], [3, 2], [3, 4]]}
+    made = {"images": images, "annotations": annotations, "categories": [category]}
+    (folder / "flies.json").write_text(json.dumps(made))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str, str]:
+    """The store, the data set's folder, the run's."""
+    folder = tmp_path_factory.mktemp("flies")
+    draw_flies(folder / "raw")
+    given = {"root": str(folder / "root"), "dataset": "keypoints", "source": str(folder / "raw")}
+    spec = ConvertSpec.model_validate(given | {"side": SIDE, "max_people": 2, "sigmas": SIGMAS})
+    converted = convert(spec, silent())
+    store = open_store(spec.root)
+    changes = {"dataset": "keypoints", "duration": Duration(steps=150), "evaluate_every": None}
+    pose = RECIPE.poses.model_copy(update={"max_people": 2, "emphasis": 4.0})
+    recipe = RECIPE.model_copy(
+        update={**changes, "pose": pose.model_copy(update={"augmentation": type(pose.augmentation)()})}
+    )
+    training = training_spec(store, recipe, converted.fingerprint, "cpu")
+    trained = train(training, silent())
+    evaluated = evaluate(evaluation_spec(training, trained), silent())
+    wanted = {"run": trained.run, "dataset": "keypoints", "fingerprint": converted.fingerprint}
+    made = ReportSpec.model_validate({"root": spec.root, **wanted, "evaluation_sha256": evaluated.evaluation_sha256})
+    report(made, silent())
+    return store, converted.folder, trained.folder
+
+
+def test_its_figures_are_pycocotools_with_the_same_constants(run: tuple[Store, str, str]) -> None:
+    store, dataset, folder = run
+    truth = coco.COCO()
+    truth.dataset = json.loads(store.read_bytes(f"{dataset}/{truth_name('test')}"))
+    truth.createIndex()
+    judged = COCOeval(truth, truth.loadRes(json.loads(store.read_bytes(f"{folder}/people-test.json"))), "keypoints")
+    judged.params.kpt_oks_sigmas = np.array([SIGMAS[joint] for joint in JOINTS])
+    judged.evaluate()
+    judged.accumulate()
+    judged.summarize()
+    evaluation = read_evaluation(store, folder)
+    assert isinstance(evaluation, PoseEvaluation)
+    found = {name: metric.value for name, metric in evaluation.trained.metrics.items()}
+    assert found["ap50"] > 0.2, "it learned something, or the figures say nothing"
+    for name, place in (("ap", 0), ("ap50", 1), ("ap75", 2), ("ar", 5)):
+        assert found[name] == pytest.approx(judged.stats[place], abs=1e-6)
+
+
+def test_its_joints_are_on_the_page(run: tuple[Store, str, str]) -> None:
+    store, dataset, folder = run
+    assert read_manifest(store, dataset).skeleton.annotated == JOINTS
+    page = store.read_bytes(f"{folder}/report.html").decode()
+    assert all(joint in page or joint.replace("_", " ") in page for joint in JOINTS)
+    assert "shoulder" not in page
