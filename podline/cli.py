@@ -81,6 +81,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         "tpu": ListedCommand("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
     },
     "To try things out": {
+        "init": ListedCommand("podline.commands.init:init", "A project: recipe, model, prefect.yaml, test, README."),
         "sample": ListedCommand("podline.commands.sample:sample", "Draws a data set, CIFAR-10's layout or COCO's."),
         "benchmark": ListedCommand(
             "podline.commands.benchmark:benchmark", "Our way beside the plain way, measured here."

@@ -99,6 +99,13 @@ class TrainingGroup(BaseModel, frozen=True):
         description="Each as path=value, like augmentation.cutout=8.",
         json_schema_extra=place(5, items={"type": "string", **ASSIGNMENT}),
     )
+    init: str = Field(
+        default="",
+        title="Weights to begin with",
+        description="A .keras, .h5 or .npz file or a SavedModel's folder on the worker's machine: layers of the same "
+        "name and shape begin with its weights.",
+        json_schema_extra=place(6),
+    )
 
 
 class MachineGroup(BaseModel, frozen=True):
@@ -275,6 +282,7 @@ class TrainingParameters(BaseModel, frozen=True):
             schedule=None if training.schedule == _AS_WRITTEN else training.schedule,
             seed=None if training.seed < 0 else training.seed,
             further=training.further or None,
+            init=training.init or None,
             assignments=training.assignments,
         )
 

@@ -90,6 +90,12 @@ strategy_option = click.option(
     "(several processes that find each other by TF_CONFIG), tpu, tpu:NAME. It does not change the run: what began on "
     "one goes on on another; see docs/strategies.md.  [default: the setting strategy, auto]",
 )
+
+
+def _absolute(_context: click.Context, _parameter: click.Parameter, file: str | None) -> str | None:
+    return None if file is None else absolute(file)
+
+
 recipe_argument = click.argument("recipe", required=False, metavar="RECIPE")
 recipe_options = in_order(
     click.option("--epochs", type=float, help="Train for so many passes over the data …"),
@@ -101,6 +107,12 @@ recipe_options = in_order(
     click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
     click.option("--model", help=f"{', '.join(MODELS.names())}; see docs/extending.md for one of your own."),
     click.option("--further", metavar="RUN", help="Train this finished run further; see docs/training.md."),
+    click.option(
+        "--init",
+        metavar="FILE",
+        callback=_absolute,
+        help="Begin with the weights of a .keras, .h5 or .npz file or a SavedModel; see docs/finetuning.md.",
+    ),
     assignments_option,
 )
 

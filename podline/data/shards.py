@@ -37,7 +37,8 @@ from podline.store.page_cache import Passing
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
 _SHARING = 8  # threads with a chunk of full size each
-# NumPy parses an array's header as Python, which in Python 3.11 only one thread may do at a time (CPython issue 106905).
+# NumPy parses an array's header as Python, which only one thread at a time may do in Python 3.11 (CPython's issue
+# 106905).
 _ONE_LOADS = threading.Lock()
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 

@@ -107,11 +107,12 @@ class BatchDropout(keras.layers.Dropout):
             return super().call(inputs, training=training)
         context = tf.distribute.get_replica_context()
         share = inputs.shape[0]
-        whole = tf.ones([share * context.num_replicas_in_sync, *inputs.shape[1:]], inputs.dtype)
+        shape = [size or length for size, length in zip(self.noise_shape or inputs.shape, inputs.shape, strict=True)]
+        whole = tf.ones([share * context.num_replicas_in_sync, *shape[1:]], inputs.dtype)
         # Zero where a feature is dropped, else what makes up for it.
         factors = keras.random.dropout(whole, self.rate, seed=self.seed_generator)
         first = tf.cast(context.replica_id_in_sync_group, tf.int32) * share
-        return inputs * tf.ensure_shape(factors[first : first + share], inputs.shape)
+        return inputs * tf.ensure_shape(factors[first : first + share], [share, *shape[1:]])
 
 
 def _replicas() -> int:

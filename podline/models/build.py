@@ -18,6 +18,7 @@ from keras.src.backend.common import global_state
 from podline.documents.manifest import Manifest
 from podline.entry_points import reason
 from podline.errors import SettingsError
+from podline.models.applications import PIXELS
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import ModelSettings, Recipe
@@ -72,6 +73,7 @@ def build_model(
             f"{(None, classes)}: its function must give a functional keras.Model from normalised images to logits"
         )
     _require_fixed_constants(settings, network, lambda: _made(settings, image_shape, classes))
+    mean, std = PIXELS.get(settings.kind, (mean, std))
     return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers)
 
 

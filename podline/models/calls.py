@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import keras
 from keras import layers
+from keras.src.applications.convnext import LayerScale  # which Keras has no public name for
 
 from podline.models.build import STOCK
 
@@ -151,6 +152,7 @@ _WEIGHING: tuple[type[Any], ...] = (
     layers.Normalization,
     layers.PReLU,
     layers.Embedding,
+    LayerScale,
 )
 _MULTIPLY_ADDS: dict[Any, Callable[[Call], int | None]] = {
     **dict.fromkeys((*_CONVOLUTIONS, layers.Dense), _per_output),

@@ -27,6 +27,7 @@ class Choices(Frozen):
         seed: of all that is left to chance.
         model: the kind of network.
         further: the run that is trained further.
+        init: the file of weights that training begins with.
         assignments: ``path=value``, the value as JSON or as a plain word.
     """
 
@@ -39,6 +40,7 @@ class Choices(Frozen):
     seed: int | None = None
     model: str | None = None
     further: str | None = None
+    init: str | None = None
     assignments: tuple[str, ...] = Field(default=(), description="any other value")
 
     @model_validator(mode="after")
@@ -62,6 +64,7 @@ class Choices(Frozen):
             "seed": self.seed,
             "model.kind": self.model,
             "further": self.further,
+            "init": self.init and {"file": self.init},
         }
         changes = {path: value for path, value in values.items() if value is not None}
         return registry.override(recipe, changes | dict(_assignment(text) for text in self.assignments))
@@ -69,7 +72,7 @@ class Choices(Frozen):
     def as_options(self) -> str:
         """The same as options of the command line, each with a space before it."""
         given = [
-            f" --{name.replace('_', '-')} {value}"
+            f" --{name.replace('_', '-')} {shlex.quote(str(value))}"
             for name, value in self
             if value is not None and name != "assignments"
         ]

@@ -99,6 +99,10 @@ MODELS = Registry(
         "linear": "podline.models.linear:linear",
         "resnet": "podline.models.resnet:resnet",
         "mobilenetv2": "podline.models.mobilenetv2:mobilenetv2",
+        "mobilenetv3-small": "podline.models.applications:mobilenetv3_small",
+        "mobilenetv3-large": "podline.models.applications:mobilenetv3_large",
+        "efficientnetv2-b0": "podline.models.applications:efficientnetv2_b0",
+        "convnext-tiny": "podline.models.applications:convnext_tiny",
     },
 )
 OPTIMIZERS = Registry(

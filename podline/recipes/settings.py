@@ -236,6 +236,19 @@ class ByEpochSettings(Frozen):
         return self
 
 
+class InitSettings(Frozen):
+    """Weights from elsewhere that training begins with; layers are matched by name and shape.
+
+    Attributes:
+        file: a ``.keras``, ``.weights.h5``, ``.h5`` or ``.npz`` file, or a SavedModel's folder; where it lies is no
+            part of the run's name.
+        sha256: of the file; empty is taken from the file when the run is named.
+    """
+
+    file: str = Field(min_length=1)
+    sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
+
+
 # What only classes have a use for, and what there is for poses instead.
 _FOR_CLASSES = {
     "model": "the network is pose.model",
@@ -269,6 +282,7 @@ class Recipe(Frozen):
         checkpoint_minutes: … and at least every so many minutes.
         further: the name of a finished run of the same store that is trained further: its state is what this one
             begins with, and its data go on where it stopped; steps, schedule and duration are this run's own.
+        init: a file of weights that training begins with, for the layers that it has; the others are drawn.
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
@@ -303,6 +317,7 @@ class Recipe(Frozen):
     checkpoint_minutes: float = Field(default=5.0, gt=0)
     summary_steps: int = Field(default=20, ge=1)
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
+    init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     seed: int = Field(default=0, ge=0)
     deterministic: bool = False
     hooks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
@@ -317,6 +332,12 @@ class Recipe(Frozen):
                 f"{self.decides_by} vs validation_share=0: it decides by examples that are held out from training, "
                 "never by the test split; give validation_share=0.1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _begins_with_one(self) -> Recipe:
+        if self.further and self.init:
+            raise ValueError(f"further={self.further} vs init={self.init.file}: a run begins with one of them")
         return self
 
     @model_validator(mode="after")

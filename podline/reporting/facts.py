@@ -10,6 +10,7 @@ from typing import Any
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import completion_name, local_artifact, read_completion
 from podline.documents.evaluation import EVALUATION
+from podline.documents.initial_weights import InitialWeights, read_initial_weights
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import (
@@ -60,6 +61,7 @@ class RunFacts:
         tpu: what happened to the TPU, in order; empty for a run that used none.
         stages: (stage, seconds of work) for every stage that is done, in order.
         slow: whether training was slower than in the runs before; empty if not.
+        initial_weights: what its training took from a file; None if it took nothing.
         origin: what the model was produced by; None if the run does not tell.
         evaluation: the figures.
         standing: beside the champion and the nights before.
@@ -79,6 +81,7 @@ class RunFacts:
     tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
     slow: str
+    initial_weights: InitialWeights | None
     origin: Origin | None
     evaluation: AnyEvaluation
     standing: RunStanding
@@ -125,6 +128,7 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyE
         "tpu": read_tpu_log(store, spec.folder),
         "stages": tuple(_stage_seconds(store, spec)),
         "slow": _slow(store, recipe, training, origin, _finished(events)),
+        "initial_weights": read_initial_weights(store, spec.folder) if recipe.init else None,
         "origin": origin,
         "evaluation": evaluation,
         "standing": standing_of(store, spec, recipe, evaluation, _finished(events)),

@@ -54,6 +54,7 @@ def run_content(facts: RunFacts) -> dict[str, Any]:
         "decisions": tables.decisions(facts.decisions),
         "events": tables.events(facts.events),
         "tpu": tables.tpu(facts.tpu),
+        "initial_weights": tables.facts(facts.initial_weights.rows()) if facts.initial_weights else None,
         "origin": origin_table(facts.origin),
         "command": facts.spec.command,
     }

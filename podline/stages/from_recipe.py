@@ -8,6 +8,7 @@ from podline.recipes import datasets
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.settings import Recipe
 from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
+from podline.stages.weights_file import with_checksum
 from podline.store.contract import Store
 from podline.strategies import StrategyName
 
@@ -34,11 +35,12 @@ def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: Stra
     Raises:
         StoreError: there is no such data set.
         ArtifactError: its manifest is not what was published.
+        SettingsError: the recipe's file of weights cannot be read.
     """
     folder = dataset_folder(recipe.dataset, fingerprint)
     return TrainSpec(
         root=store.uri,
-        recipe=_fitted(store, recipe, folder) if recipe.fit_batch else recipe,
+        recipe=with_checksum(_fitted(store, recipe, folder) if recipe.fit_batch else recipe),
         fingerprint=fingerprint,
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,

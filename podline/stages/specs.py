@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -66,7 +65,8 @@ class Spec(Frozen):
         document = self.model_dump(mode="json")
         for path in self.not_hashed:
             *branches, leaf = path.split(".")
-            functools.reduce(operator.getitem, branches, document).pop(leaf, None)
+            place: Any = functools.reduce(lambda inner, name: inner.get(name, {}), branches, document)
+            place.pop(leaf, None)
         return digests.of_json(document)
 
 
@@ -169,7 +169,7 @@ class ValidateResult(Result):
 class TrainSpec(Spec):
     """A recipe trained on a data set."""
 
-    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion"})
+    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.init.file"})
 
     recipe: Recipe
     fingerprint: str

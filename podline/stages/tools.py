@@ -197,7 +197,7 @@ class LearningRateSpec(RecipeSpec):
     finder_version: int = FINDER_VERSION
     training_version: int = TRAINING_VERSION
 
-    not_hashed = frozenset({"root", "strategy"})
+    not_hashed = frozenset({"root", "strategy", "recipe.init.file"})
 
     @model_validator(mode="after")
     def _rises(self) -> LearningRateSpec:

@@ -29,6 +29,7 @@ from podline.stages.tools import LearningRateResult, LearningRateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder
+from podline.training.initial_weights import take_weights
 from podline.training.optimizers import build_optimizer
 from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.rate_chart import rate_chart
@@ -94,6 +95,8 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     state = initial_state(spec.recipe, manifest, strategy)
     if spec.run:
         _restore(spec, store, state)
+    elif spec.recipe.init:
+        reporter.log(f"weights begin with those of {take_weights(state, spec.recipe.init)}")
     optimizers = [build_optimizer(spec.recipe.optimizer) for _ in range(2)]
     require_obedient(optimizers, spec.low, spec.high, state.step + spec.steps)
     rising = RisingRate(spec.low, spec.high, spec.steps, first=state.step)

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 from pydantic import ValidationError
 
 from podline.documents.completion import completion_name, read_completion
 from podline.errors import ArtifactError, SettingsError, StoreError
+from podline.plurals import plural
 from podline.stages.specs import SPEC, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.training.checkpoints import CheckpointFolder
+
+if TYPE_CHECKING:  # which imports TensorFlow
+    from podline.training.state import TrainingState
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,28 @@ class Finished:
     def epochs(self) -> int:
         """Epochs that it began, those of the runs before it included."""
         return self.result.epochs_before + math.ceil(self.result.epochs)
+
+    @property
+    def in_words(self) -> str:
+        """Which run, and what of it."""
+        result = self.result
+        return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
+
+    def restore(self, state: TrainingState) -> None:
+        """Sets the state of a run to what this one ended with.
+
+        Raises:
+            SettingsError: it is the state of another model or optimizer.
+            ArtifactError: see :meth:`state`.
+        """
+        arrays = self.state()
+        try:
+            state.restore(arrays)
+        except ArtifactError as error:
+            raise SettingsError(
+                f"further={self.result.run}: that run's state does not fit this recipe: {error}; only a run of the "
+                "same model and optimizer can be trained further, with averages if it had some"
+            ) from error
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Its state at its end, by name.

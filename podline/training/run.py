@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from podline.data.reader import SplitReader
+from podline.documents.initial_weights import InitialWeights
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import (
     EventKind,
@@ -28,6 +29,7 @@ from podline.training.agreement import Agreement
 from podline.training.checkpoints import CheckpointFolder
 from podline.training.first_step import permanent
 from podline.training.further import Finished
+from podline.training.initial_weights import take_weights
 from podline.training.objective import Objective
 from podline.training.optimizers import build_optimizer
 from podline.training.phases import PhasedSteps, let_train
@@ -143,12 +145,26 @@ class Run:
         self.events.write(event, step, message)
         self.reporter.log(message)
 
+    def begin(self) -> InitialWeights | None:
+        """Sets a fresh state to what training begins with: another run's end, or the weights of a file.
+
+        Returns:
+            What was taken from a file, if there is one.
+
+        Raises:
+            SettingsError: the other run's state, or the file, does not fit.
+            ArtifactError: it is damaged.
+        """
+        if self.base:
+            self.base.restore(self.state)
+        return take_weights(self.state, self.recipe.init) if self.recipe.init else None
+
     def begun_again(self) -> Run:
         """The same run with the state that training begins with, made anew."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
-        if self.base:
-            state.restore(self.base.state())
-        return dataclasses.replace(self, state=state)
+        again = dataclasses.replace(self, state=state)
+        again.begin()
+        return again
 
     def on_cpu(self, model: keras.Model) -> keras.Model:
         """A copy of the run's model, or of its average, as it is, which nothing else uses."""

@@ -12,6 +12,7 @@ from podline.progress import Reporter
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
 from podline.stages.tools import LearningRateSpec
+from podline.stages.weights_file import with_checksum
 from podline.store.contract import Store
 from podline.training.checkpoints import Checkpoint, CheckpointFolder
 
@@ -50,7 +51,7 @@ def learning_rate_spec(
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     return LearningRateSpec(
         root=store.uri,
-        recipe=recipe,
+        recipe=with_checksum(recipe),
         fingerprint=dataset.fingerprint,
         manifest_digest=manifest_digest(store, dataset.folder),
         **begins,

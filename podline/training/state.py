@@ -60,7 +60,7 @@ class TrainingState:
             return
         step = tf.cast(self.optimizer.iterations, tf.float32)
         rate = 1 - tf.minimum(self.average_decay, (1 + step) / (10 + step))
-        for average, value in zip(_averaged(self.average), _averaged(self.model), strict=True):
+        for average, value in zip(averaged(self.average), averaged(self.model), strict=True):
             average.assign_add((value - average) * rate)
 
     def snapshot(self) -> Arrays:
@@ -102,7 +102,7 @@ class TrainingState:
     def _variables(self) -> dict[str, Any]:
         groups = {"model": self.model.variables, "optimizer": self.optimizer.variables}
         if self.average is not None:
-            groups["average"] = _averaged(self.average)
+            groups["average"] = averaged(self.average)
         named = [(f"{group}/{variable.path}", variable) for group, members in groups.items() for variable in members]
         variables = dict(named)
         if len(variables) != len(named):
@@ -112,14 +112,14 @@ class TrainingState:
         return variables
 
 
-def _averaged(model: keras.Model) -> list[Any]:
+def averaged(model: keras.Model) -> list[Any]:
     """The variables that an average is taken of: all floating-point ones, which leaves out the states of generators."""
     return [variable for variable in model.variables if np.issubdtype(np.dtype(variable.dtype), np.floating)]
 
 
 def weights(model: keras.Model) -> Arrays:
     """What a trained model is: its weights and moving statistics by the names of its layers, without generators."""
-    return {variable.path: variable.numpy() for variable in _averaged(model)}
+    return {variable.path: variable.numpy() for variable in averaged(model)}
 
 
 def set_weights(model: keras.Model, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -128,7 +128,7 @@ def set_weights(model: keras.Model, arrays: Mapping[str, npt.NDArray[Any]]) -> N
     Raises:
         ArtifactError: they are another model's.
     """
-    variables = {variable.path: variable for variable in _averaged(model)}
+    variables = {variable.path: variable for variable in averaged(model)}
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     found = {name: array.shape for name, array in arrays.items()}
     if shapes != found:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from podline.data.reader import open_split
+from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION
-from podline.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
+from podline.errors import DivergenceError, PreemptedError
 from podline.kinds.table import kind_of
 from podline.models.counts import described
 from podline.plurals import plural
@@ -30,7 +31,7 @@ from podline.training.agreement import Agreement
 from podline.training.checkpoints import TimeSpent, restore_newest
 from podline.training.course import rehearsed, train_from
 from podline.training.export import KERAS, export_model
-from podline.training.further import Finished, finished
+from podline.training.further import finished
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
@@ -135,8 +136,7 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
         # Where checkpoints would be written first.
         mine = store if isinstance(store, FolderStore) else near
         run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
-        if run.base:
-            _begin_with(run.state, run.base)
+        run.begin()
         return rehearsed(run)
 
 
@@ -181,9 +181,14 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
     total = run.plan.total_steps
     if checkpoint is None:
         parameters, where = run.state.model.count_params(), devices.describe(run.strategy)
-        begins = _begin_with(run.state, run.base) if run.base else "from the beginning"
+        taken = run.begin()
+        begins = run.base.in_words if run.base else "from the beginning"
         message = f"{run.spec.run}: {plural(total, 'step')} {begins}, {parameters:,} parameters, {where}"
         run.events.write("started", 0, message)
+        if taken:
+            document = taken.model_dump_json(indent=2) + "\n"
+            run.store.publish_bytes(f"{run.spec.folder}/{INITIAL_WEIGHTS}", document.encode(), replace=True)
+            run.reporter.log(f"weights begin with those of {taken}")
     else:
         message = (
             f"{run.spec.run}: going on from the checkpoint of step {checkpoint.step} of {total}, the newest whole one"
@@ -191,19 +196,6 @@ def _go_on(run: Run) -> tuple[int, TimeSpent]:
         run.events.write("restored", checkpoint.step, message)
     run.reporter.log(message)
     return (checkpoint.step, checkpoint.clock) if checkpoint else (0, TimeSpent())
-
-
-def _begin_with(state: TrainingState, base: Finished) -> str:
-    """Sets the state to what another run ended with; answers which."""
-    arrays = base.state()
-    try:
-        state.restore(arrays)
-    except ArtifactError as error:
-        raise SettingsError(
-            f"further={base.result.run}: that run's state does not fit this recipe: {error}; only a run of the same "
-            "model and optimizer can be trained further, with averages if it had some"
-        ) from error
-    return f"further from {base.result.run} (weights {base.result.weights_sha256[:12]}, {plural(base.steps, 'step')})"
 
 
 @contextlib.contextmanager
@@ -256,7 +248,8 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
         "finished", plan.total_steps, f"{spec.run}: {plural(plan.total_steps, 'step')} in {took.wall:.0f} s"
     )
     run.checkpoints.prune(1)
-    names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS, DESCRIPTION)]
+    begun = (INITIAL_WEIGHTS,) if run.recipe.init else ()
+    names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, ARCHITECTURE, WEIGHTS, KERAS, DESCRIPTION, *begun)]
     left = tuple(f"{spec.folder}/{part}" for part in _BESIDE)
     beside = [found for found in run.store.listing(spec.folder) if found.name.startswith(left)]
     complete(run.store, spec.folder, spec, result, names, beside)

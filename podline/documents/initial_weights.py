@@ -1,0 +1,86 @@
+"""What a training took from a file of weights: ``initial_weights.json`` of a run. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from podline.documents.completion import read_artifact
+from podline.errors import ArtifactError
+from podline.frozen import Frozen
+from podline.plurals import plural
+from podline.store.contract import Store
+
+INITIAL_WEIGHTS = "initial_weights.json"
+# So many names are enough to see which layers they are.
+_FEW = 3
+
+
+class OtherShape(Frozen):
+    """A layer whose variables differ in shape from those of the same name in the file."""
+
+    layer: str
+    in_file: tuple[tuple[int, ...], ...]
+    in_model: tuple[tuple[int, ...], ...]
+
+    def __str__(self) -> str:
+        return f"{self.layer} {_shapes(self.in_file)} vs {_shapes(self.in_model)} in the model"
+
+
+class InitialWeights(Frozen):
+    """Which layers began with weights of a file.
+
+    Attributes:
+        file: its path when the run began.
+        sha256: of the file.
+        parameters: numbers that were taken.
+        taken: the layers that have them.
+        other_shape: layers that are in both with other shapes; they began with fresh weights.
+        missing: layers of the model that the file does not have; they began with fresh weights.
+        unused: layers of the file that the model does not have.
+    """
+
+    file: str
+    sha256: str
+    parameters: int
+    taken: tuple[str, ...]
+    other_shape: tuple[OtherShape, ...]
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Pairs for a table: what became of layers, which."""
+        yield "file", f"{self.file} (sha256 {self.sha256[:12]}…)"
+        yield "taken", f"{_named(self.taken)}, {plural(self.parameters, 'parameter')}"
+        yield "other shape, fresh", _named([str(each) for each in self.other_shape])
+        yield "missing in the file, fresh", _named(self.missing)
+        yield "unused of the file", _named(self.unused)
+
+    def __str__(self) -> str:
+        return "; ".join(f"{what}: {which}" for what, which in self.rows())
+
+
+def read_initial_weights(store: Store, folder: str) -> InitialWeights:
+    """What the training of a run's folder took.
+
+    Raises:
+        StoreError: it cannot be read.
+        ArtifactError: it is not what training wrote.
+    """
+    name = f"{folder}/{INITIAL_WEIGHTS}"
+    try:
+        return InitialWeights.model_validate_json(read_artifact(store, folder, "train", name))
+    except ValueError as error:
+        problem = f"does not say which weights training began with ({error}); train the run again"
+        raise ArtifactError(f"{store.where(name)} {problem}") from error
+
+
+def _named(names: Sequence[str]) -> str:
+    """How many layers, and the first names."""
+    if not names:
+        return "none"
+    rest = ", …" if len(names) > _FEW else ""
+    return f"{plural(len(names), 'layer')} ({', '.join(names[:_FEW])}{rest})"
+
+
+def _shapes(shapes: Sequence[tuple[int, ...]]) -> str:
+    return " ".join("×".join(map(str, shape)) or "scalar" for shape in shapes)

@@ -1,0 +1,121 @@
+"""Begins a training with weights from a file; layers are matched by name and shape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy.typing as npt
+
+from podline.documents.initial_weights import InitialWeights, OtherShape
+from podline.errors import SettingsError
+from podline.models.weights_files import Layers, read_weights
+from podline.recipes.settings import InitSettings
+from podline.stages.weights_file import sha256_of
+from podline.training.state import TrainingState, averaged
+
+_Variables = dict[str, Any]
+
+
+def take_weights(state: TrainingState, init: InitSettings) -> InitialWeights:
+    """Sets the layers of a state's model, and of its average, that the file has with the same shapes.
+
+    A layer is taken whole or not at all. Layers within others are found by their own name too, where it is the only one
+    of its kind.
+
+    Raises:
+        SettingsError: the file cannot be read, has another checksum, or no layer fits.
+        ArtifactError: it is damaged.
+    """
+    file = Path(init.file)
+    found = sha256_of(file)
+    if found != init.sha256:
+        raise SettingsError(
+            f"init={file} has sha256 {found[:12]}… vs {init.sha256[:12]}… that the run is named by; bring that file "
+            "back, or begin another run with --init"
+        )
+    stored, layers = read_weights(file), _layers(state.model)
+    sources = _matched(stored, layers)
+    taken, others = [], []
+    parameters = 0
+    for name, variables in layers.items():
+        if name not in sources:
+            continue
+        values = _in_order(variables, stored[sources[name]])
+        if values is None:
+            others.append(_other(name, variables, stored[sources[name]]))
+            continue
+        for variable, value in zip(variables.values(), values, strict=True):
+            variable.assign(value)
+        parameters += sum(value.size for value in values)
+        taken.append(name)
+    if not taken:
+        raise SettingsError(
+            f"init={file}: no layer has a name and a shape of this model; the file has {_first(stored)}, the model "
+            f"has {_first(layers)}"
+        )
+    if state.average is not None:
+        state.average.set_weights(state.model.get_weights())
+    return InitialWeights(
+        file=init.file,
+        sha256=init.sha256,
+        parameters=parameters,
+        taken=tuple(taken),
+        other_shape=tuple(others),
+        missing=tuple(name for name in layers if name not in sources),
+        unused=tuple(name for name in stored if name not in sources.values()),
+    )
+
+
+def _layers(model: keras.Model) -> dict[str, _Variables]:
+    """Layer → variable → the variable, without the states of generators."""
+    layers: dict[str, _Variables] = {}
+    for variable in averaged(model):
+        owner, _, name = variable.path.rpartition("/")
+        layers.setdefault(owner, {})[name] = variable
+    return layers
+
+
+def _matched(stored: Layers, layers: dict[str, _Variables]) -> dict[str, str]:
+    """Layer of the model → layer of the file: of the same name, or else of the same last name."""
+    sources = {name: name for name in layers if name in stored}
+    single = [_singles(names) for names in (stored.keys() - sources.keys(), layers.keys() - sources.keys())]
+    return sources | {name: single[0][last] for last, name in single[1].items() if last in single[0]}
+
+
+def _singles(names: Any) -> dict[str, str]:
+    """The last names that only one of these has → the whole name."""
+    counts = Counter(name.rpartition("/")[2] for name in names)
+    return {last: name for name in names if counts[last := name.rpartition("/")[2]] == 1}
+
+
+def _in_order(variables: _Variables, stored: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]] | None:
+    """A value for each variable: by name, by place where the file has numbers, else by shape; None if they do not fit.
+
+    Names may differ, as ``depthwise_kernel`` of Keras 2 and ``kernel`` of Keras 3.
+    """
+    shapes = [tuple(variable.shape) for variable in variables.values()]
+    if variables.keys() == stored.keys():
+        values = [stored[name] for name in variables]
+    elif all(name.isdecimal() for name in stored):
+        values = list(stored.values())
+    else:
+        by_shape = {value.shape: value for value in stored.values()}
+        if len(by_shape) < len(stored) or len(set(shapes)) < len(shapes):
+            return None
+        values = [by_shape[shape] for shape in shapes if shape in by_shape]
+    return values if len(stored) == len(shapes) and [value.shape for value in values] == shapes else None
+
+
+def _other(name: str, variables: _Variables, stored: dict[str, npt.NDArray[Any]]) -> OtherShape:
+    return OtherShape(
+        layer=name,
+        in_file=tuple(value.shape for value in stored.values()),
+        in_model=tuple(tuple(variable.shape) for variable in variables.values()),
+    )
+
+
+def _first(names: Any) -> str:
+    return ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "") if names else "none"

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import applications
+
+from podline.errors import SettingsError
+from podline.models.applications import PIXELS
+from podline.models.batch_layers import BatchDropout
+from podline.models.build import build_model, exportable
+from podline.models.counts import described
+from podline.recipes.settings import InitSettings, ModelSettings
+from podline.stages.weights_file import sha256_of
+from podline.training import devices
+from podline.training.initial_weights import take_weights
+from podline.training.state import TrainingState
+
+SHAPE = (32, 32, 3)
+KERAS = {
+    "mobilenetv3-small": applications.MobileNetV3Small,
+    "mobilenetv3-large": applications.MobileNetV3Large,
+    "efficientnetv2-b0": applications.EfficientNetV2B0,
+    "convnext-tiny": applications.ConvNeXtTiny,
+}
+# float32: the normalisation is one multiplication and addition here, and two of each in Keras.
+TOLERANCE = 1e-5
+
+
+def network(kind: str, image_shape: tuple[int, int, int] = SHAPE, **settings: object) -> keras.Model:
+    return build_model(ModelSettings.model_validate({"kind": kind, **settings}), image_shape, 5, [9.0] * 3, [2.0] * 3)
+
+
+@pytest.fixture(scope="module", params=list(KERAS))
+def published(request, tmp_path_factory) -> tuple[str, keras.Model, Path]:
+    """A name, Keras's own model with weights of chance, and a folder with its files."""
+    folder = tmp_path_factory.mktemp("weights")
+    model = KERAS[request.param](input_shape=SHAPE, include_top=False, weights=None, pooling="avg")
+    chance = np.random.default_rng(0)
+    around = [float(variable.name in {"gamma", "moving_variance", "variable"}) for variable in model.weights]
+    model.set_weights([chance.normal(a, 0.05, w.shape) for a, w in zip(around, model.get_weights(), strict=True)])
+    model.save(folder / "model.keras")
+    model.save_weights(folder / "model.weights.h5")
+    keras.src.legacy.saving.legacy_h5_format.save_model_to_hdf5(model, str(folder / "model.h5"))
+    np.savez(folder / "model.npz", **{variable.path: variable.numpy() for variable in model.weights})
+    tf.saved_model.save(_variables_of(model), str(folder / "saved"))
+    return request.param, model, folder
+
+
+def _variables_of(model: keras.Model) -> tf.Module:
+    module = tf.Module()
+    module.kept = [tf.Variable(variable.numpy(), name=variable.path) for variable in model.weights]
+    return module
+
+
+@pytest.mark.parametrize("file", ["model.keras", "model.weights.h5", "model.h5", "model.npz", "saved"])
+def test_with_the_weights_of_a_file_features_are_those_of_keras(published, file):
+    kind, keras_model, folder = published
+    model = network(kind)
+    state = TrainingState(model, keras.optimizers.SGD(0.1), average_decay=0.9)
+    taken = take_weights(state, InitSettings(file=str(folder / file), sha256=sha256_of(folder / file)))
+    assert (taken.missing, taken.other_shape, taken.unused) == (("classifier",), (), ())
+    images = np.random.default_rng(1).integers(0, 256, (3, *SHAPE), dtype=np.uint8)
+    expected = np.asarray(keras_model(images.astype(np.float32), training=False))
+    assert np.std(expected) > 1000 * TOLERANCE
+    for trained in (model, state.average):
+        features = keras.Model(trained.input, trained.get_layer("classifier").input)
+        assert np.allclose(features(images, training=False), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", PIXELS)
+def test_exported_it_is_plain_keras_and_all_multiply_adds_are_known(kind, tmp_path):
+    model = network(kind)
+    assert not described(model).uncounted
+    exportable(model).save(tmp_path / "model.keras")
+    found = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    images = np.random.default_rng(1).integers(0, 256, (3, *SHAPE), dtype=np.uint8)
+    assert np.allclose(found(images, training=False), model(images, training=False), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(31, 64, 3), (64, 64, 1)])
+def test_images_that_are_too_small_or_grey_are_refused(shape):
+    with pytest.raises(SettingsError, match=rf"{shape[0]} × 64 × {shape[2]} vs at least 32 × 32 × 3"):
+        build_model(ModelSettings(kind="convnext-tiny"), shape, 5, [0.0] * shape[2], [1.0] * shape[2])
+
+
+def test_a_width_that_the_network_does_not_have_is_refused():
+    assert network("mobilenetv3-small", width=0.5).count_params() < network("mobilenetv3-small").count_params()
+    with pytest.raises(SettingsError, match=r"efficientnetv2-b0: width=0.5 vs 1"):
+        network("efficientnetv2-b0", width=0.5)
+
+
+def test_whole_paths_are_dropped_alike_whatever_the_number_of_replicas():
+    maps = np.ones((8, 2, 2, 3), np.float32)
+
+    def dropped(strategy: str) -> np.ndarray:
+        made = devices.prepare(0, deterministic=False, strategy=strategy)
+        with made.scope():
+            layer = BatchDropout(0.5, noise_shape=(None, 1, 1, 1), seed=3)
+        share = 8 // made.num_replicas_in_sync
+        parts = made.distribute_datasets_from_function(
+            lambda context: tf.data.Dataset.from_tensor_slices(maps).batch(share, drop_remainder=True)
+        )
+
+        @tf.function
+        def step(part):
+            return made.run(lambda images: layer(images, training=True), args=(part,))
+
+        answers = made.experimental_local_results(step(next(iter(parts))))
+        return np.concatenate([np.asarray(answer) for answer in answers])
+
+    one, two = dropped("cpu"), dropped("cpu:2")
+    assert np.array_equal(one, two)
+    assert {tuple(np.unique(each)) for each in one} == {(0.0,), (2.0,)}

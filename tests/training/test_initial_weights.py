@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from small_dataset import FINGERPRINT, publish_dataset
+
+from podline.documents.initial_weights import read_initial_weights
+from podline.errors import ArtifactError, SettingsError
+from podline.progress import Reporter, silent
+from podline.recipes.choices import Choices
+from podline.recipes.settings import Duration, InitSettings, ModelSettings, Recipe
+from podline.stages.from_recipe import training_spec
+from podline.stages.specs import WEIGHTS, TrainSpec
+from podline.store.opening import open_store
+from podline.training.train import train
+
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    model=ModelSettings(kind="resnet", width=0.25),
+    batch_size=8,
+    evaluation_batch_size=16,
+    duration=Duration(steps=6),
+    checkpoint_steps=2,
+    summary_steps=2,
+    ema_decay=0.9,
+    deterministic=True,
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> tuple[Path, Path]:
+    """A store, and the weights of a run in it, outside of it."""
+    root = tmp_path_factory.mktemp("store")
+    publish_dataset(root)
+    result = train(spec_of(root), silent())
+    file = tmp_path_factory.mktemp("elsewhere") / "weights.npz"
+    shutil.copyfile(root / result.folder / WEIGHTS, file)
+    return root, file
+
+
+def spec_of(root: Path, file: Path | None = None, **values) -> TrainSpec:
+    init = InitSettings(file=str(file)) if file else None
+    recipe = RECIPE.model_copy(update={"init": init, **values})
+    return training_spec(open_store(str(root)), recipe, FINGERPRINT, "cpu")
+
+
+def told(root: Path, spec: TrainSpec):
+    lines: list[str] = []
+    train(spec, Reporter("train", lambda event: lines.append(event.get("message", ""))))
+    return read_initial_weights(open_store(str(root)), spec.folder), "\n".join(lines)
+
+
+def test_a_run_that_learns_nothing_ends_with_the_weights_of_the_file(base):
+    root, file = base
+    frozen = spec_of(root, file, trainable_layers=("classifier",), seed=7, ema_decay=0.0, duration=Duration(steps=2))
+    found, said = told(root, frozen)
+    assert (found.missing, found.unused, found.other_shape) == ((), (), ())
+    assert f"{len(found.taken)} layers" in said
+    with np.load(file) as before, np.load(root / frozen.folder / WEIGHTS) as after:
+        equal = [name for name in before if np.array_equal(before[name], after[name])]
+        assert sorted(equal) == sorted(name for name in before if not name.startswith("classifier/"))
+
+
+def test_the_name_depends_on_the_files_bytes_and_not_on_its_place(base, tmp_path):
+    root, file = base
+    moved, other = tmp_path / "moved.npz", tmp_path / "other.npz"
+    shutil.copyfile(file, moved)
+    with np.load(file) as arrays:
+        np.savez(other, **{name: values + 1 for name, values in arrays.items()})
+    names = [spec_of(root, each).run for each in (file, moved, other, None)]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+
+
+def test_layers_of_another_shape_are_left_fresh_and_told(base, tmp_path):
+    root, file = base
+    changed = tmp_path / "changed.npz"
+    with np.load(file) as arrays:
+        kept = dict(arrays)
+    kept["classifier/kernel"] = np.zeros((32, 1000), np.float32)
+    kept["more/kernel"] = np.zeros(3, np.float32)
+    for name in ("kernel", "gamma"):
+        kept.pop(f"stage1_conv/{name}", None)
+    np.savez(changed, **kept)
+    spec = spec_of(root, changed)
+    found, said = told(root, spec)
+    assert [other.layer for other in found.other_shape] == ["classifier"]
+    assert (found.missing, found.unused) == (("stage1_conv",), ("more",))
+    assert re.search(r"classifier .*32×1000.* vs .* in the model", said)
+
+
+def test_a_run_that_was_broken_off_goes_on_without_the_file(base, tmp_path):
+    root, file = base
+    gone = tmp_path / "gone.npz"
+    shutil.copyfile(file, gone)
+    unbroken, broken = (spec_of(root, gone, name=name) for name in ("t", "u"))
+
+    class Killed(BaseException):
+        pass
+
+    def die(event: dict) -> None:
+        if event["event"] == "progress" and event["done"] >= 4:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(broken, Reporter("train", die))
+    expected = train(unbroken, silent())
+    gone.unlink()
+    result = train(broken, silent())
+    assert result.resumed_from
+    assert result.weights_sha256 == expected.weights_sha256
+
+
+def test_a_file_that_is_not_what_it_was_is_refused_by_both_checksums(base, tmp_path):
+    root, file = base
+    changed = tmp_path / "weights.npz"
+    shutil.copyfile(file, changed)
+    spec = spec_of(root, changed, name="v")
+    changed.write_bytes(changed.read_bytes() + b" ")
+    with pytest.raises(SettingsError, match=rf"has sha256 \w+… vs {spec.recipe.init.sha256[:12]}…"):
+        train(spec, silent())
+
+
+def test_a_file_of_no_known_layer_names_layers_of_both(base, tmp_path):
+    root, _ = base
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, name="elsewhere")]).save(tmp_path / "other.keras")
+    with pytest.raises(SettingsError, match=r"the file has elsewhere, the model has stem_conv, stem_norm, .*…"):
+        train(spec_of(root, tmp_path / "other.keras"), silent())
+
+
+@pytest.mark.parametrize("name", ["cut.keras", "cut.weights.h5", "cut.npz"])
+def test_a_damaged_file_is_one_line(base, tmp_path, name):
+    root, _ = base
+    (tmp_path / name).write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(ArtifactError, match=rf"^init=.*{name} is damaged or no file of weights: [^\n]*$"):
+        train(spec_of(root, tmp_path / name), silent())
+
+
+def test_a_file_that_is_not_there_or_of_no_known_format(base, tmp_path):
+    root, _ = base
+    with pytest.raises(SettingsError, match="No such file"):
+        spec_of(root, tmp_path / "none.npz")
+    (tmp_path / "weights.ckpt").write_bytes(b"?")
+    with pytest.raises(SettingsError, match=r"\.ckpt vs \.keras, \.weights\.h5"):
+        train(spec_of(root, tmp_path / "weights.ckpt"), silent())
+
+
+def test_it_does_not_go_with_further_and_is_an_option(base):
+    with pytest.raises(SettingsError, match=r"further=t-0 vs init=a\.npz"):
+        Choices(further="t-0", init="a.npz").apply(RECIPE)
+    assert Choices(init="a b.npz").as_options() == " --init 'a b.npz'"
