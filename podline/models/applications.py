@@ -6,6 +6,8 @@ in front of them is the normalisation of pixels that Keras itself trained with, 
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from podline.models.blocks import classifier
 from podline.recipes.settings import ModelSettings
 
 SMALLEST_SIDE = 32
+_WORD_STARTS = re.compile(r"(?<=.)(?=[A-Z][a-z]+)|(?<=[a-z])(?=[A-Z])")
 
 
 class Pixels(NamedTuple):
@@ -79,4 +82,23 @@ def _classifier(
     network = application(
         input_shape=image_shape, include_top=False, include_preprocessing=False, weights=None, pooling="avg", **options
     )
+    network = named_as_first(network)
     return keras.Model(network.input, classifier(network.output, classes, settings.dropout))
+
+
+def named_as_first(network: keras.Model) -> keras.Model:
+    """A copy, without its weights, whose layers are called as in a process that has built nothing before.
+
+    Keras counts the layers of a process that nobody named: ``layer_normalization``, ``layer_normalization_1`` …
+    """
+    counts: Counter[str] = Counter()
+
+    def copied(layer: Any) -> Any:
+        config = layer.get_config()
+        unnamed = _WORD_STARTS.sub("_", type(layer).__name__).lower()
+        if re.fullmatch(rf"{unnamed}(_\d+)?", layer.name):
+            config["name"] = f"{unnamed}_{counts[unnamed]}" if counts[unnamed] else unnamed
+            counts[unnamed] += 1
+        return type(layer).from_config(config)
+
+    return keras.models.clone_model(network, clone_function=copied)

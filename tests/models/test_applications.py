@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import applications
 
 from podline.errors import SettingsError
-from podline.models.applications import PIXELS
+from podline.models.applications import PIXELS, named_as_first
 from podline.models.batch_layers import BatchDropout
 from podline.models.build import build_model, exportable
 from podline.models.counts import described
@@ -38,7 +38,8 @@ def network(kind: str, image_shape: tuple[int, int, int] = SHAPE, **settings: ob
 def published(request, tmp_path_factory) -> tuple[str, keras.Model, Path]:
     """A name, Keras's own model with weights of chance, and a folder with its files."""
     folder = tmp_path_factory.mktemp("weights")
-    model = KERAS[request.param](input_shape=SHAPE, include_top=False, weights=None, pooling="avg")
+    # Whoever published the weights had built nothing before.
+    model = named_as_first(KERAS[request.param](input_shape=SHAPE, include_top=False, weights=None, pooling="avg"))
     chance = np.random.default_rng(0)
     around = [float(variable.name in {"gamma", "moving_variance", "variable"}) for variable in model.weights]
     model.set_weights([chance.normal(a, 0.05, w.shape) for a, w in zip(around, model.get_weights(), strict=True)])
