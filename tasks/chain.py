@@ -32,7 +32,7 @@ from podline.tasks.promoting import promotion_of, tell_verdict
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.nights import later_night, what_began
 from podline.tasks.runs.progress_cards import deal_cards
-from podline.tasks.runs.run_log import everyone
+from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.runs.this_run import add_tags
 from podline.tasks.sources import conversion_of
 from podline.tasks.stages import convert, evaluate, promote, report, train, validate
@@ -75,7 +75,7 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
     recipe = parameters.training_recipe()
     strategy = parameters.machine.strategy or machine.strategy
     add_tags(recipe.name, recipe.dataset)
-    reporter = Reporter("ledger", everyone("ledger"))
+    reporter = Reporter("ledger", stage_listener("ledger"))
     with index_afterwards(parameters), recorded(store, recipe.name, "flow", reporter, **_attempt()) as notes:
         notes.planned(recipe, machine, strategy)
         deal_cards(recipe.name, [stage for stage in _IN_ORDER if stage != "promote" or parameters.promote])

@@ -20,7 +20,7 @@ from podline.store.opening import open_store
 from podline.store.sealed_text import INDEX
 from podline.tasks.parameters import TrainingParameters
 from podline.tasks.runs.artifact_keys import key_of
-from podline.tasks.runs.run_log import everyone
+from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.server.page_links import PageLinks
 
 # How many nights, and what is said of the last; what else there is follows as a link within the page.
@@ -48,7 +48,7 @@ def _write_index(parameters: TrainingParameters) -> None:
         write_index(store)
     except PodlineError as error:
         # The night itself is done, and its report is there.
-        Reporter("index", everyone("index")).warn(f"the index of nights is not up to date: {error}")
+        Reporter("index", stage_listener("index")).warn(f"the index of nights is not up to date: {error}")
         return
     # A server that is away for a moment must not hide why a night failed.
     with contextlib.suppress(Exception):

@@ -24,7 +24,7 @@ from podline.store.contract import Store
 from podline.tasks.promoting import outcome
 from podline.tasks.report_artifact import report_text
 from podline.tasks.runs.artifact_keys import key_of
-from podline.tasks.runs.this_run import once
+from podline.tasks.runs.this_run import run_once
 from podline.tasks.server.page_links import PageLinks
 from podline.tasks.stage_task import StageTask
 
@@ -55,7 +55,7 @@ class TimeSheet:
         """A stage's result."""
         name, started = stage.stage.name, time.monotonic()
         if name in self._again:
-            once(f"{name}-again", lambda: forget(spec))
+            run_once(f"{name}-again", lambda: forget(spec))
         self._notes.asked(spec)
         result = stage(spec, self._notes.retried)
         self._notes.answered(spec, result, time.monotonic() - started)

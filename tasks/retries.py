@@ -33,26 +33,26 @@ _JITTER = 0.3
 _CANCELLED = "cancelled with its run; what it had saved is kept, and Retry goes on from there"
 _STOPPED = "stopped with its run, as planned; what it had saved is kept, and the run goes on from there"
 
-Heard = Callable[[str, BaseException, float], None]
+RetryListener = Callable[[str, BaseException, float], None]
 """Told of a stage that failed and is tried again: its name, why it failed, after how many seconds."""
 
 
-def nobody(_stage: str, _error: BaseException, _delay: float) -> None:
-    """For whom it is enough that the log says so."""
+def ignore_retry(_stage: str, _error: BaseException, _delay: float) -> None:
+    """Does nothing: the log of the run says it already."""
 
 
-def run(task: Task[..., Any], parameters: dict[str, Any], heard: Heard = nobody) -> Any:
+def run(task: Task[..., Any], parameters: dict[str, Any], on_retry: RetryListener = ignore_retry) -> Any:
     """A task's result; failures and preemptions are counted apart.
 
     Args:
         task: is called in the flow that runs.
         parameters: its arguments.
-        heard: told of every time that the task is tried again.
+        on_retry: told of every time that the task is tried again.
 
     Raises:
         Exception: what the task raised the last time.
     """
-    engine = _Engine(task=task, parameters=parameters, heard=heard)
+    engine = _Engine(task=task, parameters=parameters, on_retry=on_retry)
     # As prefect.task_engine.run_task_sync has it.
     with engine.start():
         while engine.is_running():
@@ -66,7 +66,7 @@ def run(task: Task[..., Any], parameters: dict[str, Any], heard: Heard = nobody)
 class _Engine(SyncTaskRunEngine[Any, Any]):
     """Prefect's engine, but for how often a task is tried again and what is said of it."""
 
-    heard: Heard = nobody
+    on_retry: RetryListener = ignore_retry
     budgets: Budgets = field(default_factory=Budgets)
 
     def handle_retry(self, exc_or_state: Exception | State[Any]) -> bool:
@@ -81,7 +81,7 @@ class _Engine(SyncTaskRunEngine[Any, Any]):
         tell_details(error, self.logger)
         self.logger.warning("%s: %s", name, message)
         Reporter(name, terminal()).warn(message)
-        self.heard(name, error, delay)
+        self.on_retry(name, error, delay)
         due = datetime.now(UTC) + timedelta(seconds=delay)
         self.set_state(AwaitingRetry(scheduled_time=due, message=message), force=True)
         self.retries += 1

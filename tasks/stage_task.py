@@ -26,11 +26,11 @@ from podline.store.opening import open_store
 from podline.supervision.running import perform, tpu_of
 from podline.tasks.node import tpu_use
 from podline.tasks.node.node_run import run_on_node
-from podline.tasks.retries import Heard, nobody, run
+from podline.tasks.retries import RetryListener, ignore_retry, run
 from podline.tasks.runs.listening import terminal
 from podline.tasks.runs.machine_turn import turn_to_train
 from podline.tasks.runs.progress_cards import show
-from podline.tasks.runs.run_log import everyone
+from podline.tasks.runs.run_log import stage_listener
 
 S = TypeVar("S", bound=Spec)
 R = TypeVar("R", bound=Result)
@@ -62,7 +62,7 @@ class StageTask(Generic[S, R]):
         )
         object.__setattr__(self, "task", made)
 
-    def __call__(self, spec: S, retried: Heard = nobody) -> R:
+    def __call__(self, spec: S, retried: RetryListener = ignore_retry) -> R:
         """The stage's result.
 
         Args:
@@ -94,7 +94,7 @@ class StageTask(Generic[S, R]):
 def run_in_child(spec: Spec) -> dict[str, Any]:
     """The body of every stage's task; returns the result as JSON."""
     name = stage_of(spec).name
-    machine, listener = settings.load(), everyone(name)
+    machine, listener = settings.load(), stage_listener(name)
     # The first that a person sees of it: the stage's own process may take a while to say something.
     get_run_logger().info("%s: begins, in a process of its own", name)
     tpu = tpu_of(spec, machine)

@@ -21,7 +21,7 @@ from podline.tasks.node.node_signs import telling
 from podline.tasks.runs.artifact_keys import recipe_of
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 from podline.tasks.runs.progress_cards import deal_cards
-from podline.tasks.runs.run_log import everyone
+from podline.tasks.runs.run_log import stage_listener
 
 # The first attempt was told by the flow that waits: budgets count from there.
 _NOT_THE_FIRST = 2
@@ -42,7 +42,7 @@ def perform_here(stage: str, spec: dict[str, Any]) -> State[Any]:
         machine = _of_the_node(settings.load())
         given = STAGES[stage].spec.model_validate(spec)
         deal_cards(recipe_of(given.folder), [stage])
-        to_run = everyone(stage)
+        to_run = stage_listener(stage)
         with bucket_credentials(), telling(UUID(flow_run.id)) as tell:
 
             def hear(event: Event) -> None:

@@ -19,8 +19,8 @@ _ARTIFACT_SECONDS = 3.0
 _LAST_SECONDS = 5.0
 
 
-def everyone(stage: str) -> Listener:
-    """All who listen to a stage's task run: the terminal, the log, the card. To be called inside the run."""
+def stage_listener(stage: str) -> Listener:
+    """Tells the terminal, the run's log and its progress card of a stage's events. To be called inside the task run."""
     listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressCard(stage))
 
     def tell(event: Event) -> None:

@@ -28,7 +28,7 @@ def starts(states: Sequence[State]) -> int:
     return sum(state.is_running() and was != StateType.RUNNING for was, state in zip(before, states, strict=False))
 
 
-def once(deed: str, do: Callable[[], object]) -> None:
+def run_once(deed: str, do: Callable[[], object]) -> None:
     """Does something for the flow run that is running, unless an earlier start of the same run, before a retry, did.
 
     It is noted on the server, so a retry on another machine knows of it. A start that is killed between the deed and

@@ -41,7 +41,7 @@ def test_a_ledger_that_cannot_be_read_is_warned_of_and_fails_nothing(
     damaged.parent.mkdir()
     damaged.write_text("{}")
     told: list[Event] = []
-    monkeypatch.setattr(nights_index, "everyone", lambda _stage: told.append)
+    monkeypatch.setattr(nights_index, "stage_listener", lambda _stage: told.append)
     with index_afterwards(CifarParameters(machine=MachineGroup(root=str(tmp_path)))):
         pass
     assert "the index of nights is not up to date" in str(told)

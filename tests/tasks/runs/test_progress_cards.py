@@ -11,7 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
 from podline.tasks.runs.progress_cards import card_of, deal_cards, show
-from podline.tasks.runs.run_log import everyone
+from podline.tasks.runs.run_log import stage_listener
 
 STAGES = ("convert", "validate", "train", "evaluate", "promote", "report")
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 @task
 def stage(name: str) -> None:
-    tell = everyone(name)
+    tell = stage_listener(name)
     if name == "train":
         tell({"event": "progress", "stage": name, "done": 3, "total": 4, "unit": "steps", "metrics": {}})
     tell({"event": "result", "stage": name, "result": {}})
