@@ -32,6 +32,7 @@ from podline.documents.completion import Artifact
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Quarantined, converted_manifest
 from podline.plurals import plural
 from podline.progress import Reporter
+from podline.recipes import datasets
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
@@ -75,7 +76,8 @@ def _converted(
     """Writes what is not there yet."""
     draft = dataclasses.replace(draft, truths=source.publish_truths(store, draft.folder))
     frame = draft.stored.frame_length + source.bytes_of_a_file
-    plans = plan_shards(spec.dataset, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
+    prefix = datasets.find(spec.dataset).base
+    plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     with store.workspace("plan") as tables, store.workspace("done") as done:
         # What goes to a bucket is read again at once, to be sent there.
         stays = is_remote(spec.root) or may_keep(frame * sum(source.sizes.values()))

@@ -15,7 +15,6 @@ from prefect.client.schemas.objects import State
 
 from podline import settings
 from podline.progress import Reporter
-from podline.recipes import registry
 from podline.stages.table import LR_FIND
 from podline.store.opening import open_store
 from podline.tasks.failures import explained
@@ -57,7 +56,7 @@ def _found(given: Any) -> dict[str, Any]:
     store = open_store(parameters.root or machine.root)
     spec = learning_rate_spec(
         store,
-        registry.get(parameters.recipe),
+        parameters.named_recipe,
         Reporter(LR_FIND.name, terminal()),
         run=parameters.run,
         choices=parameters.choices,
@@ -66,7 +65,7 @@ def _found(given: Any) -> dict[str, Any]:
         steps=parameters.steps,
         strategy=machine.strategy,
     )
-    deal_cards(parameters.recipe, [LR_FIND.name])
+    deal_cards(spec.recipe.name, [LR_FIND.name])
     found = find_learning_rate(spec)
-    publish_chart(store, parameters.recipe, found)
+    publish_chart(store, spec.recipe.name, found)
     return found.model_dump(mode="json")

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
+from podline.recipes.settings import Recipe
 from podline.tasks.parameters import ASSIGNMENT, place, recipes
 
 
@@ -53,6 +54,12 @@ class FinderParameters(BaseModel):
         description="The folder where data sets and runs are. Empty: the worker's setting root.",
         json_schema_extra=place(6),
     )
+    name: str = Field(
+        default="",
+        title="Name",
+        description="Of images of your own, as their data set is called after the dot: flowers, of images.flowers.",
+        json_schema_extra=place(7),
+    )
 
     @model_validator(mode="after")
     def _can_be(self) -> FinderParameters:
@@ -60,8 +67,13 @@ class FinderParameters(BaseModel):
             raise SettingsError(
                 f"Lowest rate {self.low:g} vs Highest rate {self.high:g}: the lowest must be below the highest"
             )
-        self.choices.apply(registry.get(self.recipe))
+        self.choices.apply(self.named_recipe)
         return self
+
+    @property
+    def named_recipe(self) -> Recipe:
+        """The recipe as it is written, with the name of its data."""
+        return registry.for_data(registry.get(self.recipe), self.name, "")
 
     @property
     def choices(self) -> Choices:

@@ -54,7 +54,9 @@ def _write_index(parameters: TrainingParameters) -> None:
     with contextlib.suppress(Exception):
         if flow_run.id:
             create_markdown_artifact(
-                index_text(store), key=key_of(parameters.recipe, "nights"), description="All nights of the store"
+                index_text(store),
+                key=key_of(parameters.training_recipe().name, "nights"),
+                description="All nights of the store",
             )
 
 

@@ -201,13 +201,20 @@ class TrainingParameters(BaseModel, frozen=True):
         "Empty for the sample: it is then drawn into the store.",
         json_schema_extra=place(2, pattern=_NO_LOGIN),
     )
+    name: str = Field(
+        default="",
+        title="Name",
+        description="What images or keypoints of your own are called in the store: flowers makes data set and recipe "
+        "images.flowers. Empty: as the source's folder is called.",
+        json_schema_extra=place(3),
+    )
     epochs: float = Field(
         default=0,
         ge=0,
         le=100_000,
         title="Epochs",
         description="Passes over the data; 0: as the recipe says. Give one of Epochs, Steps, Examples.",
-        json_schema_extra=place(3),
+        json_schema_extra=place(4),
     )
     steps: int = Field(
         default=0,
@@ -215,7 +222,7 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000,
         title="Steps",
         description="Batches to train on; 0: as the recipe says.",
-        json_schema_extra=place(4),
+        json_schema_extra=place(5),
     )
     examples: int = Field(
         default=0,
@@ -223,33 +230,33 @@ class TrainingParameters(BaseModel, frozen=True):
         le=1_000_000_000_000,
         title="Examples",
         description="Examples to train on; 0: as the recipe says.",
-        json_schema_extra=place(5),
+        json_schema_extra=place(6),
     )
     start_from: Literal["what is not done", "convert", "validate", "train", "evaluate", "report"] = Field(
         default="what is not done",
         title="Start from",
         description="This stage and those after it run again, training from its beginning; those before it are used "
         "again if they are whole, and run if they are not. A Retry of the run does not begin them anew.",
-        json_schema_extra=place(6),
+        json_schema_extra=place(7),
     )
     promote: bool = Field(
         default=False,
         title="Promote",
         description="Whether the model takes the place of its recipe's champion, if it is not worse beyond noise in "
         "what counts, in any class or joint, in calibration, size or cost. A refusal says why, and fails nothing.",
-        json_schema_extra=place(7),
+        json_schema_extra=place(8),
     )
     training: TrainingGroup = Field(
         default_factory=TrainingGroup,
         title="Training",
         description="How it is trained, where that is not as the recipe says.",
-        json_schema_extra=place(8),
+        json_schema_extra=place(9),
     )
     machine: MachineGroup = Field(
         default_factory=MachineGroup,
         title="Machine",
         description="Where it is done; the result does not depend on it.",
-        json_schema_extra=place(9),
+        json_schema_extra=place(10),
     )
 
     @model_validator(mode="before")
@@ -309,7 +316,7 @@ class TrainingParameters(BaseModel, frozen=True):
         Raises:
             SettingsError: there is no such recipe, it is for another flow, or a value that cannot be.
         """
-        recipe = registry.get(self.recipe)
+        recipe = registry.for_data(registry.get(self.recipe), self.name, self.source)
         if recipe.kind != self.kind:
             learns = kind_of(recipe).learns
             raise SettingsError(f"the recipe {recipe.name} {learns}; choose a deployment of the other flow")
@@ -318,6 +325,7 @@ class TrainingParameters(BaseModel, frozen=True):
     def command(self, root: str) -> str:
         """What to type to do the same on the command line."""
         source = f" --source {shlex.quote(self.source)}" if self.source else ""
+        source += f" --name {self.name}" if self.name else ""
         kept = " --keep-jpeg" if self.keeps_jpeg else ""
         share = self.machine.allow_left_out
         allowed = "" if share == LEFT_OUT else f" --allow-left-out {share:g}"
@@ -392,7 +400,7 @@ class CocoParameters(TrainingParameters, frozen=True):
         default_factory=CocoMachineGroup,
         title="Machine",
         description="Where it is done, and what records hold; the result does not depend on it.",
-        json_schema_extra=place(9),
+        json_schema_extra=place(10),
     )
 
     @property

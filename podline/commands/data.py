@@ -80,10 +80,11 @@ def _list(as_json: bool, **options: Any) -> None:
     elif not found:
         say([f"{store.uri} has no data sets; make one with `podline convert` or `podline run`"])
     else:
+        widest = max(len(dataset.name) for dataset, _ in found)
         say(
             [
-                f"{dataset.name:9} {dataset.fingerprint}  {_words(_splits(manifest)):32} {size(_bytes(manifest)):>10}  "
-                f"{moment(dataset.published)}"
+                f"{dataset.name:{widest}} {dataset.fingerprint}  {_words(_splits(manifest)):32} "
+                f"{size(_bytes(manifest)):>10}  {moment(dataset.published)}"
                 for dataset, manifest in found
             ]
         )

@@ -134,6 +134,14 @@ def load_settings(options: dict[str, Any]) -> Settings:
     return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
 
 
+name_option = click.option(
+    "--name",
+    "own_name",
+    help="What images or keypoints of one's own are called in the store: flowers makes data set and recipe "
+    "images.flowers.  [default: the source's folder]",
+)
+
+
 def recipe_of(name: str | None) -> Recipe:
     """The recipe of a name.
 
@@ -147,7 +155,7 @@ def recipe_of(name: str | None) -> Recipe:
 
 def dataset_named(name: str) -> str:
     """The data set of a name, which may be that of a recipe with data of another name."""
-    return registry.get(name).dataset if name in registry.names() else name
+    return registry.get(name).dataset if registry.has(name) else name
 
 
 def absolute(source: str) -> str:

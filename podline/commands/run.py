@@ -13,6 +13,7 @@ from podline.commands.options import (
     conversion_options,
     json_option,
     load_settings,
+    name_option,
     recipe_of,
     recipe_options,
     say,
@@ -38,6 +39,7 @@ _FLOW = "podline.tasks.embedded:run_training"
     "--source",
     help="A folder with the raw data, or an official .tar.gz; sample and coco_pose draw some without.",
 )
+@name_option
 @store_options
 @recipe_options
 @strategy_option
@@ -49,7 +51,7 @@ _FLOW = "podline.tasks.embedded:run_training"
     help="This stage and those after it run again, training from its beginning.",
 )
 @json_option
-def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **options: Any) -> None:
+def run(recipe: str, source: str | None, own_name: str | None, keep_jpeg: bool, as_json: bool, **options: Any) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
     RECIPE is cifar10, cifar100, mnist, sample or coco_pose, images or keypoints for those of your own, or the path of a
@@ -57,7 +59,7 @@ def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **optio
     they train on drawn pictures then.
 
       podline run sample
-      podline run images --source photos --root podline-root
+      podline run images --source photos --name flowers --root podline-root
       podline run coco_pose --source coco --root podline-root
       podline run keypoints --source mice --root podline-root
       podline run cifar10 --source cifar-10-batches-py --root podline-root
@@ -76,6 +78,8 @@ def run(recipe: str, source: str | None, keep_jpeg: bool, as_json: bool, **optio
     given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
     if source is not None:
         given["source"] = absolute(source)
+    if own_name is not None:
+        given["name"] = own_name
     if keep_jpeg:
         given["keep_jpeg"] = True
     with display.shown() as listener:

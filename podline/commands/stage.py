@@ -18,6 +18,7 @@ from podline.commands.options import (
     in_order,
     json_option,
     load_settings,
+    name_option,
     recipe_argument,
     recipe_of,
     recipe_options,
@@ -95,7 +96,7 @@ class Request(NamedTuple):
     def dataset_itself(self) -> str | None:
         """The name, if it is a data set's, be it one of the store whose package is gone, and no recipe's."""
         name = self.name
-        if name is None or name in registry.names():
+        if name is None or registry.has(name):
             return None
         stored = datasets.known(name) is not None or name in {dataset.name for dataset in catalogued(self.store)}
         return name if stored else None
@@ -104,7 +105,7 @@ class Request(NamedTuple):
     def trained(self) -> TrainSpec | None:
         """What a run of the store was trained with, if the name is a run's."""
         name = self.name or ""
-        return training_of(self.store, name) if _RUN.fullmatch(name) and name not in registry.names() else None
+        return training_of(self.store, name) if _RUN.fullmatch(name) and not registry.has(name) else None
 
     @property
     def recipe(self) -> Recipe:
@@ -207,6 +208,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
         "--source",
         help="A folder with the raw data, or an official .tar.gz; either may be in gs://; see docs/storage.md.",
     ),
+    name_option,
     click.option(
         "--side",
         type=int,
@@ -222,6 +224,7 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
 def convert(
     request: Request,
     source: str | None,
+    own_name: str | None,
     side: int | None,
     max_people: int | None,
     keep_jpeg: bool,
@@ -238,16 +241,18 @@ def convert(
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
       podline convert coco --source coco --root podline-root
-      podline convert images --source photos --set conversion.side=96 --root podline-root
+      podline convert images --source photos --name flowers --root podline-root
 
     Next: `podline validate cifar10 --root podline-root`.
     """
-    changes = Choices(assignments=with_layout(assignments, layout))
-    recipe = None if request.dataset_itself and changes == Choices() else changes.apply(request.recipe)
-    dataset = request.dataset_name
-    given = {"side": side, "max_people": max_people, "keep_jpeg": keep_jpeg or None}
     if source is None:
         raise SettingsError("where is the raw data? give --source DIR")
+    changes = Choices(assignments=with_layout(assignments, layout))
+    recipe = None
+    if own_name is not None or changes != Choices() or not request.dataset_itself:
+        recipe = changes.apply(registry.for_data(request.recipe, own_name, absolute(source)))
+    dataset = recipe.dataset if recipe else request.dataset_name
+    given = {"side": side, "max_people": max_people, "keep_jpeg": keep_jpeg or None}
     return ConvertSpec(
         root=request.store.uri,
         dataset=dataset,

@@ -62,7 +62,7 @@ def plan_shards(
     """The shards of a data set; within a split their sizes differ by at most one record, and none is empty.
 
     Args:
-        dataset: the data set's name, with which every file's name starts.
+        dataset: the data set's name without one's own, with which every file's name starts.
         splits: records in each split.
         frame_length: bytes of a record in a file.
         shard_bytes: no shard is larger.

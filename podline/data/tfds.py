@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podline.documents.manifest import FieldInfo, Manifest
+from podline.recipes import datasets
 
 FEATURES = "features.json"
 _PACKAGE = "tensorflow_datasets.core.features"
@@ -86,8 +87,9 @@ def _jpeg(field: FieldInfo) -> dict[str, Any]:
 
 
 def _dataset_info(manifest: Manifest) -> dict[str, Any]:
+    dataset = datasets.known(manifest.dataset)
     return {
-        "name": manifest.dataset,
+        "name": dataset.base if dataset else manifest.dataset,  # which the shards' names begin with
         "version": f"{manifest.layout_version}.0.0",
         "description": f"{manifest.dataset}, converted by Podline; {manifest.fingerprint} is its fingerprint.",
         "fileFormat": "tfrecord",

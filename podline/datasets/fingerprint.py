@@ -59,12 +59,13 @@ def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
     """A hash of all that a converted data set's bytes depend on, 16 hexadecimal digits.
 
     Args:
-        spec: the data set's name and the settings count; where things are and how the work is divided do not.
+        spec: what the data set is and the settings count; its own name, where things are and how the work is divided
+            do not.
         files: every raw file, with its checksum.
     """
     return digests.of_json(
         {
-            "dataset": spec.dataset,
+            "dataset": datasets.find(spec.dataset).base,
             "converter": converter_settings(spec),
             "layout_version": LAYOUT_VERSION,
             "files": [file.model_dump(mode="json") for file in files],

@@ -333,7 +333,7 @@ def plain(value: Any) -> Any:
 
 def overridden(recipe: Recipe) -> dict[str, Any]:
     """Dotted path → value, of what is given in place of what the recipe of that name says; else nothing."""
-    if recipe.name not in registry.names():
+    if not registry.has(recipe.name):
         return {}
     written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe))
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import Annotated, Any, Literal
 
@@ -24,6 +24,8 @@ ENTRY_POINTS = "podline.datasets"
 Kind = Literal["classification", "pose"]
 DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 """A data set's name: also a folder's in the store, and the beginning of its files' names."""
+OWN = "."
+"""Between a name and one's own, as in images.flowers."""
 
 
 class ConverterSettings(Frozen):
@@ -65,6 +67,8 @@ class DataSet:
         drawn: what is in that folder once it is drawn.
         publication: a :class:`podline.data.sources.download.Publication`: where it can be downloaded.
         published: a :class:`podline.data.official.Published`: the checksums of its official files.
+        several: whether it is everybody's own, so that each has a name after a dot: ``images.flowers``. Its bytes and
+            its fingerprint do not depend on that name.
     """
 
     name: str
@@ -78,6 +82,12 @@ class DataSet:
     drawn: str = ""
     publication: str = ""
     published: str = ""
+    several: bool = False
+
+    @property
+    def base(self) -> str:
+        """The name without one's own: images, of images.flowers."""
+        return self.name.partition(OWN)[0] if self.several else self.name
 
     def code(self, place: str) -> Any:
         """What one of its names, ``module:name``, stands for.
@@ -153,6 +163,7 @@ SHIPPED = {
             "podline.data.images.opening:open_images",
             settings="podline.data.images.settings:ImagesSettings",
             version=1,
+            several=True,
         ),
         DataSet("coco", **_COCO),
         DataSet(
@@ -166,6 +177,7 @@ SHIPPED = {
             "podline.data.sources.keypoints:open_keypoints",
             kind="pose",
             settings="podline.data.sources.keypoint_settings:KeypointSettings",
+            several=True,
         ),
     )
 }
@@ -181,7 +193,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> DataSet:
-    """The data set of a name.
+    """The data set of a name, which may have one's own after a dot.
 
     Raises:
         SettingsError: there is none, or the installed one cannot be loaded.
@@ -189,9 +201,12 @@ def find(name: str) -> DataSet:
     if name in SHIPPED:
         return SHIPPED[name]
     points = _installed()
-    if name not in points:
-        raise SettingsError(f"there is no data set {name!r}; {nearest(name, (*SHIPPED, *points))}")
-    return _checked(points[name])
+    if name in points:
+        return _checked(points[name])
+    base, _, own = name.partition(OWN)
+    if own and base in (*SHIPPED, *points) and (found := find(base)).several:
+        return replace(found, name=name)
+    raise SettingsError(f"there is no data set {name!r}; {nearest(name, (*SHIPPED, *points))}")
 
 
 def known(name: str) -> DataSet | None:

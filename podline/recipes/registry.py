@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import EntryPoint
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -27,6 +28,8 @@ from podline.settings import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
+_OWN = r"[a-z0-9][a-z0-9_-]*"
+_LONGEST_NAME = 60
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
 _SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose", "keypoints", "images")
 # What has values by names that somebody else's code gives them: model.options.heads.
@@ -42,11 +45,18 @@ def names() -> tuple[str, ...]:
     return tuple(_sources())
 
 
+def has(name: str) -> bool:
+    """Whether a name is a recipe's: one of :func:`names`, or such a one with one's own after a dot."""
+    sources = _sources()
+    return name in sources or _base(name, sources) is not None
+
+
 def get(name: str) -> Recipe:
     """The recipe of a name, or in a file.
 
     Args:
-        name: one of :func:`names`, or the path of a Python file, which ends in ``.py``.
+        name: one of :func:`names`, of a recipe for data of one's own with their name after a dot, as images.flowers,
+            or the path of a Python file, which ends in ``.py``.
 
     Raises:
         SettingsError: there is none, or not its data set, or a setting that this does not have.
@@ -56,9 +66,65 @@ def get(name: str) -> Recipe:
     if name.endswith(FILE_SUFFIX):
         return _of_known_parts(_of_file(Path(name)))
     sources = _sources()
-    if name not in sources:
+    if name in sources:
+        return _of_known_parts(sources[name]())
+    base = _base(name, sources)
+    if base is None:
         raise SettingsError(f"there is no recipe {name!r}; {nearest(name, sources)}")
-    return _of_known_parts(sources[name]())
+    return named(base, name.partition(datasets.OWN)[2])
+
+
+def named(recipe: Recipe, own: str) -> Recipe:
+    """A recipe for one of several data sets: both have its name after a dot.
+
+    Raises:
+        SettingsError: the recipe's data set has its name already, is the only one of its kind, or the name cannot be.
+    """
+    dataset = datasets.find(recipe.dataset)
+    if not dataset.several or dataset.base != dataset.name:
+        raise SettingsError(
+            f"the name {own!r} vs {recipe.dataset}, which the recipe {recipe.name} is for: only data of one's own are "
+            "named, and once"
+        )
+    if not re.fullmatch(_OWN, own):
+        raise SettingsError(f"the name {own!r} vs small letters, digits, - and _: it becomes a folder's")
+    names = {"name": recipe.name + datasets.OWN + own, "dataset": recipe.dataset + datasets.OWN + own}
+    return recipe.model_copy(update=names)
+
+
+def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
+    """A recipe for the data of a source.
+
+    Args:
+        recipe: any; a shipped one for data of one's own is named.
+        own: its name; None or nothing is that of the folder that the data lie in.
+        source: where they lie.
+
+    Raises:
+        SettingsError: see :func:`named`.
+    """
+    if own:
+        return named(recipe, own)
+    if recipe.name != recipe.dataset or recipe.name not in _SHIPPED or not datasets.find(recipe.dataset).several:
+        return recipe
+    found = _name_in(source)
+    return named(recipe, found) if found not in ("", recipe.name) else recipe
+
+
+def _name_in(source: str) -> str:
+    """What the folder of a source is called, as part of a name: of a file it is the folder that it lies in."""
+    place = PurePosixPath(source.rstrip("/"))
+    folder = place.parent if place.suffix and not Path(source).is_dir() else place
+    return re.sub(r"[^a-z0-9_]+", "-", folder.name.lower()).strip("-_")[:_LONGEST_NAME].rstrip("-_")
+
+
+def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | None:
+    """The recipe that a name with one's own after a dot begins with."""
+    base, _, own = name.partition(datasets.OWN)
+    if not own or base not in sources:
+        return None
+    recipe = _of_known_parts(sources[base]())
+    return recipe if datasets.find(recipe.dataset).several else None
 
 
 def of_kind(kind: Kind) -> list[str]:

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from podline.errors import SettingsError
-from podline.recipes import registry
+from podline.recipes import datasets, registry
 from podline.recipes.settings import Duration, Recipe
 
 
@@ -58,3 +58,37 @@ def test_an_override_that_cannot_be_is_one_clear_line(changes: dict[str, object]
     with pytest.raises(SettingsError, match=message) as caught:
         registry.override(RECIPE, changes)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("own", "source", "name"),
+    [
+        ("flowers", "/data/ants", "images.flowers"),
+        (None, "/data/Ants & Bees/", "images.ants-bees"),
+        (None, "gs://bucket/photos", "images.photos"),
+        (None, "/data/photos/labels.csv", "images.photos"),
+        (None, "/data/images", "images"),
+        (None, "/data/蟻", "images"),
+    ],
+)
+def test_data_of_ones_own_are_named(own: str | None, source: str, name: str) -> None:
+    recipe = registry.for_data(registry.get("images"), own, source)
+    assert (recipe.name, recipe.dataset) == (name, name)
+    assert registry.get(name) == recipe
+    assert registry.has(name)
+    assert datasets.find(name).base == "images"
+
+
+def test_only_data_of_ones_own_are_named() -> None:
+    assert registry.for_data(registry.get("cifar10"), None, "/data/photos").name == "cifar10"
+    mine = registry.get("images").model_copy(update={"name": "mine"})
+    assert registry.for_data(mine, None, "/data/photos") == mine
+    with pytest.raises(SettingsError, match=r"'x' vs cifar10, which the recipe cifar10 is for"):
+        registry.for_data(registry.get("cifar10"), "x", "")
+    with pytest.raises(SettingsError, match=r"'y' vs images.x, which the recipe images.x is for"):
+        registry.for_data(registry.get("images.x"), "y", "")
+    with pytest.raises(SettingsError, match=r"the name 'A b' vs small letters, digits, - and _"):
+        registry.for_data(registry.get("images"), "A b", "")
+    assert not registry.has("cifar10.x")
+    with pytest.raises(SettingsError, match=r"no recipe 'cifar10.x'"):
+        registry.get("cifar10.x")

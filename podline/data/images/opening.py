@@ -78,7 +78,7 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         StoreError: the cache folder cannot be written.
     """
     layout = found_layout(source, settings, work)
-    key = digests.of_json([dataset.name, dataset.version, settings.model_dump(mode="json"), source, layout.state])
+    key = digests.of_json([dataset.base, dataset.version, settings.model_dump(mode="json"), source, layout.state])
     pixels, seen = made_once(work, key, partial(_look, layout, settings))
     decided = decide([Seen(*one) for one in json.loads(_content(seen))], layout.splits, settings.test_share)
     return _source(dataset, source, layout, settings, pixels, decided)
