@@ -45,7 +45,7 @@ root_option = click.option(
 store_options = in_order(root_option, settings_option)
 layout_option = click.option(
     "--layout",
-    type=click.Choice(["folders", "table", "webdataset", "parquet"]),
+    type=click.Choice(["folders", "table", "webdataset", "parquet", "tfds"]),
     help="Of a source of images; see docs/images.md.  [default: what is found there]",
 )
 conversion_options = in_order(
