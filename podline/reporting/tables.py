@@ -125,7 +125,8 @@ def weakest(evaluation: Evaluation) -> Table:
 
 
 def _weakest(evaluation: Evaluation, most: int) -> Table:
-    return _classes(sorted(enumerate(evaluation.per_class), key=lambda entry: entry[1].accuracy.value)[:most])
+    judged = [entry for entry in enumerate(evaluation.per_class) if entry[1].examples]
+    return _classes(sorted(judged, key=lambda entry: entry[1].accuracy.value)[:most])
 
 
 def _classes(entries: Iterable[tuple[int, ClassFigures]]) -> Table:

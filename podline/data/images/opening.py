@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from podline.store import digests
 from podline.store.contract import explained
 
 _PIXELS, _SEEN = "pixels", "seen.json"
+_FORM = "columns"  # of what is kept in the cache folder
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,12 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         StoreError: the cache folder cannot be written.
     """
     layout = found_layout(source, settings, work)
-    key = digests.of_json([dataset.base, dataset.version, settings.model_dump(mode="json"), source, layout.state])
+    key = digests.of_json(
+        [_FORM, dataset.base, dataset.version, settings.model_dump(mode="json"), source, layout.state]
+    )
     pixels, seen = made_once(work, key, partial(_look, layout, settings))
-    decided = decide([Seen(*one) for one in json.loads(_content(seen))], layout.splits, settings.test_share)
+    columns: list[list[Any]] = json.loads(_content(seen))
+    decided = decide([Seen(*one) for one in zip(*columns, strict=True)], layout.splits, settings.test_share)
     return _source(dataset, source, layout, settings, pixels, decided)
 
 
@@ -117,7 +122,7 @@ def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFil
         size = settings.side * settings.side * settings.channels
         with (folder / _PIXELS).open("r+b") as stream:
             stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
-        (folder / _SEEN).write_text(json.dumps(seen))
+        (folder / _SEEN).write_text(json.dumps([*zip(*seen, strict=True)]))
     return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN)]
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from podline.recipes.datasets import ConverterSettings
 
 Fit = Literal["letterbox", "crop", "squeeze"]
-LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet"]
+LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet", "tfds"]
 
 
 class ImagesSettings(ConverterSettings):
