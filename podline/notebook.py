@@ -16,11 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podline.documents.manifest import dataset_folder
 from podline.errors import SettingsError
 from podline.inventory.catalogue import dataset_for, training_of
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import fitted
 from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
@@ -123,10 +125,11 @@ def show(
             raise SettingsError("which recipe? give its name, or a run")
         recipe = training.recipe
     recipe = _recipe(recipe)
+    chosen = training.fingerprint if training else _fingerprint(recipe, root, fingerprint, reporter)
     spec = ShowSpec(
         root=root,
-        recipe=recipe,
-        fingerprint=training.fingerprint if training else _fingerprint(recipe, root, fingerprint, reporter),
+        recipe=fitted(open_store(root), recipe, dataset_folder(recipe.dataset, chosen)),
+        fingerprint=chosen,
         run=run or "",
         out="",
         examples=pictures,

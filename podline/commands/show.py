@@ -13,6 +13,7 @@ from podline.commands.stage import Request, fingerprint_option, perform
 from podline.figures import count, percent
 from podline.inventory.catalogue import dataset_for, training_of
 from podline.recipes.choices import Choices
+from podline.stages.from_recipe import fitted
 from podline.stages.table import SHOW
 from podline.stages.tools import ShowSpec
 from podline.store.opening import open_store
@@ -61,10 +62,11 @@ def show(
             chosen, fingerprint = training.recipe, training.fingerprint
         target = out or store.beside / "sheets" / f"{run or recipe}.png"
         chosen = Choices(**options).apply(chosen)
+        found = dataset_for(store, chosen, fingerprint, request.reporter(SHOW))
         spec = ShowSpec(
             root=store.uri,
-            recipe=chosen,
-            fingerprint=dataset_for(store, chosen, fingerprint, request.reporter(SHOW)).fingerprint,
+            recipe=fitted(store, chosen, found.folder),
+            fingerprint=found.fingerprint,
             run=run or "",
             out=str(target.expanduser().absolute()),
             examples=pictures,

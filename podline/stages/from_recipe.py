@@ -41,7 +41,7 @@ def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: Stra
     folder = dataset_folder(recipe.dataset, fingerprint)
     return TrainSpec(
         root=store.uri,
-        recipe=with_checksum(_fitted(store, recipe, folder) if recipe.fit_batch else recipe),
+        recipe=with_checksum(fitted(store, recipe, folder)),
         fingerprint=fingerprint,
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
@@ -53,7 +53,10 @@ def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
     return PaceSpec.model_validate({**training.model_dump(exclude={"preflight"}), "minutes": minutes})
 
 
-def _fitted(store: Store, recipe: Recipe, folder: str) -> Recipe:
+def fitted(store: Store, recipe: Recipe, folder: str) -> Recipe:
+    """The recipe with a batch that is no larger than the training split of a data set's folder, if it asks for it."""
+    if not recipe.fit_batch:
+        return recipe
     held_out = round(recipe.validation_share * (records := read_manifest(store, folder).split("train").records))
     return recipe.model_copy(update={"batch_size": max(1, min(recipe.batch_size, records - held_out))})
 

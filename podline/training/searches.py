@@ -11,6 +11,7 @@ from podline.inventory.catalogue import dataset_for, training_of
 from podline.progress import Reporter
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import fitted
 from podline.stages.tools import LearningRateSpec
 from podline.stages.weights_file import with_checksum
 from podline.store.contract import Store
@@ -51,7 +52,7 @@ def learning_rate_spec(
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     return LearningRateSpec(
         root=store.uri,
-        recipe=with_checksum(recipe),
+        recipe=with_checksum(fitted(store, recipe, dataset.folder)),
         fingerprint=dataset.fingerprint,
         manifest_digest=manifest_digest(store, dataset.folder),
         **begins,

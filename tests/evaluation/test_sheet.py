@@ -83,6 +83,13 @@ def test_without_augmentation_there_is_one_row_and_it_says_so(root: Path) -> Non
     assert any("no augmentation" in text.get_text() for text in figure.texts)
 
 
+def test_a_batch_that_is_to_fit_is_no_larger_than_the_split(root: Path) -> None:
+    large = RECIPE.model_copy(update={"batch_size": 1000})
+    with pytest.raises(SettingsError, match="batch_size=1000 vs 96 examples"):
+        notebook.show(large, str(root))
+    assert len(images(notebook.show(large.model_copy(update={"fit_batch": True}), str(root), draws=1))) == 16
+
+
 def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(root: Path, trained: str) -> None:
     before = files(root / "runs")
     figure = notebook.show(None, str(root), run=trained, pictures=SHOWN, draws=1)
