@@ -26,7 +26,7 @@ from podline.supervision.running import perform
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1),
-    help="People with a lower score are left out.  [default: what the run's evaluation chose on training images]",
+    help="Whatever has a lower score is left out.  [default: what the run's evaluation chose on training images]",
 )
 @store_options
 @json_option
@@ -41,7 +41,7 @@ def predict(
 ) -> None:
     """What a finished run's model says of any pictures: JPEG or PNG, of any size, grey or in colour.
 
-    A pose network's people are drawn on each picture, the person's left in blue, the right in orange, and written to
+    What a pose network finds is drawn on each picture, left in blue, right in orange, and written to
     predictions.json as COCO results in the picture's own pixels. A classifier names each picture's classes with their
     probabilities.
 

@@ -16,6 +16,7 @@ from podline.data.images.settings import ImagesSettings
 from podline.data.images.webdataset import ENDINGS as ARCHIVES
 from podline.data.images.webdataset import webdataset_in
 from podline.data.sources.remote import is_remote
+from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
 
 _ACCEPTED = (
@@ -45,10 +46,16 @@ def found_layout(source: str, settings: ImagesSettings, work: Path) -> Layout:
     if not fitting:
         why = "".join(f"; {problem}" for problem in problems[:2])
         wanted = "images" if settings.layout == "auto" else f"images as {settings.layout}"
-        raise SourceError(
-            f"{source} is no source of {wanted}: it holds {_summary(asked)}{why}; accepted are {_ACCEPTED}"
-        )
+        raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(asked)}{why}; {_remedy(asked)}")
     return next(iter(fitting.values()))
+
+
+def _remedy(asked: Sequence[Found]) -> str:
+    """What to do where nothing fits: unpack an archive, or give what is accepted."""
+    remedy = unpacking([file.name if is_remote(file.path) else file.path for file in asked if not file.hidden])
+    if remedy:
+        return f"of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
+    return f"accepted are {_ACCEPTED}"
 
 
 def _files(source: str, settings: ImagesSettings, work: Path) -> tuple[list[Found], list[Found]]:

@@ -16,6 +16,7 @@ from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_layout import Annotated
 from podline.data.sources.json_entries import Entries
 from podline.data.sources.remote import AnyPath, RemotePath
+from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
 from podline.plurals import plural
 
@@ -63,6 +64,8 @@ def outlines_of(place: AnyPath) -> list[Outline]:
         SourceError: there are none, or it is not clear which of them are meant.
     """
     if place.is_file():
+        if remedy := unpacking([str(place)]):
+            raise SourceError(f"{place} is an archive vs annotations in COCO's format, or their folder: {remedy}")
         found = [outline for outline in [_outline(place)] if outline is not None]
     else:
         found = list(_outlines(place))

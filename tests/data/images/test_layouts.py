@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,6 +170,21 @@ def test_what_is_no_source_says_what_is_there_and_what_could_be(tmp_path: Path) 
         opened(tmp_path / "raw")
     with pytest.raises(SourceError, match="missing does not exist; give a folder or a file"):
         opened(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("zip", ".zip"), ("tar", ".tar"), ("gztar", ".tar.gz")])
+def test_an_archive_of_class_folders_says_how_it_is_unpacked(tmp_path: Path, kind: str, ending: str) -> None:
+    folder = as_folders(tmp_path / "raw", images())
+    expected = records(opened(folder))
+    archive = Path(shutil.make_archive(str(tmp_path / "my photos"), kind, folder))
+    assert archive.name == f"my photos{ending}"
+    with pytest.raises(SourceError, match=r"is no source of images: it holds 1 \..*unpack it") as error:
+        opened(archive)
+    assert "\n" not in str(error.value)
+    command, told = str(error.value).split("`")[1:]
+    command = command.replace("unzip", f"{sys.executable} -m zipfile -e").replace(" -d ", " ")
+    subprocess.run(command, shell=True, check=True)  # noqa: S602 (it is told for a shell)
+    assert records(opened(Path(shlex.split(told)[-1]))) == expected
 
 
 def test_a_sample_without_image_or_class_is_left_out(tmp_path: Path) -> None:
