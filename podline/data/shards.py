@@ -29,7 +29,7 @@ from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
 from podline.data.sources.rows import RawRows, SourceSplit
 from podline.data.tfrecord import Bytes
-from podline.documents.manifest import ShardInfo
+from podline.documents.manifest import MANY_CLASSES, ShardInfo
 from podline.frozen import Frozen
 from podline.store.contract import explained
 from podline.store.page_cache import Passing
@@ -132,6 +132,12 @@ class WrittenShard(Frozen):
     split: str
     info: ShardInfo
     pixels: PixelSums
+
+    @property
+    def in_manifest(self) -> ShardInfo:
+        """What the manifest says of it; see :class:`podline.documents.manifest.ShardInfo`."""
+        few = len(self.info.class_counts) <= MANY_CLASSES
+        return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
 def shard_tasks(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[ShardTask]:

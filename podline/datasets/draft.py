@@ -106,7 +106,7 @@ def _split(name: str, shards: Sequence[WrittenShard], truth: FileInfo | None) ->
     return SplitInfo(
         name=name,
         records=sum(shard.info.records for shard in mine),
-        shards=tuple(shard.info for shard in mine),
+        shards=tuple(shard.in_manifest for shard in mine),
         class_counts=tuple(map(sum, counts)),
         mean=pixels.mean,
         std=pixels.std,

@@ -6,6 +6,7 @@ same records give the same document.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from pydantic import Field
@@ -80,6 +81,11 @@ class Mistake(Guess):
     """An example that the model got wrong."""
 
 
+def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """(label, prediction, times) in the order in which they are shown."""
+    return tuple(sorted(confusions, key=lambda confusion: (-confusion[2], confusion)))
+
+
 class Evaluation(Frozen):
     """One trained model on one split, every example once.
 
@@ -98,7 +104,9 @@ class Evaluation(Frozen):
             over, see :func:`podline.intervals.guessing_interval`.
         better_than_guessing: the sanity check: the trained model's top-1 accuracy lies above that interval.
         per_class: one entry a class, by label.
-        confusion: counts; ``confusion[label][prediction]``.
+        confusion: counts; ``confusion[label][prediction]``; empty of more than
+            :data:`podline.documents.manifest.MANY_CLASSES`.
+        confused: of so many, in its place: (label, prediction, times) of every mistake, the most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: the most confident mistakes, the most confident first, at most 25.
     """
@@ -119,8 +127,19 @@ class Evaluation(Frozen):
     better_than_guessing: bool
     per_class: tuple[ClassFigures, ...]
     confusion: tuple[tuple[int, ...], ...]
+    confused: tuple[tuple[int, int, int], ...] = Field(default=(), exclude_if=lambda confused: not confused)
     calibration: tuple[CalibrationBin, ...]
     mistakes: tuple[Mistake, ...]
+
+    @property
+    def confusions(self) -> Sequence[tuple[int, int, int]]:
+        """(label, prediction, times) of every mistake, the most frequent first; of equals, the first label."""
+        return self.confused or most_frequent_first(
+            (label, prediction, times)
+            for label, row in enumerate(self.confusion)
+            for prediction, times in enumerate(row)
+            if times and label != prediction
+        )
 
     @property
     def examples(self) -> int:

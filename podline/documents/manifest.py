@@ -21,6 +21,7 @@ from podline.store.document_digest import with_digest
 
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
+MANY_CLASSES = 128
 # In a data set's folder: a folder with what is known of each shard.
 SHARD_RECORDS = "shards"
 
@@ -47,13 +48,17 @@ class FieldInfo(Frozen):
 
 
 class ShardInfo(Frozen):
-    """One TFRecord file."""
+    """One TFRecord file.
+
+    ``class_counts`` are left out of a manifest of more than :data:`MANY_CLASSES`, where each shard has few records of
+    each class and the manifest would be mostly numbers; the split has their sums.
+    """
 
     file: str
     records: int
     bytes: int
     sha256: str
-    class_counts: tuple[int, ...]
+    class_counts: tuple[int, ...] = Field(default=(), exclude_if=lambda counts: not counts)
 
 
 class FileInfo(Frozen):

@@ -58,6 +58,7 @@ def judge(case: Case) -> Judgement:
         better_than_guessing=figures.metrics["top1"].value > guessing.high,
         per_class=trained.per_class(manifest.class_names),
         confusion=trained.confusion(),
+        confused=trained.confused(),
         calibration=trained.calibration(),
         mistakes=trained.mistakes(),
     )

@@ -13,7 +13,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.documents.evaluation import CalibrationBin, ClassFigures, Figures, Guess, Mistake
+from podline.documents.evaluation import (
+    CalibrationBin,
+    ClassFigures,
+    Figures,
+    Guess,
+    Mistake,
+    most_frequent_first,
+)
+from podline.documents.manifest import MANY_CLASSES
 from podline.documents.metric import Metric
 from podline.errors import ArtifactError, DivergenceError
 from podline.evaluation.guesses import Guesses
@@ -77,15 +85,30 @@ class ClassificationTally:
         return Figures(examples=count, correct=correct, correct_top5=correct_top, metrics=metrics)
 
     def confusion(self) -> tuple[tuple[int, ...], ...]:
-        """Counts of examples: ``confusion[label][prediction]``."""
+        """Counts of examples: ``confusion[label][prediction]``; empty of more than :data:`MANY_CLASSES`."""
+        if self.classes > MANY_CLASSES:
+            return ()
         judged = self._all()
         counts = np.bincount(judged.labels * self.classes + judged.predictions, minlength=self.classes**2)
         return tuple(tuple(row) for row in counts.reshape(self.classes, self.classes).tolist())
 
+    def confused(self) -> tuple[tuple[int, int, int], ...]:
+        """(label, prediction, times) of every mistake, of more than :data:`MANY_CLASSES`; of fewer, none."""
+        if self.classes <= MANY_CLASSES:
+            return ()
+        judged = self._all()
+        wrong = judged.ranks > 0
+        pairs = np.stack([judged.labels[wrong], judged.predictions[wrong]])
+        found, times = np.unique(pairs, axis=1, return_counts=True)
+        return most_frequent_first(zip(*found.tolist(), times.tolist(), strict=True))
+
     def per_class(self, names: Sequence[str]) -> tuple[ClassFigures, ...]:
         """One entry a class, in the order of the labels."""
-        counts = np.array(self.confusion())
-        examples, predicted, correct = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
+        judged = self._all()
+        examples, predicted, correct = (
+            np.bincount(labels, minlength=self.classes)
+            for labels in (judged.labels, judged.predictions, judged.labels[judged.ranks == 0])
+        )
         return tuple(
             ClassFigures(
                 name=name,
@@ -179,10 +202,8 @@ def _judge(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> _E
     preferred = (logits > of_label) | ((logits == of_label) & (classes < labels[:, None]))
     below_best = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
     odds = np.exp(below_best)
-    # Summed class by class: in what order NumPy's own sum takes its terms may depend on the shape of the batch.
-    total = np.zeros(len(labels))
-    for class_ in classes:
-        total += odds[:, class_]
+    # One class after the other: in what order NumPy's own sum takes its terms may depend on the shape of the batch.
+    total = odds.cumsum(axis=1)[:, -1]
     return _Examples(
         labels=labels,
         predictions=logits.argmax(axis=1),

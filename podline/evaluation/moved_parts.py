@@ -36,12 +36,13 @@ def moved_classes(before: Guesses, after: Guesses, class_names: Sequence[str]) -
         after: what the second said of the same examples.
         class_names: by label.
     """
-    rows = {name: after.labels == label for label, name in enumerate(class_names)}
-    return {
-        name: _moved(before.right[chosen], after.right[chosen], changed(before.right[chosen], after.right[chosen]))
-        for name, chosen in rows.items()
-        if chosen.any()
-    }
+    order = np.argsort(after.labels, kind="stable")
+    labels, firsts = np.unique(after.labels[order], return_index=True)
+    found = {}
+    for label, rows in zip(labels.tolist(), np.split(order, firsts[1:]), strict=True):
+        was, now = before.right[rows], after.right[rows]
+        found[class_names[int(label)]] = _moved(was, now, changed(was, now))
+    return found
 
 
 def moved_joints(

@@ -8,6 +8,7 @@ learn its name and kind without NumPy, OpenCV or whatever reads its files.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
@@ -26,6 +27,8 @@ DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
 """A data set's name: also a folder's in the store, and the beginning of its files' names."""
 OWN = "."
 """Between a name and one's own, as in images.flowers."""
+# It becomes a folder's, and twelve digits of a hash at its end would make it a run's.
+_OWN_NAME = re.compile(r"(?!.*-[0-9a-f]{12}$)[a-z0-9][a-z0-9_-]*")
 
 
 class ConverterSettings(Frozen):
@@ -204,9 +207,14 @@ def find(name: str) -> DataSet:
     if name in points:
         return _checked(points[name])
     base, _, own = name.partition(OWN)
-    if own and base in (*SHIPPED, *points) and (found := find(base)).several:
+    if can_be_own(own) and base in (*SHIPPED, *points) and (found := find(base)).several:
         return replace(found, name=name)
     raise SettingsError(f"there is no data set {name!r}; {nearest(name, (*SHIPPED, *points))}")
+
+
+def can_be_own(name: str) -> bool:
+    """Whether a name can come after the dot of :data:`OWN`."""
+    return _OWN_NAME.fullmatch(name) is not None
 
 
 def known(name: str) -> DataSet | None:

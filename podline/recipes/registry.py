@@ -28,7 +28,6 @@ from podline.settings import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
-_OWN = r"[a-z0-9][a-z0-9_-]*"
 _LONGEST_NAME = 60
 # A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
 _SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose", "keypoints", "images")
@@ -86,8 +85,8 @@ def named(recipe: Recipe, own: str) -> Recipe:
             f"the name {own!r} vs {recipe.dataset}, which the recipe {recipe.name} is for: only data of one's own are "
             "named, and once"
         )
-    if not re.fullmatch(_OWN, own):
-        raise SettingsError(f"the name {own!r} vs small letters, digits, - and _: it becomes a folder's")
+    if not datasets.can_be_own(own):
+        raise SettingsError(f"the name {own!r} vs small letters, digits, - and _, and no run's: it becomes a folder's")
     names = {"name": recipe.name + datasets.OWN + own, "dataset": recipe.dataset + datasets.OWN + own}
     return recipe.model_copy(update=names)
 
@@ -108,7 +107,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
     if recipe.name != recipe.dataset or recipe.name not in _SHIPPED or not datasets.find(recipe.dataset).several:
         return recipe
     found = _name_in(source)
-    return named(recipe, found) if found not in ("", recipe.name) else recipe
+    return named(recipe, found) if datasets.can_be_own(found) and found != recipe.name else recipe
 
 
 def _name_in(source: str) -> str:
@@ -121,7 +120,7 @@ def _name_in(source: str) -> str:
 def _base(name: str, sources: Mapping[str, Callable[[], Recipe]]) -> Recipe | None:
     """The recipe that a name with one's own after a dot begins with."""
     base, _, own = name.partition(datasets.OWN)
-    if not own or base not in sources:
+    if not datasets.can_be_own(own) or base not in sources:
         return None
     recipe = _of_known_parts(sources[base]())
     return recipe if datasets.find(recipe.dataset).several else None

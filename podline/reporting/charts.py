@@ -20,6 +20,8 @@ from podline.measures import measure_named
 _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 # More classes than this are drawn as a picture without numbers: nobody reads 10,000 of them.
 MANY_CLASSES = 20
+MATRIX_ROWS = 400
+"""Of a confusion matrix that is drawn."""
 # A curve has no more points than this.
 MOST_POINTS = 500
 T = TypeVar("T")
@@ -122,14 +124,12 @@ def throughput(steps: Sequence[StepsLine]) -> str:
 
 def confusion(evaluation: Evaluation) -> str:
     """The confusion matrix: a row for each label; the stronger the colour, the larger the share of the row."""
-    counts = np.asarray(evaluation.confusion)
+    counts = np.asarray(evaluation.confusion) if evaluation.confusion else _summed(evaluation)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    classes = len(counts)
-    names = evaluation.class_names
-    mistakes = counts - np.diag(np.diag(counts))
-    label, prediction = np.unravel_index(np.argmax(mistakes), counts.shape)
-    worst = f"Most frequent confusion: {names[label]} taken for {names[prediction]}, {mistakes.max()} times."
-    alt = f"Confusion matrix of {classes} classes. {worst if mistakes.any() else 'No confusion at all.'}"
+    classes, names, worst = len(counts), evaluation.class_names, "No confusion at all."
+    for label, prediction, times in evaluation.confusions[:1]:
+        worst = f"Most frequent confusion: {names[label]} taken for {names[prediction]}, {times} times."
+    alt = f"Confusion matrix of {len(names)} classes. {worst}"
     with chart("confusion", alt, height=4.6) as drawing:
         (axes,) = drawing.axes()
         (_cells if classes <= MANY_CLASSES else _pixels)(axes, counts, shares)
@@ -147,9 +147,22 @@ def confusion(evaluation: Evaluation) -> str:
     return drawing.svg
 
 
-def per_class(classes: Sequence[ClassFigures], overall: float) -> str:
-    """Each class's accuracy with its interval, the best first; a line marks the accuracy over all classes."""
-    ranked = sorted(classes, key=lambda figures: figures.accuracy.value)
+def _summed(evaluation: Evaluation) -> np.ndarray:
+    """The matrix of many classes: neighbours are taken together, so that it has as many rows as can be seen."""
+    rows = min(len(evaluation.class_names), MATRIX_ROWS)
+    right = [(label, label, found.correct) for label, found in enumerate(evaluation.per_class)]
+    labels, predictions, times = np.array([*right, *evaluation.confused]).T
+    counts = np.zeros((rows, rows), np.int64)
+    np.add.at(counts, tuple(each * rows // len(evaluation.class_names) for each in (labels, predictions)), times)
+    return counts
+
+
+def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> str:
+    """Each class's accuracy with its interval, the best first; a line marks the accuracy over all classes.
+
+    Of many classes, those with the lowest accuracy.
+    """
+    ranked = sorted(classes, key=lambda figures: figures.accuracy.value)[:most]
     alt = (
         f"Accuracy of each class with 95 % intervals, from {ranked[-1].name} ({100 * ranked[-1].accuracy.value:.1f} %) "
         f"down to {ranked[0].name} ({100 * ranked[0].accuracy.value:.1f} %)."

@@ -73,6 +73,8 @@ def _content(facts: ClassFacts) -> dict[str, Any]:
             "metrics": tables.metrics(evaluation),
             "per_class": tables.per_class(evaluation),
             "weakest": tables.weakest(evaluation),
+            "all_classes": len(evaluation.class_names),
+            "matrix_rows": charts.MATRIX_ROWS,
             "confusion": tables.confusion(evaluation),
             "confusions": tables.confusions(evaluation),
             "calibration": tables.calibration(evaluation),
@@ -134,7 +136,7 @@ def _charts(facts: ClassFacts) -> dict[str, Markup]:
             "verdict": charts.verdict(evaluation, "top1", "on seen examples"),
             "accuracy": charts.accuracy(charts.thinned(facts.steps), facts.evaluations, facts.rejected),
             "confusion": charts.confusion(evaluation),
-            "per_class": charts.per_class(evaluation.per_class, top1),
+            "per_class": charts.per_class(evaluation.per_class, top1, tables.MOST_CLASSES),
             "calibration": charts.calibration(
                 evaluation.calibration, evaluation.trained.metrics["calibration_error"].value
             ),

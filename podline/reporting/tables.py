@@ -24,6 +24,8 @@ from podline.tpu.tpu_log import TpuLog, TpuLogEntry
 _CONFUSIONS = 10
 # Classes that are listed as the weakest, where there are too many to look at each.
 _WEAKEST = 10
+MOST_CLASSES = 500
+"""Classes in a table or a chart: a page with more is too large to open."""
 # Records that are named for each reason of quarantine.
 _NAMED_RECORDS = 5
 
@@ -109,14 +111,22 @@ def metrics(evaluation: Evaluation) -> Table:
 
 
 def per_class(evaluation: Evaluation) -> Table:
-    """Each class by label: how many examples, how many right, how often it was named, accuracy with interval."""
-    return _classes(enumerate(evaluation.per_class))
+    """Each class by label: how many examples, how many right, how often it was named, accuracy with interval.
+
+    Of more than :data:`MOST_CLASSES`, that many with the lowest accuracy.
+    """
+    found = evaluation.per_class
+    return _classes(enumerate(found)) if len(found) <= MOST_CLASSES else _weakest(evaluation, MOST_CLASSES)
 
 
 def weakest(evaluation: Evaluation) -> Table:
     """The classes with the lowest accuracy, as in :func:`per_class`, the lowest first."""
-    ranked = sorted(enumerate(evaluation.per_class), key=lambda entry: entry[1].accuracy.value)
-    return _classes(ranked[:_WEAKEST])
+    return _weakest(evaluation, _WEAKEST)
+
+
+def _weakest(evaluation: Evaluation, most: int) -> Table:
+    judged = [entry for entry in enumerate(evaluation.per_class) if entry[1].examples]
+    return _classes(sorted(judged, key=lambda entry: entry[1].accuracy.value)[:most])
 
 
 def _classes(entries: Iterable[tuple[int, ClassFigures]]) -> Table:
@@ -150,21 +160,19 @@ def confusion(evaluation: Evaluation) -> Table:
 
 def confusions(evaluation: Evaluation) -> Table:
     """The most frequent confusions, the most frequent first."""
-    pairs = [
-        (n, label, prediction)
-        for label, row in enumerate(evaluation.confusion)
-        for prediction, n in enumerate(row)
-        if n and label != prediction
-    ]
     names, classes = evaluation.class_names, evaluation.per_class
+
+    def place_of(place: int, label: int, prediction: int) -> str:
+        return f"confused.{place}.2" if evaluation.confused else f"confusion.{label}.{prediction}"
+
     rows = [
         {
             "label": names[label],
             "taken for": names[prediction],
-            "times": quoted.number(f"evaluation.confusion.{label}.{prediction}", n),
+            "times": quoted.number(f"evaluation.{place_of(place, label, prediction)}", n),
             "of its class": figures.percent(n / classes[label].examples),
         }
-        for n, label, prediction in sorted(pairs, key=lambda pair: (-pair[0], pair[1:]))[:_CONFUSIONS]
+        for place, (label, prediction, n) in enumerate(evaluation.confusions[:_CONFUSIONS])
     ]
     return _figures(rows, words=2)
 
@@ -217,10 +225,10 @@ def splits(manifest: Manifest) -> Table:
 
 
 def class_counts(manifest: Manifest) -> Table:
-    """How many records of each class each split has."""
+    """How many records of each class each split has; of more than :data:`MOST_CLASSES`, of the first ones."""
     return _figures(
         {"class": name} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
-        for label, name in enumerate(manifest.class_names)
+        for label, name in enumerate(manifest.class_names[:MOST_CLASSES])
     )
 
 

@@ -53,6 +53,8 @@ def test_class_counts_are_of_all_classes(tmp_path: Path) -> None:
     manifest = publish(tmp_path)
     for name, columns in SPLITS.items():
         assert manifest.split(name).class_counts == tuple(np.bincount(columns["label"], minlength=300).tolist())
+    assert {shard.class_counts for shard in manifest.shards} == {()}
+    assert b'"class_counts"' not in manifest.to_bytes().partition(b'"shards"')[2].partition(b"]")[0]
 
 
 @pytest.mark.parametrize(

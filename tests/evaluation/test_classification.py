@@ -37,19 +37,34 @@ def tallied(batch: Batch, sizes: list[int]) -> ClassificationTally:
 
 def everything(tally: ClassificationTally) -> list[object]:
     names = [str(number) for number in range(tally.classes)]
-    return [tally.figures(), tally.confusion(), tally.per_class(names), tally.calibration(), tally.mistakes()]
+    mistaken = tally.confusion() or tally.confused()
+    return [tally.figures(), mistaken, tally.per_class(names), tally.calibration(), tally.mistakes()]
 
 
 def cut(count: int, size: int) -> list[int]:
     return [min(size, count - start) for start in range(0, count, size)]
 
 
-@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("classes", [2, 10, 100, 200])
 def test_batches_of_1_7_and_128_give_the_same_bits(classes: int) -> None:
     batch = examples(517, classes)
     whole = everything(tallied(batch, [517]))
     for size in (1, 7, 128):
         assert everything(tallied(batch, cut(517, size))) == whole
+
+
+def test_of_many_classes_the_mistakes_stand_for_the_matrix() -> None:
+    logits, labels = examples(2_000, 300)
+    tally = tallied((logits, labels), [2_000])
+    matrix = np.zeros((300, 300), int)
+    np.add.at(matrix, (labels, logits.argmax(axis=1)), 1)
+    found = tally.confused()
+    assert tally.confusion() == ()
+    np.fill_diagonal(matrix, 0)
+    assert {(label, said): times for label, said, times in found} == {
+        (label, said): matrix[label, said] for label, said in np.argwhere(matrix).tolist()
+    }
+    assert [-times for _, _, times in found] == sorted(-times for _, _, times in found)
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=12))

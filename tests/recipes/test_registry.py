@@ -90,5 +90,6 @@ def test_only_data_of_ones_own_are_named() -> None:
     with pytest.raises(SettingsError, match=r"the name 'A b' vs small letters, digits, - and _"):
         registry.for_data(registry.get("images"), "A b", "")
     assert not registry.has("cifar10.x")
+    assert not registry.has("images.x-0123456789ab")  # a run's name
     with pytest.raises(SettingsError, match=r"no recipe 'cifar10.x'"):
         registry.get("cifar10.x")

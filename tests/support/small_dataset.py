@@ -148,7 +148,7 @@ def _split(name: str, columns: dict[str, np.ndarray], shards: list, classes: int
     return SplitInfo(
         name=name,
         records=len(columns["label"]),
-        shards=tuple(shard.info for shard in shards),
+        shards=tuple(shard.in_manifest for shard in shards),
         class_counts=tuple(np.bincount(columns["label"], minlength=classes).tolist()),
         mean=tuple(pixels.mean((0, 1, 2)).tolist()),
         std=tuple(pixels.std((0, 1, 2)).tolist()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +37,7 @@ class Found(NamedTuple):
     @property
     def hidden(self) -> bool:
         """Whether it, or a folder that it is in, is none of the user's."""
-        return any(part.startswith(".") or part in _NOT_OURS for part in self.parts)
+        return _NOT_OURS.search(self.name) is not None
 
     @property
     def state(self) -> list[object]:
@@ -44,7 +45,7 @@ class Found(NamedTuple):
         return [self.name, self.bytes, self.changed]
 
 
-_NOT_OURS = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir"})
+_NOT_OURS = re.compile(r"(?:^|/)(?:\.|(?:__MACOSX|Thumbs\.db|desktop\.ini|@eaDir)(?:/|$))")
 
 
 def listing(folder: Path) -> list[Found]:

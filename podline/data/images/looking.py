@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -62,11 +62,8 @@ class Look(NamedTuple):
     reason: str = ""
 
 
-class Asked(NamedTuple):
-    """An image, and where its pixels go."""
-
-    row: int
-    data: Place | bytes
+Asked = str | Place | bytes
+"""An image: the path of its file, where it is in a file, or its file's content."""
 
 
 @dataclass
@@ -84,40 +81,45 @@ class Bench:
     fit: Fit
     _files: dict[str, int] = field(default_factory=dict)
 
-    def look_at(self, asked: Sequence[Asked]) -> list[Look]:
+    def look_at(self, first: int, asked: Sequence[Asked]) -> list[Look]:
         """Looks at some images.
+
+        Args:
+            first: the number of the first one's pixels; those of the others come after it.
+            asked: the images.
 
         Raises:
             OSError: one cannot be read, or nothing can be written.
         """
-        return [self._look(one.row, one.data) for one in asked]
+        return [self._look(row, one) for row, one in enumerate(asked, first)]
 
-    def _look(self, row: int, place: Place | bytes) -> Look:
+    def _look(self, row: int, one: Asked) -> Look:
         try:
-            data = self._read(place) if isinstance(place, Place) else place
+            data = one if isinstance(one, bytes) else self._read(one)
         except OSError as error:
             if error.errno in _GONE:
                 return Look(reason="there is no such file")
             if error.errno in _SHUT:
                 return Look(reason="may not be read")
             raise
-        look = Look(hashlib.sha256(data).digest(), bytes=len(data), picture=looks_like_picture(data))
-        if len(data) > bounds.IMAGE_BYTES:
-            return look._replace(reason=f"has more than {bounds.IMAGE_BYTES:,} bytes")
+        sha256, size = hashlib.sha256(data).digest(), len(data)
+        if size > bounds.IMAGE_BYTES:
+            reason = f"has more than {bounds.IMAGE_BYTES:,} bytes"
+            return Look(sha256, bytes=size, picture=looks_like_picture(data), reason=reason)
         try:
             picture = picture_of(data)
         except PictureError as error:
-            return look._replace(reason=str(error) if data else "is empty")
+            reason = str(error) if data else "is empty"
+            return Look(sha256, bytes=size, picture=looks_like_picture(data), reason=reason)
         pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit)).data
         os.pwrite(self._file(self.pixels, os.O_WRONLY), pixels, row * pixels.nbytes)
         height, width = picture.pixels.shape[:2]
-        seen = look._replace(pixels_sha256=hashlib.sha256(pixels).digest(), turned=picture.turned)
-        return seen._replace(width=width, height=height)
+        return Look(sha256, hashlib.sha256(pixels).digest(), size, width, height, picture.turned, picture=True)
 
-    def _read(self, place: Place) -> bytes:
+    def _read(self, place: str | Place) -> bytes:
         """At most one byte more than an image may have."""
-        if place.bytes < 0:
-            file = os.open(place.path, os.O_RDONLY)
+        if isinstance(place, str):
+            file = os.open(place, os.O_RDONLY)
             try:
                 return os.read(file, min(os.fstat(file).st_size, bounds.IMAGE_BYTES + 1))
             finally:
@@ -153,15 +155,17 @@ class Lookers:
             process.kill()  # it has nothing that could be half done
             process.communicate()
 
-    def look_at(self, asked: Sequence[Asked]) -> list[Look]:
+    def look_at(self, first: int, asked: Sequence[Asked]) -> list[Look]:
         """Has the next process that is free look at some images; several threads may call it.
+
+        See :meth:`Bench.look_at`.
 
         Raises:
             SourceError: a file cannot be read, or nothing can be written.
         """
         process = self._free.get()
         try:
-            answer = _ask(process, asked)
+            answer = _ask(process, first, asked)
         except (OSError, EOFError, pickle.UnpicklingError):  # the process is gone
             process.kill()
             process.wait()
@@ -175,7 +179,7 @@ class Lookers:
             return answer
         if len(asked) == 1:
             return [Look(picture=True, reason="is damaged: the decoder crashes on it")]
-        return [look for one in asked for look in self.look_at([one])]
+        return [look for row, one in enumerate(asked, first) for look in self.look_at(row, [one])]
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"]
@@ -203,32 +207,39 @@ def looks(items: Iterable[Item], bench: Bench) -> Iterator[tuple[Item, int, Look
         yield from chain.from_iterable(in_order(partial(_looked_at, lookers), parts, processes + 1))
 
 
-Part = list[tuple[Item, int]]
+class _Part(NamedTuple):
+    """Some items; ``first`` is the number of the pixels of the first one that is looked at."""
+
+    first: int
+    items: list[Item]
 
 
-def _parts(items: Iterable[Item]) -> Iterator[Part]:
-    """Items with their numbers, some at a time."""
-    part: Part = []
-    rows = size = 0
+def _parts(items: Iterable[Item]) -> Iterator[_Part]:
+    part = _Part(0, [])
+    size = 0
     for item in items:
-        part.append((item, -1 if item.reason else rows))
-        rows += not item.reason
+        part.items.append(item)
         size += len(item.data) if isinstance(item.data, bytes) else 0
-        if len(part) == _AT_ONCE or size > _BYTES_AT_ONCE:
+        if len(part.items) == _AT_ONCE or size > _BYTES_AT_ONCE:
             yield part
-            part, size = [], 0
-    if part:
+            part, size = _Part(part.first + sum(not item.reason for item in part.items), []), 0
+    if part.items:
         yield part
 
 
-def _looked_at(lookers: Lookers, part: Part) -> list[tuple[Item, int, Look]]:
-    found = iter(lookers.look_at([Asked(row, item.data) for item, row in part if row >= 0]))
-    looked = [(item, row, next(found) if row >= 0 else Look(reason=item.reason)) for item, row in part]
-    return [(item._replace(data=b""), row, look) for item, row, look in looked]
+def _looked_at(lookers: Lookers, part: _Part) -> list[tuple[Item, int, Look]]:
+    wanted = [item for item in part.items if not item.reason]
+    found = zip(count(part.first), lookers.look_at(part.first, [_asked(item.data) for item in wanted]))
+    return [(item, -1, Look(reason=item.reason)) if item.reason else (item, *next(found)) for item in part.items]
 
 
-def _ask(process: subprocess.Popen[bytes], asked: Sequence[Asked]) -> Any:
-    _send(process.stdin, list(asked))
+def _asked(data: Place | bytes) -> Asked:
+    """A path alone is sent and read back in a fraction of the time."""
+    return data.path if isinstance(data, Place) and data.bytes < 0 else data
+
+
+def _ask(process: subprocess.Popen[bytes], first: int, asked: Sequence[Asked]) -> Any:
+    _send(process.stdin, (first, list(asked)))
     return pickle.load(process.stdout)  # type: ignore[arg-type]  # noqa: S301 (our own process)
 
 
@@ -245,11 +256,11 @@ def serve() -> None:
     bench = Bench(*pickle.load(source))  # noqa: S301 (our parent)
     while True:
         try:
-            asked = pickle.load(source)  # noqa: S301 (our parent)
+            first, asked = pickle.load(source)  # noqa: S301 (our parent)
         except EOFError:
             return
         try:
-            answer: object = bench.look_at(asked)
+            answer: object = bench.look_at(first, asked)
         except OSError as error:
             answer = error
         _send(target, answer)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from podline.store import digests
 from podline.store.contract import explained
 
 _PIXELS, _SEEN = "pixels", "seen.json"
+_FORM = "columns"  # of what is kept in the cache folder
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,10 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     """
     layout = found_layout(source, settings, work)
     becoming = settings.model_dump(mode="json", exclude={"near_share"})
-    key = digests.of_json([dataset.base, dataset.version, becoming, source, layout.state])
+    key = digests.of_json([_FORM, dataset.base, dataset.version, becoming, source, layout.state])
     pixels, seen = made_once(work, key, partial(_look, layout, settings))
-    decided = decide([Seen(*one) for one in json.loads(_content(seen))], layout.splits, settings.test_share)
+    columns: list[list[Any]] = json.loads(_content(seen))
+    decided = decide([Seen(*one) for one in zip(*columns, strict=True)], layout.splits, settings.test_share)
     opened = _source(dataset, source, layout, settings, pixels, decided)
     return replace(opened, search=NearSearch(work, key, pixels, settings))
 
@@ -146,7 +149,7 @@ def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFil
         size = settings.side * settings.side * settings.channels
         with (folder / _PIXELS).open("r+b") as stream:
             stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
-        (folder / _SEEN).write_text(json.dumps(seen))
+        (folder / _SEEN).write_text(json.dumps([*zip(*seen, strict=True)]))
     return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN)]
 
 
