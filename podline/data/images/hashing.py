@@ -29,6 +29,7 @@ HASHED = np.dtype([("hash", np.uint64), ("contrast", np.float32)])
 
 _SIDE = 32
 _LOW, _LOOKED_AT = 8, 16  # frequencies of each direction: in the hash, and in the second look
+_SMOOTH, _MOST_MOVED = 24, 1.3  # pixels of a side in the second look, and how many of them alignment may move
 _CHUNK_BYTES = 1_000_000
 
 
@@ -61,20 +62,40 @@ def agreement(read: Read, boxes: Numbers, ones: Numbers, others: Numbers) -> tup
         others: the other image of each pair.
 
     Returns:
-        The correlation of each pair's grey values without their fine detail, and the largest difference between the
-        means of a channel, 0 … 255; float32, (n,).
+        The correlation of each pair's grey values without their fine detail, aligned by a shift and a stretch of a few
+        hundredths of a side; and the largest difference between the means of a channel, 0 … 255; (n,).
     """
     rows, places = np.unique(np.concatenate([ones, others]), return_inverse=True)
-    waves = np.zeros((len(rows), _LOOKED_AT**2 - 1), np.float32)
+    smooth = np.zeros((len(rows), _SMOOTH, _SMOOTH), np.float32)
     means = np.zeros((len(rows), 3), np.float32)
     for chosen, shown in _shown(read, rows, boxes):
-        at = np.searchsorted(rows, chosen)
-        found = _frequencies(_grey(shown), _LOOKED_AT)
-        waves[at] = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-6)
+        at, grey = np.searchsorted(rows, chosen), _grey(shown)
+        smooth[at] = _smoothing(grey.shape[1]) @ grey @ _smoothing(grey.shape[2]).T
         means[at] = shown.mean(axis=(1, 2), dtype=np.float32)
     first, second = np.split(places, 2)
-    correlation = np.einsum("ij,ij->i", waves[first], waves[second])
-    return correlation, np.abs(means[first] - means[second]).max(axis=1, initial=0.0)
+    return _aligned(smooth[first], smooth[second]), np.abs(means[first] - means[second]).max(axis=1, initial=0.0)
+
+
+def _aligned(first: Floats, second: Floats) -> Floats:
+    """The correlation of pairs after the best alignment, to first order: a regression on the image and its gradients.
+
+    A shift or a stretch adds multiples of the gradients. (B. D. Lucas, T. Kanade, An Iterative Image Registration
+    Technique with an Application to Stereo Vision, 1981.)
+    """
+    inside, place = (slice(None), slice(1, -1), slice(1, -1)), np.linspace(-1, 1, _SMOOTH, dtype=np.float32)
+    down, across = (np.asarray(slopes) for slopes in np.gradient((first + second) / 2, axis=(1, 2)))
+    columns = (first, down, down * place[:, np.newaxis], across, across * place)
+    known = np.stack([column[inside].reshape(len(first), -1) for column in columns], axis=1)
+    known -= known.mean(axis=2, keepdims=True)
+    wanted = second[inside].reshape(len(first), 1, -1)
+    wanted = wanted - wanted.mean(axis=2, keepdims=True)
+    squares, total = known @ known.transpose(0, 2, 1), np.square(wanted).sum(axis=(1, 2))
+    least = 1e-6 * (1 + np.trace(squares, axis1=1, axis2=2))  # an image of stripes has a gradient of zeros
+    steady = squares + least[:, np.newaxis, np.newaxis] * np.eye(len(columns))
+    factors = np.linalg.solve(steady, known @ wanted.transpose(0, 2, 1))
+    factors[:, 1:] = np.clip(factors[:, 1:], -_MOST_MOVED, _MOST_MOVED)
+    rest = np.square(wanted - factors.transpose(0, 2, 1) @ known).sum(axis=(1, 2))
+    return np.where(factors[:, 0, 0] > 0, np.sqrt(np.maximum(1 - rest / np.maximum(total, 1e-6), 0)), 0)
 
 
 def _shown(read: Read, rows: Numbers, boxes: Numbers) -> Iterator[tuple[Numbers, Pixels]]:
@@ -114,6 +135,14 @@ def _cosines(count: int, size: int) -> Floats:
     number, pixel = np.arange(count)[:, np.newaxis], np.arange(size)
     waves = np.cos(np.pi * number * (2 * pixel + 1) / (2 * size)) * np.where(number, np.sqrt(2), 1) * (number < size)
     return (waves / np.sqrt(size)).astype(np.float32)
+
+
+@functools.cache
+def _smoothing(size: int) -> Floats:
+    """Brings so many pixels to 24, through their lowest 16 frequencies; higher ones count less, as after a blur."""
+    less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2)
+    smoothed = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, size)
+    return (smoothed * np.sqrt(_SMOOTH / size)).astype(np.float32)
 
 
 def _signs(waves: Floats) -> npt.NDArray[np.uint64]:

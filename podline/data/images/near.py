@@ -20,14 +20,14 @@ Hashes = npt.NDArray[np.uint64]
 
 # Bits of 63 in which the hashes of a pair may differ, what its correlation is at least, and how far apart its mean
 # colours are at most: benchmarks/near_duplicates.py measures what that finds.
-DISTANCE, CORRELATION, COLOUR = 8, 0.98, 32.0
+DISTANCE, CORRELATION, COLOUR = 11, 0.993, 32.0
 # Images of less contrast are sky or night: their hashes are noise.
 CONTRAST = 4.0
 
 _PARTS, _PART_BITS = 3, BITS // 3
-_AT_ONCE, _PAIRS_AT_ONCE = 256, 10_000  # test images, and pairs that are looked at
+_AT_ONCE, _PAIRS_AT_ONCE = 256, 500  # test images, and pairs that are looked at
 _MOST_FOUND = 2_000  # training images that share a part with a test image
-_MOST_LOOKED_AT = 16  # pairs of a test image
+_MOST_LOOKED_AT = 8  # pairs of a test image
 
 
 class Near(NamedTuple):
@@ -83,7 +83,7 @@ def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
         distance: bits in which they may differ.
 
     Returns:
-        For each test hash its 16 nearest training hashes at most, nearest first. Where more than 2,000 training hashes
+        For each test hash its 8 nearest training hashes at most, nearest first. Where more than 2,000 training hashes
         share a part with one, those that do in fewer bits are compared.
     """
     indices = [_Index(_part(train, number)) for number in range(_PARTS)]

@@ -52,6 +52,13 @@ def test_a_changed_picture_finds_its_original(change: str) -> None:
     assert near_of(changed, pictures) == [(number, 39 - number) for number in range(40)]
 
 
+def test_most_cropped_pictures_find_their_original() -> None:
+    pictures = [drawn(number, (120, 120)) for number in range(40)]
+    found = near_of([picture[1:, :-2] for picture in pictures], pictures)
+    assert len(found) >= 30
+    assert all(test == train for test, train in found)
+
+
 def test_other_pictures_are_not_near_whatever_bars_they_have() -> None:
     pictures = [drawn(number, (30, 120)) for number in range(400)]
     assert near_of(pictures[:100], pictures[100:]) == []
@@ -106,13 +113,13 @@ def test_close_hashes_are_those_of_brute_force(
     expected = []
     for one in range(len(test)):
         near = sorted(((test[one] ^ other).bit_count(), at) for at, other in enumerate(train))
-        expected += [(one, at, far) for far, at in near if far <= distance][:16]
+        expected += [(one, at, far) for far, at in near if far <= distance][:8]
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
 
 
 def test_many_equal_hashes_cost_little_memory_and_are_found() -> None:
     found = close(np.full(600, 5, np.uint64), np.full(50_000, 5, np.uint64))
-    assert np.array_equal(found.test, np.repeat(np.arange(600), 16))
+    assert np.array_equal(found.test, np.repeat(np.arange(600), 8))
     assert not found.distance.any()
 
 
