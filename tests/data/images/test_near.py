@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
-from drawn_images import as_folders, drawn, encoded, opened
+from drawn_images import KINDS, as_folders, drawn, encoded, opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -167,6 +167,19 @@ def test_above_a_share_they_are_refused(tmp_path: Path) -> None:
     allowed = source_of(tmp_path / "raw", near_share=0.13)
     assert allowed.near == source.near
     allowed.looked_at()
+
+
+def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
+    twice = {
+        name: {f"{number}.{kind}": encoded(drawn(number, (40, 40)), kind) for number in numbers for kind in KINDS[:2]}
+        for name, numbers in (("cat", range(20)), ("dog", range(20, 40)))
+    }
+    source = source_of(as_folders(tmp_path / "raw", twice), test_share=0.3)
+    assert source.near
+    assert {source.decided.splits[pair.test] for pair in source.near} == {"test"}
+    assert {source.decided.splits[pair.train] for pair in source.near} == {"train"}
+    with pytest.raises(SourceError, match="nearly repeat a training image"):
+        source.looked_at()
 
 
 def test_two_are_let_pass_in_however_small_a_split(tmp_path: Path) -> None:
