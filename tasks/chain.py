@@ -15,7 +15,7 @@ from podline.ledger.recording import recorded
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.stages.completed import manifest_sha256
-from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.from_recipe import evaluation_spec, pace_spec, training_spec
 from podline.stages.specs import ConvertResult, ReportSpec, ValidateSpec
 from podline.store.contract import Store
 from podline.store.in_use import using
@@ -35,7 +35,7 @@ from podline.tasks.runs.progress_cards import deal_cards
 from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.runs.this_run import add_tags
 from podline.tasks.sources import conversion_of
-from podline.tasks.stages import convert, evaluate, promote, report, train, validate
+from podline.tasks.stages import convert, evaluate, pace, promote, report, train, validate
 
 _UNCHANGED = "unchanged"
 _IN_ORDER = [each.stage.name for each in (convert, validate, train, evaluate, promote, report)]
@@ -117,6 +117,9 @@ def _learned(
         ),
     )
     training = training_spec(store, recipe, converted.fingerprint, strategy)
+    if parameters.minutes:
+        recipe = pace(pace_spec(training, parameters.minutes)).of(training.recipe)
+        training = training.model_copy(update={"recipe": recipe})
     trained = times.run(train, training)
     evaluated = times.run(evaluate, evaluation_spec(training, trained))
     promoted = times.run(promote, promotion_of(training, trained, evaluated)) if parameters.promote else None

@@ -169,7 +169,7 @@ def _training_rules(*, needs_source: tuple[str, ...] = ()) -> list[SchemaRule]:
     Args:
         needs_source: the recipes that no sample is drawn for.
     """
-    rules = one_of({"epochs": "Epochs", "steps": "Steps", "examples": "Examples"})
+    rules = one_of({"epochs": "Epochs", "steps": "Steps", "examples": "Examples", "minutes": "Minutes"})
     held_out = {"contains": {"type": "string", "pattern": r"^\s*validation_share\s*="}}
     for group in (("training",), ()):  # at the top as well, where values once were
         plateau = at((*group, "schedule"), {"const": "plateau"})
@@ -213,7 +213,7 @@ class TrainingParameters(BaseModel, frozen=True):
         ge=0,
         le=100_000,
         title="Epochs",
-        description="Passes over the data; 0: as the recipe says. Give one of Epochs, Steps, Examples.",
+        description="Passes over the data; 0: as the recipe says. Give one of Epochs, Steps, Examples, Minutes.",
         json_schema_extra=place(4),
     )
     steps: int = Field(
@@ -232,31 +232,40 @@ class TrainingParameters(BaseModel, frozen=True):
         description="Examples to train on; 0: as the recipe says.",
         json_schema_extra=place(6),
     )
+    minutes: float = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        title="Minutes",
+        description="Training for as long as fits into so many minutes on the worker's machine: measured the first "
+        "time, and kept. 0: as the recipe says.",
+        json_schema_extra=place(7),
+    )
     start_from: Literal["what is not done", "convert", "validate", "train", "evaluate", "report"] = Field(
         default="what is not done",
         title="Start from",
         description="This stage and those after it run again, training from its beginning; those before it are used "
         "again if they are whole, and run if they are not. A Retry of the run does not begin them anew.",
-        json_schema_extra=place(7),
+        json_schema_extra=place(8),
     )
     promote: bool = Field(
         default=False,
         title="Promote",
         description="Whether the model takes the place of its recipe's champion, if it is not worse beyond noise in "
         "what counts, in any class or joint, in calibration, size or cost. A refusal says why, and fails nothing.",
-        json_schema_extra=place(8),
+        json_schema_extra=place(9),
     )
     training: TrainingGroup = Field(
         default_factory=TrainingGroup,
         title="Training",
         description="How it is trained, where that is not as the recipe says.",
-        json_schema_extra=place(9),
+        json_schema_extra=place(10),
     )
     machine: MachineGroup = Field(
         default_factory=MachineGroup,
         title="Machine",
         description="Where it is done; the result does not depend on it.",
-        json_schema_extra=place(10),
+        json_schema_extra=place(11),
     )
 
     @model_validator(mode="before")
@@ -284,6 +293,7 @@ class TrainingParameters(BaseModel, frozen=True):
             epochs=self.epochs or None,
             steps=self.steps or None,
             examples=self.examples or None,
+            minutes=self.minutes or None,
             batch_size=training.batch_size or None,
             learning_rate=training.learning_rate or None,
             schedule=None if training.schedule == _AS_WRITTEN else training.schedule,
@@ -400,7 +410,7 @@ class CocoParameters(TrainingParameters, frozen=True):
         default_factory=CocoMachineGroup,
         title="Machine",
         description="Where it is done, and what records hold; the result does not depend on it.",
-        json_schema_extra=place(10),
+        json_schema_extra=place(11),
     )
 
     @property

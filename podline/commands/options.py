@@ -45,7 +45,7 @@ root_option = click.option(
 store_options = in_order(root_option, settings_option)
 layout_option = click.option(
     "--layout",
-    type=click.Choice(["folders", "table", "webdataset", "parquet"]),
+    type=click.Choice(["folders", "table", "webdataset", "parquet", "tfds"]),
     help="Of a source of images; see docs/images.md.  [default: what is found there]",
 )
 conversion_options = in_order(
@@ -100,7 +100,7 @@ recipe_argument = click.argument("recipe", required=False, metavar="RECIPE")
 recipe_options = in_order(
     click.option("--epochs", type=float, help="Train for so many passes over the data …"),
     click.option("--steps", type=int, help="… or so many batches …"),
-    click.option("--examples", type=int, help="… or so many examples; give one of the three."),
+    click.option("--examples", type=int, help="… or so many examples; give one of these."),
     click.option("--batch-size", type=int, help="Examples in a step."),
     click.option("--learning-rate", type=float, help="The peak of the schedule."),
     click.option("--schedule", help="constant, exponential, cosine, one_cycle or plateau; see docs/schedules.md."),
@@ -114,6 +114,13 @@ recipe_options = in_order(
         help="Begin with the weights of a .keras, .h5 or .npz file or a SavedModel; see docs/finetuning.md.",
     ),
     assignments_option,
+)
+
+
+minutes_option = click.option(
+    "--minutes",
+    type=click.FloatRange(0, 100_000, min_open=True),
+    help="Train for as long as fits into so many minutes here: measured the first time, kept in the store.",
 )
 
 

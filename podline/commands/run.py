@@ -13,6 +13,7 @@ from podline.commands.options import (
     conversion_options,
     json_option,
     load_settings,
+    minutes_option,
     name_option,
     recipe_of,
     recipe_options,
@@ -42,6 +43,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 @name_option
 @store_options
 @recipe_options
+@minutes_option
 @strategy_option
 @conversion_options
 @click.option("--keep-jpeg", is_flag=True, help="coco_pose's records hold JPEG files; see `podline convert --help`.")
@@ -63,7 +65,7 @@ def run(recipe: str, source: str | None, own_name: str | None, keep_jpeg: bool, 
       podline run coco_pose --source coco --root podline-root
       podline run keypoints --source mice --root podline-root
       podline run cifar10 --source cifar-10-batches-py --root podline-root
-      podline run mnist --source mnist --epochs 2 --json > result.json
+      podline run mnist --source mnist --minutes 5 --json > result.json
       podline run sample --start-from evaluate
 
     The same command again finds what is done and whole and uses it again; what was broken off goes on where it was.

@@ -18,6 +18,7 @@ from podline.commands.options import (
     in_order,
     json_option,
     load_settings,
+    minutes_option,
     name_option,
     recipe_argument,
     recipe_of,
@@ -41,7 +42,7 @@ from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
 from podline.settings import Settings, cluster
 from podline.stages.completed import manifest_sha256
-from podline.stages.from_recipe import converter_settings, evaluation_spec, training_spec
+from podline.stages.from_recipe import converter_settings, evaluation_spec, pace_spec, training_spec
 from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import (
     JUDGED,
@@ -285,7 +286,7 @@ def validate(request: Request, fingerprint: str | None) -> ValidateSpec:
     )
 
 
-@_stage_command(PREFLIGHT, recipe_options, strategy_option, fingerprint_option)
+@_stage_command(PREFLIGHT, recipe_options, minutes_option, strategy_option, fingerprint_option)
 def preflight(request: Request, fingerprint: str | None, **changes: Any) -> PreflightSpec:
     """Everything that a training will do, done once and undone: what fails fails now, and the rest is timed.
 
@@ -304,6 +305,7 @@ def preflight(request: Request, fingerprint: str | None, **changes: Any) -> Pref
 @_stage_command(
     TRAIN,
     recipe_options,
+    minutes_option,
     strategy_option,
     fingerprint_option,
     click.option("--preflight/--no-preflight", default=True, help="Rehearse everything before the first step, or not."),
@@ -326,7 +328,7 @@ def train(request: Request, fingerprint: str | None, preflight: bool, **changes:
     return spec.model_copy(update={"preflight": preflight})
 
 
-@_stage_command(EVALUATE, recipe_options, strategy_option, fingerprint_option, split_option)
+@_stage_command(EVALUATE, recipe_options, minutes_option, strategy_option, fingerprint_option, split_option)
 def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> EvaluateSpec:
     """A trained model is judged on the test split, every example once, with 95 % intervals.
 
@@ -342,7 +344,7 @@ def evaluate(request: Request, fingerprint: str | None, split: str, **changes: A
     return _evaluate_spec(request, fingerprint, split, Choices(**changes))
 
 
-@_stage_command(REPORT, recipe_options, fingerprint_option, split_option)
+@_stage_command(REPORT, recipe_options, minutes_option, fingerprint_option, split_option)
 def report(request: Request, fingerprint: str | None, split: str, **changes: Any) -> ReportSpec:
     """One HTML page about a run, which needs no other file: curves, mistakes, data, model, time; beside it Markdown.
 
@@ -380,7 +382,11 @@ def _promotion_sha256(store: Store, spec: EvaluateSpec) -> str:
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> TrainSpec:
     recipe = choices.apply(request.recipe)
     dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
-    return training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy)
+    spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy)
+    if choices.minutes is None:
+        return spec
+    pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)
+    return spec.model_copy(update={"recipe": pace.of(spec.recipe)})
 
 
 def _evaluate_spec(request: Request, fingerprint: str | None, split: str, choices: Choices) -> EvaluateSpec:

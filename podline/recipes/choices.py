@@ -20,7 +20,9 @@ class Choices(Frozen):
     Attributes:
         epochs: train for so many passes over the data,
         steps: or so many batches,
-        examples: or so many examples: at most one of the three.
+        examples: or so many examples,
+        minutes: or for as long as fits into so many minutes: at most one of the four. How long that is, no recipe
+            knows: see :class:`podline.stages.preflight.PaceSpec`.
         batch_size: examples in a step.
         learning_rate: the peak of the schedule.
         schedule: the kind of schedule.
@@ -34,6 +36,7 @@ class Choices(Frozen):
     epochs: float | None = None
     steps: int | None = None
     examples: int | None = None
+    minutes: float | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
     schedule: str | None = None
@@ -45,9 +48,10 @@ class Choices(Frozen):
 
     @model_validator(mode="after")
     def _one_duration(self) -> Choices:
-        if len(self._durations()) > 1:
-            written = " and ".join(f"{name}={value:g}" for name, value in self._durations().items())
-            raise SettingsError(f"{written}: give one of epochs, steps, examples")
+        given = self._durations() | ({} if self.minutes is None else {"minutes": self.minutes})
+        if len(given) > 1:
+            written = " and ".join(f"{name}={value:g}" for name, value in given.items())
+            raise SettingsError(f"{written}: give one of epochs, steps, examples, minutes")
         return self
 
     def apply(self, recipe: Recipe) -> Recipe:

@@ -15,6 +15,7 @@ RECIPE = Recipe(
     dataset="images",
     model=ModelSettings(kind="resnet", width=0.5),
     batch_size=64,
+    fit_batch=True,
     duration=Duration(epochs=30),
     optimizer=OPTIMIZER,
     schedule=SCHEDULE.model_copy(update={"learning_rate": 0.1}),

@@ -36,6 +36,24 @@ class Duration(Frozen):
             raise ValueError(f"give exactly one of {', '.join(type(self).model_fields)}; given: {given or 'none'}")
         return self
 
+    @property
+    def amount(self) -> float:
+        """How many steps, epochs or examples."""
+        return next(float(value) for _, value in self if value is not None)
+
+    def scaled(self, factor: float) -> Duration:
+        """So many times as long, rounded down: to whole epochs from one on, else to hundredths; one step at least."""
+        amount = factor * self.amount
+        if self.epochs is not None:
+            return Duration(epochs=float(int(amount)) if amount >= 1 else max(int(100 * amount), 1) / 100)
+        return Duration(steps=max(int(amount), 1)) if self.steps is not None else Duration(examples=max(int(amount), 1))
+
+    def __str__(self) -> str:
+        """As 30 epochs."""
+        return " and ".join(
+            f"{value:,g} {name.removesuffix('s') if value == 1 else name}" for name, value in self if value is not None
+        )
+
     def in_steps(self, epochs: Epochs) -> int:
         """This duration in steps; a part of a step is left out, but a duration above zero has at least one."""
         if self.steps is not None:

@@ -7,6 +7,7 @@ from podline.frozen import JsonObject
 from podline.recipes import datasets
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.settings import Recipe
+from podline.stages.preflight import PaceSpec
 from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.weights_file import with_checksum
 from podline.store.contract import Store
@@ -45,6 +46,11 @@ def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: Stra
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
     )
+
+
+def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
+    """How long the training may be within some minutes."""
+    return PaceSpec.model_validate({**training.model_dump(exclude={"preflight"}), "minutes": minutes})
 
 
 def _fitted(store: Store, recipe: Recipe, folder: str) -> Recipe:

@@ -6,7 +6,9 @@ from pydantic import Field
 
 from podline.figures import duration, rate, size
 from podline.plurals import plural
+from podline.recipes.settings import Duration, Recipe
 from podline.stages.specs import Result, TrainSpec
+from podline.stages.tools import TrainableSpec
 
 
 class PreflightSpec(TrainSpec):
@@ -58,3 +60,35 @@ class Preflight(Result):
             f"checkpoints of {size(self.checkpoint_bytes)}, {checkpoint} each",
             f"about {duration(self.training_seconds)} in all, {size(self.memory_bytes)} of memory{device}",
         ]
+
+
+class PaceSpec(TrainableSpec):
+    """How long a recipe can be trained within some minutes, as a preflight finds it.
+
+    It is measured once: whoever asks again trains for as long, on whatever machine, and finds the same run.
+    """
+
+    minutes: float = Field(gt=0, le=100_000, description="for training, evaluations and checkpoints")
+
+    @property
+    def folder(self) -> str:
+        """Where the answer is kept."""
+        return f"paces/{self.recipe.name}-{self.digest()[:12]}"
+
+
+class Pace(Result):
+    """What fits into the minutes that were asked for.
+
+    Attributes:
+        folder: its name in the store.
+        duration: of the training, in the recipe's own unit.
+        training_seconds: the estimate for it.
+    """
+
+    folder: str
+    duration: Duration
+    training_seconds: float
+
+    def of(self, recipe: Recipe) -> Recipe:
+        """A recipe that is trained for as long."""
+        return recipe.model_copy(update={"duration": self.duration})

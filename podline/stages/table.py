@@ -16,7 +16,7 @@ from podline.errors import SettingsError
 from podline.progress import Reporter
 from podline.stages.ceiling import CeilingSpec, DecodingCeiling
 from podline.stages.prediction import PredictResult, PredictSpec
-from podline.stages.preflight import Preflight, PreflightSpec
+from podline.stages.preflight import Pace, PaceSpec, Preflight, PreflightSpec
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import (
     ConvertResult,
@@ -84,6 +84,7 @@ PROMOTE = Stage(
 )
 REPORT = Stage("report", ReportSpec, ReportResult, "podline.reporting.report:report", _FIND_VERDICT)
 PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight", _FIND_NOTHING)
+PACE = Stage("pace", PaceSpec, Pace, "podline.training.train:pace")
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run", _FIND_NOTHING)
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run", _FIND_NOTHING)
 LR_FIND = Stage("lr-find", LearningRateSpec, LearningRateResult, "podline.training.finder:find_learning_rate")
@@ -94,7 +95,7 @@ CEILING = Stage("ceiling", CeilingSpec, DecodingCeiling, "podline.evaluation.dec
 CHAIN = (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT)
 # All stages, in every process.
 STAGES: dict[str, Stage[Any, Any]] = {
-    stage.name: stage for stage in (*CHAIN, PROMOTE, PREFLIGHT, SHOW, PREDICT, LR_FIND, INPUT_SPEED, CEILING)
+    stage.name: stage for stage in (*CHAIN, PROMOTE, PREFLIGHT, PACE, SHOW, PREDICT, LR_FIND, INPUT_SPEED, CEILING)
 }
 
 

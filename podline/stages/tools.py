@@ -180,24 +180,29 @@ class ShowResult(Result):
     correct: int = 0
 
 
-class LearningRateSpec(RecipeSpec):
+class TrainableSpec(RecipeSpec):
+    """What the tools have in common that find something out by training steps, and keep it."""
+
+    manifest_digest: str = MANIFEST_DIGEST
+    strategy: StrategyName = "auto"
+    training_version: int = TRAINING_VERSION
+
+    not_hashed = frozenset({"root", "strategy", "recipe.init.file"})
+
+
+class LearningRateSpec(TrainableSpec):
     """A search for a learning rate: the rate rises from step to step, and the loss says which one to train with.
 
     It begins with the weights that training begins with, or with a run's checkpoint, which it only reads.
     """
 
-    manifest_digest: str = MANIFEST_DIGEST
     low: float = Field(default=1e-5, gt=0, description="the rate of the first step")
     high: float = Field(default=10.0, gt=0, le=1e6, description="the rate of the last step")
     steps: int = Field(default=300, ge=20, le=100_000, description="steps from the one to the other")
     run: str = Field(default="", description="a run to begin from; empty is the beginning")
     checkpoint_step: int = Field(default=0, ge=0, description="which of its checkpoints")
     checkpoint_sha256: str = Field(default="", description="the identity of this checkpoint")
-    strategy: StrategyName = "auto"
     finder_version: int = FINDER_VERSION
-    training_version: int = TRAINING_VERSION
-
-    not_hashed = frozenset({"root", "strategy", "recipe.init.file"})
 
     @model_validator(mode="after")
     def _rises(self) -> LearningRateSpec:

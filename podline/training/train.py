@@ -14,14 +14,14 @@ from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION
-from podline.errors import DivergenceError, PreemptedError
+from podline.errors import DivergenceError, PreemptedError, SettingsError
 from podline.kinds.table import kind_of
 from podline.models.counts import described
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.settings import cluster, load
 from podline.stages.completed import complete, manifest_sha256
-from podline.stages.preflight import Preflight, PreflightSpec
+from podline.stages.preflight import Pace, PaceSpec, Preflight, PreflightSpec
 from podline.stages.specs import ARCHITECTURE, SPEC, WEIGHTS, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
@@ -40,6 +40,8 @@ from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_trainin
 from podline.training.run import Run, few, initial_state, prepared
 from podline.training.state import TrainingState
 
+# Of the minutes that are asked for: a few steps by themselves are up to a tenth faster than many with all around them.
+_SURE = 0.9
 _SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
 # What a training leaves that later stages do without.
 _BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
@@ -138,6 +140,34 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
         run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
         run.begin()
         return rehearsed(run)
+
+
+def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
+    """Rehearses the training of a recipe, and scales its duration to the minutes that it may take.
+
+    Args:
+        spec: the recipe, the data set, the minutes.
+        reporter: is told of progress, and of the answer.
+
+    Raises:
+        SettingsError: not one step fits into the minutes.
+        PodlineError: see :func:`preflight`.
+    """
+    started, store = time.monotonic(), open_store(spec.root)
+    whole = preflight(PreflightSpec.model_validate(spec.model_dump(exclude={"minutes"})), reporter)
+    seconds = _SURE * 60 * spec.minutes - whole.first_step
+    if seconds < whole.step:
+        raise SettingsError(
+            f"{spec.minutes:g} minutes vs {whole.first_step:.1f} s until the first step, and {whole.step:.2g} s for "
+            "each: give more"
+        )
+    fitting = spec.recipe.duration.scaled(seconds / whole.training_seconds)
+    reporter.log(f"{spec.minutes:g} minutes: {fitting}, in place of {spec.recipe.duration}")
+    share = fitting.amount / spec.recipe.duration.amount
+    answer = Pace(folder=spec.folder, duration=fitting, training_seconds=share * whole.training_seconds)
+    answer = answer.model_copy(update={"seconds": time.monotonic() - started})
+    complete(store, spec.folder, spec, answer, ())
+    return answer
 
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:

@@ -116,3 +116,19 @@ def test_poses_are_no_part_of_a_classifier_s_recipe() -> None:
     assert "pose" not in registry.get("mnist").model_dump(mode="json")
     document = registry.get("coco_pose").model_dump(mode="json")
     assert Recipe.model_validate(document) == registry.get("coco_pose")
+
+
+@pytest.mark.parametrize(
+    ("duration", "factor", "expected"),
+    [
+        (Duration(epochs=30), 0.5, "15 epochs"),
+        (Duration(epochs=30), 0.05, "1 epoch"),
+        (Duration(epochs=30), 0.0201, "0.6 epochs"),
+        (Duration(epochs=30), 1e-6, "0.01 epochs"),
+        (Duration(steps=700), 3.001, "2,100 steps"),
+        (Duration(steps=7), 0.01, "1 step"),
+        (Duration(examples=1280), 0.5, "640 examples"),
+    ],
+)
+def test_a_duration_is_scaled_in_its_own_unit(duration: Duration, factor: float, expected: str) -> None:
+    assert str(duration.scaled(factor)) == expected

@@ -138,3 +138,46 @@ def as_parquet(folder: Path, classes: Images, name: str = "part-00000-of-00001.p
     }
     pq.write_table(pa.table(columns, schema=schema), folder / name, row_group_size=rows)
     return folder
+
+
+def as_prepared(folder: Path, classes: Images, sequential: bool = False, **splits: Images) -> Path:
+    """A data set that TensorFlow Datasets has prepared; the images are its training split."""
+    import tensorflow_datasets as tfds  # noqa: PLC0415 (it takes seconds)
+
+    features = tfds.features.FeaturesDict(
+        {
+            "image": tfds.features.Image(),
+            "file_name": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=list(classes)),
+        }
+    )
+    identity = tfds.core.DatasetIdentity(
+        name="drawn", data_dir=str(folder / "drawn/1.0.0"), module_name="drawn", version=tfds.core.Version("1.0.0")
+    )
+    (folder / "drawn/1.0.0").mkdir(parents=True)
+    info = tfds.core.DatasetInfo(builder=identity, features=features)
+    writer = tfds.core.SequentialWriter(info, max_examples_per_shard=40, overwrite=True)
+    given = {"train": classes, **splits}
+    writer.initialize_splits(list(given))
+    files = folder / "files"
+    files.mkdir(parents=True)
+    for split, found in given.items():
+        for number, (file, label, data) in enumerate(rows_of(found)):
+            (files / f"{split}{number}").write_bytes(data)
+            example = {"image": str(files / f"{split}{number}"), "file_name": file, "label": label}
+            writer.add_examples({split: [example]})
+    writer.close_all()
+    if not sequential:
+        _named_as_builders_do(folder / "drawn/1.0.0")
+    return folder / "drawn"
+
+
+def _named_as_builders_do(folder: Path) -> None:
+    """Names of shards with how many there are, which a writer of one after the other does not know."""
+    said = json.loads((folder / "dataset_info.json").read_text())
+    for split in said["splits"]:
+        del split["filepathTemplate"]
+        shards = sorted(folder.glob(f"drawn-{split['name']}.tfrecord-*"))
+        for shard in shards:
+            shard.rename(f"{shard}-of-{len(shards):05}")
+    (folder / "dataset_info.json").write_text(json.dumps(said))

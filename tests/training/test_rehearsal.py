@@ -14,12 +14,14 @@ from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreE
 from podline.input.pipeline import TrainingInput
 from podline.progress import silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.stages.from_recipe import pace_spec
 from podline.stages.preflight import PreflightSpec
 from podline.stages.specs import TrainSpec
+from podline.stages.table import PACE
 from podline.store.opening import open_store
 from podline.training import rehearsal
 from podline.training.objective import Classification
-from podline.training.train import preflight, train
+from podline.training.train import pace, preflight, train
 
 # 96 examples are 12 steps of 8.
 RECIPE = Recipe(
@@ -76,6 +78,21 @@ def test_a_preflight_of_a_run_that_is_there_leaves_it_as_it_is(root):
     before = files(root)
     preflight(spec_of(root), silent())
     assert files(root) == before
+
+
+def test_a_training_fits_into_the_minutes_that_it_may_take(root):
+    spec = pace_spec(training_spec(root), 0.5)
+    answer = pace(spec, silent())
+    assert answer.duration.steps > 30, "which take a second"
+    assert 20 < answer.training_seconds < 30
+    assert answer.of(RECIPE) == RECIPE.model_copy(update={"duration": answer.duration})
+    found = PACE.find(spec, silent())  # by whoever asks again, however fast the machine is then
+    assert found == answer.model_copy(update={"reused": True})
+    assert PACE.find(pace_spec(training_spec(root), 0.6), silent()) is None
+    with pytest.raises(
+        SettingsError, match=r"^1e-05 minutes vs .* s until the first step, and .* s for each: give more"
+    ):
+        pace(pace_spec(training_spec(root), 1e-5), silent())
 
 
 def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):

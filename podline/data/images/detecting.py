@@ -11,6 +11,7 @@ from podline.data.images.folders import folders_in
 from podline.data.images.items import Layout
 from podline.data.images.listing import Found, listed_in_bucket, listing, one
 from podline.data.images.parquet import holds_images, images_in
+from podline.data.images.prepared import prepared_in
 from podline.data.images.settings import ImagesSettings
 from podline.data.images.webdataset import ENDINGS as ARCHIVES
 from podline.data.images.webdataset import webdataset_in
@@ -19,7 +20,7 @@ from podline.errors import SourceError
 
 _ACCEPTED = (
     "class folders (<class>/* or train/<class>/*), a table of files and labels (CSV, TSV, JSON Lines, Parquet), "
-    "WebDataset's tar files, or Parquet with images; see docs/images.md"
+    "WebDataset's tar files, Parquet with images, or a folder that TensorFlow Datasets has prepared; see docs/images.md"
 )
 
 
@@ -81,6 +82,8 @@ def _layouts(
 ) -> tuple[dict[str, Layout], list[SourceError]]:
     """Every layout that fits, by its name; and what is wrong with what does not."""
     whole = [file for file in asked if file.bytes >= 0 and not file.hidden]
+    if settings.layout in ("auto", "tfds") and (prepared := prepared_in(whole, settings)):
+        return {"tfds": prepared}, []  # its files fit no other, though folders of versions look like classes
     parquet = [file for file in whole if file.name.endswith(".parquet") and holds_images(file.path)]
     other = [file for file in whole if file.name.endswith(tables.ENDINGS) and file not in parquet]
     table, problems = tables.tables_in(other, files, settings)

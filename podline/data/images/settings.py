@@ -12,7 +12,7 @@ from podline.recipes.datasets import ConverterSettings
 Fit = Literal["letterbox", "crop", "squeeze"]
 # Of MNIST's test images up to 5 % are that near to another writer's digit; of CIFAR-10's 1.5 %.
 NEAR_SHARE = 0.1
-LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet"]
+LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet", "tfds"]
 
 
 class ImagesSettings(ConverterSettings):

@@ -1,0 +1,363 @@
+"""Data sets that TensorFlow Datasets has prepared: TFRecords of encoded images, with features.json beside them.
+
+Written by TFDS 4 (``FeaturesDict.save_config``, the ``DatasetInfo`` proto as JSON); read here without it. An image
+stays where it is in its shard until somebody looks at it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from podline.data.images.items import SPLITS, Item, Place
+from podline.data.images.listing import Found
+from podline.data.images.settings import ImagesSettings
+from podline.data.sources import bounds
+from podline.data.sources.rawfiles import reading
+from podline.data.sources.shown import printable
+from podline.data.tfrecord import HEADER_BYTES, masked
+from podline.entry_points import reason
+from podline.errors import SourceError
+from podline.frozen import is_object
+
+INFO, FEATURES = "dataset_info.json", "features.json"
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_REMEDY = "prepare the data set again"
+_BYTES_LIST, _INT64_LIST = 1, 3  # of a tf.train.Feature
+_VARINT, _EIGHT, _DELIMITED, _FOUR = 0, 1, 2, 5  # wire types of protocol buffers
+
+
+class Shard(NamedTuple):
+    """One file, and how many records dataset_info.json says it has."""
+
+    file: Found
+    split: str
+    records: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """See :class:`podline.data.images.items.Layout`.
+
+    Attributes:
+        name: what TFDS calls the data set.
+        shards: the files, in order.
+        beside: the files that tell of them.
+        image: the feature that is an image.
+        label: the feature that is its class.
+        class_names: by label; numbers where nobody named them.
+    """
+
+    name: str
+    shards: Sequence[Shard]
+    beside: Sequence[Found]
+    image: str
+    label: str
+    class_names: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """The data set, its shards and features."""
+        return f"TensorFlow Datasets, {self.name}, shards: {len(self.shards)}, features {self.image}, {self.label}"
+
+    @property
+    def state(self) -> object:
+        """Every file."""
+        return [file.state for file in (*self.beside, *(shard.file for shard in self.shards))]
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """As TFDS calls them."""
+        return frozenset(shard.split for shard in self.shards) & SPLITS
+
+    def items(self) -> Iterator[Item]:
+        """Every record."""
+        for shard in self.shards:
+            for number, (start, record) in enumerate(_records(shard)):
+                key = f"{shard.file.name}[{number}]"
+                try:
+                    yield self._item(shard, key, start, record)
+                except (ValueError, IndexError, struct.error) as error:
+                    raise SourceError(f"{shard.file.path}: record {number} is no tf.train.Example: {error}") from error
+
+    def _item(self, shard: Shard, key: str, start: int, record: bytes) -> Item:
+        features = _features(record)
+        label, problem = self._label(_integer(record, features.get(self.label)))
+        image = _only_bytes(record, features.get(self.image))
+        if image is None:
+            problem = f"holds no image in {self.image}"
+        place = Place(shard.file.path, start + image.start, len(image)) if image else b""
+        return Item(key, place, label, shard.split, reason=problem)
+
+    def _label(self, number: int | None) -> tuple[str | None, str]:
+        if number is None:
+            return None, f"has no class in {self.label}"
+        if not 0 <= number < len(self.class_names):
+            return None, f"has the label {number} vs 0 to {len(self.class_names) - 1}"
+        return self.class_names[number], ""
+
+
+def prepared_in(found: Sequence[Found], settings: ImagesSettings) -> Prepared | None:
+    """The data set among some files; None if there is none.
+
+    Raises:
+        SourceError: there are several, its files cannot be read or are not all there, or it holds no labelled images.
+    """
+    beside = {file.name: file for file in found}
+    infos = [name for name in beside if name.split("/")[-1] == INFO and _sibling(name, FEATURES) in beside]
+    if not infos:
+        return None
+    if len(infos) > 1:
+        folders = ", ".join(_sibling(name, "").rstrip("/") or "." for name in infos[:3])
+        raise SourceError(f"{len(infos)} prepared data sets lie there ({folders}); give the folder of one version")
+    info, features = beside[infos[0]], beside[_sibling(infos[0], FEATURES)]
+    said = _json(info)
+    image, label, classes = _chosen(features, settings)
+    names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
+    return Prepared(
+        name=f"{said.get('name', '?')} {said.get('version', '')}".strip(),
+        shards=_shards(said, info, [file for file in found if _sibling(file.name, INFO) == infos[0]]),
+        beside=[file for file in (info, features, names) if file],
+        image=image,
+        label=label,
+        class_names=_lines(names, classes) if names else tuple(str(number) for number in range(classes)),
+    )
+
+
+def _sibling(name: str, other: str) -> str:
+    folder, slash, _ = name.rpartition("/")
+    return f"{folder}{slash}{other}"
+
+
+def _json(file: Found) -> dict[str, Any]:
+    if file.bytes > bounds.CLASS_FILE_BYTES * 16:
+        raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for what TFDS writes; {_REMEDY}")
+    try:
+        with reading(file.path):
+            said: Any = json.loads(Path(file.path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{file.path} is no JSON: {printable(reason(error))}; {_REMEDY}") from error
+    if not is_object(said):
+        raise SourceError(f"{file.path} holds no JSON object; {_REMEDY}")
+    return said
+
+
+def _lines(file: Found, classes: int) -> tuple[str, ...]:
+    if file.bytes > bounds.CLASS_FILE_BYTES * 16:
+        raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for the names of {classes} classes")
+    try:
+        with reading(file.path):
+            names = tuple(Path(file.path).read_text("utf-8").split("\n"))
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{file.path} is no UTF-8: {error.reason}; {_REMEDY}") from error
+    names = names[:-1] if names[-1] == "" else names
+    if len(names) != classes:
+        raise SourceError(f"{file.path} has {len(names)} lines vs {classes} classes in {FEATURES}; {_REMEDY}")
+    return names
+
+
+def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
+    """The names of the features image and label, and how many classes there are.
+
+    Raises:
+        SourceError: none of a sort is there, or several and no setting says which.
+    """
+    said: Any = _json(file).get("featuresDict")
+    features: Any = said.get("features") if is_object(said) else None
+    found: Mapping[str, Any] = features if is_object(features) else {}
+    image = _of_sort(file, found, "image", settings.file_column, "an encoded image", "file_column")
+    label = _of_sort(file, found, "classLabel", settings.label_column, "a label of classes", "label_column")
+    classes = str(found[label]["classLabel"].get("numClasses", ""))
+    if not re.fullmatch(r"[0-9]{1,9}", classes):
+        raise SourceError(f"{file.path}: {label} has {printable(classes)!r} classes vs a number; {_REMEDY}")
+    return image, label, int(classes)
+
+
+def _of_sort(file: Found, features: Mapping[str, Any], sort: str, given: str, what: str, setting: str) -> str:
+    """The name of the feature that is one of a sort."""
+    fitting = [name for name, said in features.items() if is_object(said) and is_object(said.get(sort))]
+    if given in fitting:
+        return given
+    if given or len(fitting) != 1:
+        all_of_them = ", ".join(map(printable, features)) or "none"
+        if not fitting:
+            raise SourceError(f"{file.path}: none of the features ({all_of_them}) is {what}, as TFDS calls it")
+        there = " and ".join(map(printable, fitting))
+        asked = f", and {printable(given)} is not" if given else ""
+        raise SourceError(f"{file.path}: {there}: {what}{asked}; say which by --set conversion.{setting}=NAME")
+    return fitting[0]
+
+
+def _shards(said: dict[str, Any], info: Found, found: Sequence[Found]) -> list[Shard]:
+    """The shards that dataset_info.json tells of, in order.
+
+    Raises:
+        SourceError: their format is another one, or one is missing.
+    """
+    if said.get("fileFormat", "tfrecord") != "tfrecord":
+        raise SourceError(
+            f"{info.path}: the file format is {printable(str(said['fileFormat']))} vs tfrecord; prepare it with "
+            "file_format='tfrecord'"
+        )
+    there = {file.name.split("/")[-1]: file for file in found}
+    shards: list[Shard] = []
+    splits: Any = said.get("splits")
+    for split in splits if isinstance(splits, list) else []:
+        name, lengths = _split_of(split, info)
+        for at, records in enumerate(lengths):
+            file = _file_name(str(split.get("filepathTemplate") or _TEMPLATE), said, name, at, len(lengths))
+            if file not in there:
+                raise SourceError(f"{info.path} tells of a shard {printable(file)}, which is not there; {_REMEDY}")
+            shards.append(Shard(there[file], name.lower(), records))
+    if not shards:
+        raise SourceError(f"{info.path} tells of no split with a shard; {_REMEDY}")
+    return shards
+
+
+def _file_name(template: str, said: dict[str, Any], split: str, at: int, count: int) -> str:
+    values = {
+        "DATASET": str(said.get("name")),
+        "SPLIT": split,
+        "FILEFORMAT": "tfrecord",
+        "SHARD_INDEX": f"{at:05}",
+        "NUM_SHARDS": f"{count:05}",
+        "SHARD_X_OF_Y": f"{at:05}-of-{count:05}",
+    }
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), template)
+
+
+def _split_of(split: Any, info: Found) -> tuple[str, list[int]]:
+    name, lengths = (split.get("name"), split.get("shardLengths")) if is_object(split) else (None, None)
+    if not isinstance(name, str) or not isinstance(lengths, list):
+        raise SourceError(f"{info.path}: a split without name or shardLengths; {_REMEDY}")
+    counts = [str(length) for length in lengths]
+    if not all(re.fullmatch(r"[0-9]{1,15}", count) for count in counts):
+        raise SourceError(f"{info.path}: the shardLengths of {printable(name)} are no numbers; {_REMEDY}")
+    return name, [int(count) for count in counts]
+
+
+def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
+    """Every record of a shard, with the place of its first byte.
+
+    Raises:
+        SourceError: the file cannot be read, is cut or damaged, or has another number of records.
+    """
+    count, place = 0, 0
+    with reading(shard.file.path), Path(shard.file.path).open("rb") as stream:
+        while head := stream.read(HEADER_BYTES):
+            record = _framed(shard, stream, head, count, place)
+            yield place + HEADER_BYTES, record
+            place += HEADER_BYTES + len(record) + 4
+            count += 1
+    if count != shard.records:
+        raise SourceError(f"{shard.file.path} has {count:,} records vs {shard.records:,} in {INFO}; {_REMEDY}")
+
+
+def _framed(shard: Shard, stream: IO[bytes], head: bytes, number: int, place: int) -> bytes:
+    where = f"{shard.file.path}: record {number} at byte {place:,}"
+    if len(head) < HEADER_BYTES or _crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
+        raise SourceError(f"{where} is cut or damaged: its length does not have its checksum; {_REMEDY}")
+    (size,) = struct.unpack("<Q", head[:8])
+    if size > 2 * bounds.IMAGE_BYTES:
+        raise SourceError(f"{where} has {size:,} bytes vs {2 * bounds.IMAGE_BYTES:,} at most")
+    record, tail = stream.read(size), stream.read(4)
+    if len(tail) < 4:
+        raise SourceError(f"{where} is cut: {len(record):,} of {size:,} bytes are there; {_REMEDY}")
+    if _crc(record) != struct.unpack("<I", tail)[0]:
+        raise SourceError(f"{where} is damaged: its bytes do not have their checksum; {_REMEDY}")
+    return record
+
+
+def _crc(data: bytes) -> int:
+    return int(masked(np.array([google_crc32c.value(data)], np.uint32))[0])
+
+
+def _features(record: bytes) -> dict[str, range]:
+    """Name → where the value lies, of each feature of a tf.train.Example.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found: dict[str, range] = {}
+    for _, features in _delimited(record, range(len(record))):
+        for _, entry in _delimited(record, features):
+            parts = dict(_delimited(record, entry))
+            if 1 in parts and 2 in parts:
+                found[record[parts[1].start : parts[1].stop].decode("utf-8", "replace")] = parts[2]
+    return found
+
+
+def _only_bytes(record: bytes, feature: range | None) -> range | None:
+    """Where the only value of a bytes_list lies; None if there is no such feature, or not one value."""
+    lists = [place for number, place in _delimited(record, feature or range(0)) if number == _BYTES_LIST]
+    values = [value for place in lists for _, value in _delimited(record, place)]
+    return values[0] if len(values) == 1 else None
+
+
+def _integer(record: bytes, feature: range | None) -> int | None:
+    """The only value of an int64_list; None if there is no such feature, or not one value."""
+    lists = [place for number, place in _delimited(record, feature or range(0)) if number == _INT64_LIST]
+    values: list[int] = []
+    for place in lists:
+        for _, value in _fields(record, place):
+            values += [value] if isinstance(value, int) else _packed(record, value)
+    return values[0] - (values[0] >> 63 << 64) if len(values) == 1 else None
+
+
+def _packed(record: bytes, place: range) -> list[int]:
+    values, at = [], place.start
+    while at < place.stop:
+        value, at = _varint(record, at, place.stop)
+        values.append(value)
+    return values
+
+
+def _delimited(record: bytes, place: range) -> Iterator[tuple[int, range]]:
+    """The fields of a message that are bytes or messages themselves."""
+    return ((number, value) for number, value in _fields(record, place) if isinstance(value, range))
+
+
+def _fields(record: bytes, place: range) -> Iterator[tuple[int, int | range]]:
+    """Number and value of each field of a message: an integer, or where its bytes lie.
+
+    https://protobuf.dev/programming-guides/encoding/
+    """
+    at = place.start
+    while at < place.stop:
+        key, at = _varint(record, at, place.stop)
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            value, at = _varint(record, at, place.stop)
+            yield number, value
+            continue
+        size = {_EIGHT: 8, _FOUR: 4}.get(kind, 0)
+        if kind == _DELIMITED:
+            size, at = _varint(record, at, place.stop)
+        elif not size:
+            raise ValueError(f"a field of the wire type {kind} at byte {at:,}")
+        if at + size > place.stop:
+            raise ValueError(f"a field of {size:,} bytes at byte {at:,} of {place.stop:,}")
+        yield number, range(at, at + size)
+        at += size
+
+
+def _varint(record: bytes, at: int, end: int) -> tuple[int, int]:
+    """A base-128 varint, and the place after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= end:
+            break
+        byte = record[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise ValueError(f"a number without its end at byte {at:,}")

@@ -1,0 +1,162 @@
+"""Data sets that TensorFlow Datasets has prepared, as a source."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn_images import as_folders, as_prepared, drawn, encoded, images, opened, reasons, records
+from gcs_emulator import upload
+
+from podline.data.images.detecting import found_layout
+from podline.data.images.settings import ImagesSettings
+from podline.errors import SourceError
+
+VERSION = "1.0.0"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of 90 images, one damaged and one twice."""
+    found = images(90)
+    found["cat"]["bad.jpg"] = b"\xff\xd8\xff\xe0 cut"
+    found["cat"]["copy.png"] = found["cat"]["000.png"]
+    more = {"cat": {f"{at}.png": encoded(drawn(3000 + at)) for at in range(5)}}
+    folder = tmp_path_factory.mktemp("prepared")
+    as_folders(folder / "folders", found)
+    as_folders(folder / "split/train", found)
+    as_folders(folder / "split/test", more)
+    as_prepared(folder / "one", found)
+    as_prepared(folder / "two", found, sequential=True, test=more, unlabelled=more)
+    return folder
+
+
+def test_it_is_the_same_as_the_images_in_folders(prepared: Path) -> None:
+    folders, source = opened(prepared / "folders"), opened(prepared / "one/drawn")
+    assert records(source) == records(folders)
+    assert (source.files, source.class_names, source.read) == (folders.files, folders.class_names, 92)
+    assert sorted(reasons(source).values()) == sorted(reasons(folders).values())
+    words = source.looked_at()[1].notes[0]
+    assert "TensorFlow Datasets, drawn 1.0.0, shards: 3, features image, label; 3 classes" in words
+
+
+def test_its_splits_are_those_of_the_data_set(prepared: Path) -> None:
+    folders, source = opened(prepared / "split"), opened(prepared / "two/drawn" / VERSION)
+    assert source.sizes == folders.sizes
+    assert records(source) == records(folders)
+    assert {text for key, text in reasons(source).items() if "unlabelled" in key} == {
+        "is of the split 'unlabelled' vs train or test, testing, val, valid, validation"
+    }
+
+
+def test_it_may_lie_in_a_bucket(prepared: Path, gcs_root: str, tmp_path: Path) -> None:
+    upload(prepared / "one/drawn" / VERSION, f"{gcs_root}drawn")
+    layout = found_layout(f"{gcs_root}drawn", ImagesSettings(), tmp_path)
+    assert len(list(layout.items())) == 92
+
+
+def features(folder: Path, change: Callable[[dict], object]) -> None:
+    path = folder / "features.json"
+    said = json.loads(path.read_text())
+    change(said["featuresDict"]["features"])
+    path.write_text(json.dumps(said))
+
+
+def info(folder: Path, **changes: object) -> None:
+    path = folder / "dataset_info.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+SHARD = "drawn-train.tfrecord-00001-of-00003"
+TRAIN = {"name": "train", "shardLengths": ["40", "40", "13"]}
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "two versions": (
+        lambda f: shutil.copytree(f, f.parent / "2.0.0"),
+        r"2 prepared data sets .*2\.0\.0.*give the folder",
+    ),
+    "another format": (lambda f: info(f, fileFormat="array_record"), r"array_record vs tfrecord; prepare it with"),
+    "no splits": (lambda f: info(f, splits=[]), "tells of no split with a shard"),
+    "no numbers": (
+        lambda f: info(f, splits=[{"name": "a", "shardLengths": [None]}]),
+        "shardLengths of a are no numbers",
+    ),
+    "no lengths": (lambda f: info(f, splits=[{"name": "a"}]), "a split without name or shardLengths"),
+    "a record more": (lambda f: info(f, splits=[TRAIN]), r"00002-of-00003 has 12 records vs 13 in dataset_info\.json"),
+    "a shard is gone": (
+        lambda f: (f / SHARD).unlink(),
+        "tells of a shard drawn-train.tfrecord-00001-of-00003, which is not there",
+    ),
+    "no JSON": (lambda f: (f / "features.json").write_text("{"), r"features\.json is no JSON"),
+    "no object": (lambda f: (f / "dataset_info.json").write_text("[]"), r"dataset_info\.json holds no JSON object"),
+    "raw pixels": (
+        lambda f: features(f, lambda said: said.update(image={"tensor": {}})),
+        r"none of the features \(file_name, image, label\) is an encoded image, as TFDS calls it",
+    ),
+    "two images": (
+        lambda f: features(f, lambda said: said.update(other=said["image"])),
+        r"image and other: an encoded image; say which by --set conversion\.file_column=NAME",
+    ),
+    "more classes": (
+        lambda f: features(f, lambda said: said["label"].update(classLabel={"numClasses": "4"})),
+        r"label\.labels\.txt has 3 lines vs 4 classes in features\.json",
+    ),
+    "a cut shard": (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes()[:-9]), r"record 39 at byte .* is cut"),
+    "a byte of an image": (lambda f: flip(f / SHARD, 200), r"record 0 at byte 0 is damaged: its bytes do not have"),
+    "a byte of a length": (lambda f: flip(f / SHARD, 1), r"record 0 at byte 0 is cut or damaged: its length does not"),
+}
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x40
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_wrong_is_said_in_a_line(prepared: Path, tmp_path: Path, damage: str) -> None:
+    shutil.copytree(prepared / "one/drawn", tmp_path / "drawn")
+    change, message = DAMAGES[damage]
+    change(tmp_path / "drawn" / VERSION)
+    with pytest.raises(SourceError, match=message) as caught:
+        opened(tmp_path / "drawn")
+    assert "\n" not in str(caught.value)
+
+
+def test_one_of_several_features_is_chosen(prepared: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION
+    features(folder, lambda said: said.update(other=said["image"]))
+    assert records(opened(folder, file_column="image")) == records(opened(prepared / "folders"))
+
+
+@pytest.mark.parametrize("file", ["features.json", "dataset_info.json", "label.labels.txt", SHARD])
+def test_a_damaged_file_is_read_or_refused(prepared: Path, tmp_path: Path, file: str) -> None:
+    path = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION / file
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for number in range(60):
+        data = bytearray(whole[: rng.integers(len(whole))] if number % 4 == 0 else whole)
+        for place in rng.integers(0, max(1, len(data)), 1 + number % 5):
+            data[place : place + 1] = bytes([rng.integers(256)])
+        path.write_bytes(data)
+        with contextlib.suppress(SourceError):
+            list(found_layout(str(tmp_path / "drawn"), ImagesSettings(), tmp_path).items())
+
+
+def test_a_record_that_is_no_example_is_refused_and_nothing_else_comes_out() -> None:
+    from podline.data.images import prepared as module  # noqa: PLC0415
+
+    rng = np.random.default_rng(0)
+    refused = 0
+    for _ in range(3_000):
+        record = bytes(rng.integers(0, 256, rng.integers(0, 60), np.uint8))
+        try:
+            for place in module._features(record).values():
+                module._only_bytes(record, place)
+                module._integer(record, place)
+        except ValueError:
+            refused += 1
+    assert 0 < refused < 3_000
