@@ -23,7 +23,7 @@ class Measure:
 
     Attributes:
         name: its key in ``evaluation.json`` and in the ledger.
-        label: what people read.
+        label: what people read; ``people`` in it are whatever a data set has, see :class:`podline.documents.noun.Noun`.
         in_percent: a share, written as 82.3 %; any other has three decimals.
         higher_is_better: else lower is.
         of_classes: how it is computed of a classifier: ``(labels, predictions, classes) -> float``, where labels and

@@ -6,8 +6,10 @@ from functools import singledispatch
 
 from podline.documents.metric import Metric
 from podline.figures import count, duration, metric_text, percent, rate, size
+from podline.inventory.catalogue import training_of
 from podline.measures import shown
 from podline.plurals import plural
+from podline.recipes.datasets import noun_in
 from podline.stages.preflight import Preflight
 from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, TrainResult, ValidateResult
 from podline.store.contract import Store
@@ -59,9 +61,10 @@ def _(result: Preflight, _store: Store) -> list[str]:
 
 
 @_lines.register
-def _(result: EvaluateResult, _store: Store) -> list[str]:
+def _(result: EvaluateResult, store: Store) -> list[str]:
+    noun = noun_in(training_of(store, result.run).recipe.dataset)
     figures = [
-        f"{measure.label} {metric_text(measure.name, result.metrics[measure.name])}"
+        f"{noun.said(measure.label)} {metric_text(measure.name, result.metrics[measure.name])}"
         for measure in shown(result.metrics)
     ]
     untrained = metric_text(result.measure, Metric(value=result.untrained, low=result.untrained, high=result.untrained))

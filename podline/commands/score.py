@@ -45,21 +45,23 @@ def score(results: Path, truth: Path, as_json: bool) -> None:
     if as_json:
         say_json(found.model_dump(mode="json"))
     else:
-        say(_page(found))
+        say(_page(found, files.judged_noun(wanted)))
 
 
-def _page(found: Any) -> list[str]:
-    people = f"{plural(found.results, 'result')} for {plural(found.people, 'person', 'people')}"
+def _page(found: Any, noun: Any) -> list[str]:
+    people = f"{plural(found.results, 'result')} for {plural(found.people, noun.one, noun.many)}"
     people += f" in {plural(found.images, 'image')}"
     lines = [people, ""]
-    lines += [f"{measure_named(name).label:20} {_figure(value)}" for name, value in found.figures.model_dump().items()]
+    named = {noun.said(measure_named(name).label): value for name, value in found.figures.model_dump().items()}
+    first, second = max(20, *map(len, named)), max(8, len(noun.many))
+    lines += [f"{name:{first}} {_figure(value)}" for name, value in named.items()]
     if found.score_threshold is not None:
-        lines.append(f"{'best F1 from score':20} {found.score_threshold:.3f}")
-    lines += ["", f"{'root of area':>12} {'people':>8} {'found':>8} {'AP':>7} {'AR':>7}"]
+        lines.append(f"{'best F1 from score':{first}} {found.score_threshold:.3f}")
+    lines += ["", f"{'root of area':>12} {noun.many:>{second}} {'found':>8} {'AP':>7} {'AR':>7}"]
     for size in found.sizes:
         name = f"{size.low:g}–{size.high:g}" if size is not found.sizes[-1] else f"from {size.low:g}"
         figures = f"{_figure(size.ap):>7} {_figure(size.ar):>7}"
-        lines.append(f"{name:>12} {count(size.people):>8} {count(size.found):>8} {figures}")
+        lines.append(f"{name:>12} {count(size.people):>{second}} {count(size.found):>8} {figures}")
     lines += ["", f"{'joint':16} {'labelled':>9} {'in found':>9} {'close':>8} {'OKS':>7} {'distance':>9}"]
     for joint in found.joints:
         distance = "–" if joint.distance is None else f"{joint.distance:.3f}"
@@ -71,7 +73,7 @@ def _page(found: Any) -> list[str]:
         *lines,
         "",
         "found: by a result with an OKS of at least 0.5; close: likewise, of the joint alone;",
-        "distance: the median, as a share of the root of the person's area.",
+        f"distance: the median, as a share of the root of the {noun.one}'s area.",
     ]
 
 

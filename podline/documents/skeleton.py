@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
+from podline.documents.noun import PERSON, Noun, noun_of
 from podline.frozen import Frozen
 
 Pair = tuple[str, str]
@@ -32,6 +33,7 @@ class Skeleton(Frozen):
         midpoints: the other joints: each lies midway between two that are annotated.
         mirrored: the joints that change places in a mirror image, right ↔ left; none if an image's mirror image needs
             no other names; None if that is not known.
+        category: of what; empty for several categories.
     """
 
     joints: tuple[str, ...] = Field(min_length=2)
@@ -40,6 +42,7 @@ class Skeleton(Frozen):
     sigmas: tuple[float, ...]
     midpoints: dict[str, Pair] = Field(default_factory=dict, exclude_if=lambda made: not made)
     mirrored: tuple[Pair, ...] | None = None
+    category: str = Field(default="", exclude_if=lambda category: not category)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Skeleton:
@@ -57,6 +60,11 @@ class Skeleton(Frozen):
         if len(self.sigmas) != len(self.annotated) or min(self.sigmas) <= 0:
             raise ValueError(f"sigmas {list(self.sigmas)} vs one above 0 for each of {len(self.annotated)} joints")
         return self
+
+    @property
+    def noun(self) -> Noun:
+        """What the skeletons belong to, in words."""
+        return noun_of(self.category)
 
     @property
     def index(self) -> dict[str, int]:
@@ -160,5 +168,6 @@ COCO = Skeleton(
     # COCO's people have no neck (https://cocodataset.org/#format-data); here it joins the face to the body.
     midpoints={"neck": ("right_shoulder", "left_shoulder")},
     mirrored=tuple((f"right_{name}", f"left_{name}") for name in _SIDED),
+    category=PERSON,
 )
 """COCO's people: 17 joints and the neck, 20 limbs."""

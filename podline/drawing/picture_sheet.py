@@ -10,6 +10,8 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 
 Image = npt.NDArray[np.uint8]
 
@@ -19,6 +21,7 @@ SMALL, LARGE = 1.1, 2.3
 _GAP, _MARGIN, _LABEL, _LINE, _DPI = 0.14, 0.3, 1.15, 0.17, 144
 # Points, and how many characters of that size stand above a picture of an inch.
 _FONT, _CHARACTERS = 8.5, 15.4
+_HEADING = 13
 
 
 class Picture(NamedTuple):
@@ -56,7 +59,8 @@ class Sheet(Figure):
 def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
     """Blocks below each other, as a figure; pictures have this side, in inches."""
     columns = max(len(row.pictures) for block in blocks for row in block.rows)
-    width = 2 * _MARGIN + _LABEL + columns * (side + _GAP)
+    pictures = _LABEL + columns * (side + _GAP)
+    width = 2 * _MARGIN + max(pictures, *map(_width_of_words, blocks))
     height = 2 * _MARGIN + sum(_height(block, side) for block in blocks)
     # A class may be called anything, "$x$" included.
     with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": INK}):
@@ -66,6 +70,13 @@ def sheet(blocks: Sequence[Block], side: float = SMALL) -> Sheet:
             _draw(figure, block, top, side)
             top -= _height(block, side)
     return figure
+
+
+def _width_of_words(block: Block) -> float:
+    """Of heading and explanation, in inches."""
+    heading = TextPath((0, 0), block.heading, _HEADING, prop=FontProperties(weight="bold"))
+    about = TextPath((0, 0), block.about, _FONT)
+    return max(words.get_extents().width for words in (heading, about)) / 72
 
 
 def _height(block: Block, side: float) -> float:
@@ -86,7 +97,7 @@ def _draw(figure: Figure, block: Block, top: float, side: float) -> None:
     def write(x: float, y: float, text: str, **style: Any) -> None:
         figure.text(x / width, y / height, text, **style)
 
-    write(_MARGIN, top - 0.2, block.heading, fontsize=13, fontweight="bold")
+    write(_MARGIN, top - 0.2, block.heading, fontsize=_HEADING, fontweight="bold")
     write(_MARGIN, top - 0.42, block.about, color=MUTED)
     y = top - 0.6
     for row in block.rows:

@@ -13,6 +13,7 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
 from podline.data.sources import bounds
 from podline.data.sources.shown import shortened
+from podline.documents.noun import PEOPLE, Noun, noun_of
 from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
 from podline.errors import SourceError
 from podline.evaluation.pose_decoding import People
@@ -121,6 +122,12 @@ def check_results(results: Any, name: str, joints: int) -> None:
         # pycocotools takes areas from boxes where the first result has one, and then needs them all.
         for place, result in enumerate(results):
             _check_numbers(result.get("bbox"), 4, f"{name}: result {place}: bbox (the first result has one)")
+
+
+def judged_noun(truth: Truth) -> Noun:
+    """What the poses of a truth are of: people, where no category says otherwise."""
+    names = [str(found.get("name", "")) for found in truth["categories"] if isinstance(found, dict)]
+    return noun_of(names[0] if len(names) == 1 else "") if names else PEOPLE
 
 
 def judged_joints(truth: Truth) -> tuple[tuple[str, ...], tuple[float, ...]]:

@@ -17,7 +17,6 @@ from podline.drawing.picture_sheet import LARGE, Block, Image, Picture, PictureR
 from podline.drawing.skeletons import poses_of, with_skeletons
 from podline.errors import StoreError
 from podline.evaluation.poses import FIELDS, chosen_threshold, find_people, pose_answers
-from podline.figures import count
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.inventory.catalogue import run_of
 from podline.kinds.pose import POSE
@@ -79,9 +78,8 @@ def _drawn(arrays: dict[str, npt.NDArray[Any]], skeleton: Skeleton) -> list[Pict
 
 
 def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -> Picture:
-    people = "1 person" if len(poses) == 1 else f"{count(len(poses)) if len(poses) else 'no'} people"
-    # Drawn on at twice its size, skeletons are thin enough for the people below them to be seen.
-    return Picture(with_skeletons(image, poses, skeleton, 2.0), people)
+    # Drawn on at twice its size, skeletons are thin enough for what is below them to be seen.
+    return Picture(with_skeletons(image, poses, skeleton, 2.0), skeleton.noun.counted(len(poses)))
 
 
 def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter) -> Block:
@@ -114,5 +112,6 @@ def _found(spec: ShowSpec, store: Store, manifest: Manifest, reporter: Reporter)
         mine[..., :2] = np.where(mine[..., 2:] > 0, letterbox.joints_to_network(mine[..., :2]), 0)
         pictures.append(_picture(image, mine, manifest.skeleton))
     rows = [PictureRow("found", pictures), PictureRow("labelled", _drawn(records, manifest.skeleton))]
-    about = f"the first test images with people; those with a score from {threshold:.3f} on are drawn"
-    return Block(f"Whom {spec.run} finds", about, rows if len(ids) else [])
+    noun = manifest.skeleton.noun
+    about = f"the first test images with {noun.many}; those with a score from {threshold:.3f} on are drawn"
+    return Block(f"{noun.said('Whom')} {spec.run} finds", about, rows if len(ids) else [])

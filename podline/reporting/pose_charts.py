@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from podline import figures
 from podline.documents.metrics_log import StepsLine
-from podline.documents.pose_figures import JointFigures
 from podline.drawing.drawing import ACCENT, MUTED, SECOND, chart
 from podline.reporting.charts import steps_axis, thinned, verdict, words_on_the_left
 from podline.reporting.pose_facts import PoseFacts
@@ -27,14 +26,15 @@ _COLOURS = (ACCENT, SECOND, "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0
 
 def charts(facts: PoseFacts) -> dict[str, str]:
     """All of them, by name; those of the stages by ``stage_<measure>``, as far as they were measured."""
-    drawn = {"verdict": verdict(facts.evaluation, "ap", "on seen images"), "joints": joints(facts.evaluation.joints)}
+    drawn = {"verdict": verdict(facts.evaluation, "ap", "on seen images"), "joints": joints(facts)}
     steps = thinned(facts.steps)
     logged = {name.partition("/")[2] for line in steps for name in line.measures}
     return drawn | {f"stage_{name}": stages(steps, name) for name in MEASURES if name in logged}
 
 
-def joints(entries: Sequence[JointFigures]) -> str:
+def joints(facts: PoseFacts) -> str:
     """The share of each joint's labelled places where it is close: people that were not found, and those that were."""
+    entries, noun = facts.evaluation.joints, facts.manifest.skeleton.noun
     shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
     found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in entries]
     names = [joint.joint.replace("_", " ") for joint in entries]
@@ -44,7 +44,7 @@ def joints(entries: Sequence[JointFigures]) -> str:
     with chart("joints", f"{alt}.", height=0.6 + 0.22 * len(names)) as drawing:
         (axes,) = drawing.axes()
         places = range(len(names))
-        axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label="in people found")
+        axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label=f"in {noun.many} found")
         axes.barh(places, shares, 0.62, color=ACCENT, linewidth=0, label="and close")
         axes.set_yticks(places, names)
         words_on_the_left(axes)

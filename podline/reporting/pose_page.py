@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from podline import figures
+from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
@@ -44,18 +45,20 @@ def markdown(facts: PoseFacts) -> str:
 def _content(facts: PoseFacts) -> dict[str, Any]:
     """What both templates show."""
     evaluation, manifest = facts.evaluation, facts.manifest
-    about = f"for people’s keypoints on the {evaluation.split} split of {evaluation.dataset}"
+    noun = manifest.skeleton.noun
+    about = f"for {noun.keypoints} on the {evaluation.split} split of {evaluation.dataset}"
     return (
         run_content(facts)
-        | verdict.content(facts, about, evaluation.verdict(), _tiles(facts))
+        | verdict.content(facts, about, evaluation.verdict(noun), _tiles(facts))
         | {
-            "threshold": _threshold(evaluation),
-            "metrics": pose_tables.metrics(evaluation),
-            "joints": pose_tables.joints(evaluation.joints),
-            "sizes": pose_tables.sizes(evaluation.sizes),
+            "noun": noun,
+            "threshold": _threshold(evaluation, noun),
+            "metrics": pose_tables.metrics(evaluation, noun),
+            "joints": pose_tables.joints(evaluation.joints, noun),
+            "sizes": pose_tables.sizes(evaluation.sizes, noun),
             "counted": pose_tables.counted(manifest),
             "last_measures": pose_tables.last_measures(facts.steps),
-            "examples": pose_tables.examples(evaluation.pictures),
+            "examples": pose_tables.examples(evaluation.pictures, noun),
         }
     )
 
@@ -66,23 +69,23 @@ def _tiles(facts: PoseFacts) -> list[verdict.Tile]:
     return [
         *(verdict.metric_tile(facts, name) for name in ("ap50", "ap75", "ar") if name in scored.metrics),
         verdict.Tile("images", quoted.number("evaluation.trained.images", scored.images)),
-        verdict.Tile("people", quoted.number("evaluation.trained.people", scored.people)),
+        verdict.Tile(facts.manifest.skeleton.noun.many, quoted.number("evaluation.trained.people", scored.people)),
     ]
 
 
-def _threshold(evaluation: PoseEvaluation) -> str:
+def _threshold(evaluation: PoseEvaluation, noun: Noun) -> str:
     """What became of the score threshold, in words."""
     chosen = evaluation.threshold
     if chosen is None:
-        return "No score threshold could be chosen: nobody was found on images that the network was trained on."
+        return f"No score threshold could be chosen: {noun.nobody} was found on images that the network was trained on."
     judged = chosen.judged
     return (
-        f"People are drawn and counted from a score of {judged.score:.3f} on. This threshold has the best F1 measure "
-        f"on {figures.count(chosen.images)} images of the {chosen.chosen_on} split; what is judged had no part in "
-        f"choosing it. With it, on the {evaluation.split} split {figures.count(judged.right)} of "
-        f"{figures.count(judged.people)} people are found at OKS 0.5 (recall {figures.percent(judged.recall)}), and "
-        f"{figures.count(judged.kept - judged.right)} of {figures.count(judged.kept)} results are nobody (precision "
-        f"{figures.percent(judged.precision)}). AP itself needs no threshold."
+        f"{noun.said('People')} are drawn and counted from a score of {judged.score:.3f} on. This threshold has the "
+        f"best F1 measure on {figures.count(chosen.images)} images of the {chosen.chosen_on} split; what is judged had "
+        f"no part in choosing it. With it, on the {evaluation.split} split {figures.count(judged.right)} of "
+        f"{figures.count(judged.people)} {noun.many} are found at OKS 0.5 (recall {figures.percent(judged.recall)}), "
+        f"and {figures.count(judged.kept - judged.right)} of {figures.count(judged.kept)} results are {noun.nobody} "
+        f"(precision {figures.percent(judged.precision)}). AP itself needs no threshold."
     )
 
 

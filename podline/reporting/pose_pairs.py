@@ -5,6 +5,7 @@ from __future__ import annotations
 from podline.data.coco_truth import read_truth
 from podline.data.reader import SplitReader
 from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import StoreError
 from podline.evaluation.oks import judged
@@ -26,7 +27,7 @@ def pair(store: Store, before: Judged, after: Judged) -> FoundPair:
         for manifest, each in zip(manifests, (before, after), strict=True)
     ]
     if truths[0] != truths[1]:
-        raise StoreError("the test sets differ: other images, or other people in them")
+        raise StoreError("the test sets differ: other images, or other annotations of them")
     people = [read_people(store, each.folder, each.split) for each in (before, after)]
     then, now = (judged(truths[0], each) for each in people)
     return FoundPair(then, now, manifests[1].skeleton)
@@ -51,8 +52,8 @@ def lost_examples(pair: FoundPair, reader: SplitReader, before: PoseEvaluation, 
             LostExample(
                 record=image.record,
                 name=f"image {image.image_id}",
-                before=_of_all(image.before, image.there),
-                after=_of_all(image.after, image.there),
+                before=_of_all(image.before, image.there, pair.skeleton.noun),
+                after=_of_all(image.after, image.there, pair.skeleton.noun),
             )
             for image in shown
         ],
@@ -60,6 +61,6 @@ def lost_examples(pair: FoundPair, reader: SplitReader, before: PoseEvaluation, 
     )
 
 
-def _of_all(found: Found, there: Found) -> str:
-    people, joints = plural(there.people, "person", "people"), plural(there.joints, "joint")
+def _of_all(found: Found, there: Found, noun: Noun) -> str:
+    people, joints = plural(there.people, noun.one, noun.many), plural(there.joints, "joint")
     return f"{found.people} of {people}, {found.joints} of {joints}"

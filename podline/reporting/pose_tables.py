@@ -9,6 +9,7 @@ import pandas as pd
 from podline import figures
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import StepsLine
+from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.pose_figures import JointFigures, SizeFigures
 from podline.documents.ranked_images import Ranked
@@ -19,7 +20,7 @@ from podline.reporting.tables import Table
 _NONE = "–"
 
 
-def metrics(evaluation: PoseEvaluation) -> Table:
+def metrics(evaluation: PoseEvaluation, noun: Noun) -> Table:
     """Every metric with its interval, of the trained network, the untrained one, and on images that were trained on."""
     sides = {
         f"trained, {evaluation.split} split": "trained",
@@ -36,28 +37,28 @@ def metrics(evaluation: PoseEvaluation) -> Table:
 
     known = {name for side in sides.values() for name in getattr(evaluation, side).metrics}
     rows = [
-        {"": measure.label} | {title: metric(side, measure.name) for title, side in sides.items()}
+        {"": noun.said(measure.label)} | {title: metric(side, measure.name) for title, side in sides.items()}
         for measure in shown(known)
     ]
     rows += [
-        {"": what} | {title: count(side, what) for title, side in sides.items()}
+        {"": noun.said(what)} | {title: count(side, what) for title, side in sides.items()}
         for what in ("images", "people", "results")
     ]
     guessing = dict.fromkeys(sides, _NONE) | {
         next(iter(sides)): quoted.metric("evaluation.guessing", "ap", evaluation.guessing),
     }
-    rows.insert(1, {"": "AP of one and the same person in every image"} | guessing)
+    rows.insert(1, {"": f"AP of one and the same {noun.one} in every image"} | guessing)
     return Table(pd.DataFrame(rows, dtype=object))
 
 
-def sizes(entries: Sequence[SizeFigures]) -> Table:
+def sizes(entries: Sequence[SizeFigures], noun: Noun) -> Table:
     """AP and AR of people by size."""
     rows = [
         {
             "root of the area": f"{size.low:g}–{size.high:g} px"
             if size is not entries[-1]
             else f"from {size.low:g} px",
-            "people": quoted.number(f"evaluation.sizes.{place}.people", size.people),
+            noun.many: quoted.number(f"evaluation.sizes.{place}.people", size.people),
             "found at OKS 0.5": quoted.number(f"evaluation.sizes.{place}.found", size.found),
             "AP": _share(f"evaluation.sizes.{place}.ap", size.ap),
             "AR": _share(f"evaluation.sizes.{place}.ar", size.ar),
@@ -67,14 +68,14 @@ def sizes(entries: Sequence[SizeFigures]) -> Table:
     return Table(pd.DataFrame(rows, dtype=object))
 
 
-def joints(entries: Sequence[JointFigures]) -> Table:
+def joints(entries: Sequence[JointFigures], noun: Noun) -> Table:
     """Each joint: how often it is labelled, in people that were found, and how near it is then."""
     rows = [
         {
             "joint": joint.joint.replace("_", " "),
             **{
                 words: quoted.number(f"evaluation.joints.{place}.{key}", getattr(joint, key))
-                for words, key in (("labelled", "labelled"), ("in people found", "in_found"), ("close", "close"))
+                for words, key in (("labelled", "labelled"), (f"in {noun.many} found", "in_found"), ("close", "close"))
             },
             "of those found": figures.percent(joint.close / joint.in_found) if joint.in_found else _NONE,
             "mean OKS": _share(f"evaluation.joints.{place}.similarity", joint.similarity if joint.in_found else -1),
@@ -89,7 +90,7 @@ def joints(entries: Sequence[JointFigures]) -> Table:
 
 def counted(manifest: Manifest) -> Table:
     """Rules of the conversion that applied to records that are written, and how often; empty when none did."""
-    rows = [(rule, figures.count(times)) for rule, times in manifest.counted.items()]
+    rows = [(manifest.skeleton.noun.said(rule), figures.count(times)) for rule, times in manifest.counted.items()]
     return Table(pd.DataFrame(rows, columns=["what the conversion met", "times"]))
 
 
@@ -102,13 +103,13 @@ def last_measures(steps: Sequence[StepsLine]) -> Table:
     return Table(pd.DataFrame(list(rows.values())).fillna(_NONE))
 
 
-def examples(ranked: Ranked) -> Table:
+def examples(ranked: Ranked, noun: Noun) -> Table:
     """The images that are drawn, in words."""
     rows = [
         {
             "which": kind,
             "image": str(image.image_id),
-            "people": figures.count(image.people),
+            noun.many: figures.count(image.people),
             "found": figures.count(image.found),
             "false alarms": figures.count(image.false_alarms),
             "quality": f"{image.quality:.3f}",

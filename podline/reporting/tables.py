@@ -226,8 +226,9 @@ def splits(manifest: Manifest) -> Table:
 
 def class_counts(manifest: Manifest) -> Table:
     """How many records of each class each split has; of more than :data:`MOST_CLASSES`, of the first ones."""
+    noun = manifest.skeleton.noun
     return _figures(
-        {"class": name} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
+        {"class": noun.said(name)} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
         for label, name in enumerate(manifest.class_names[:MOST_CLASSES])
     )
 

@@ -175,6 +175,7 @@ def _drop(worse: Explained) -> dict[str, Any]:
     return {
         "lines": [line for line in drop.lines() if not line.startswith("record ")],
         "against": drop.against,
+        "noun": drop.noun,
         "examples": examples,
         "heading": drop.heading(),
         "in_pairs": worse.in_pairs,

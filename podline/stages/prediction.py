@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from podline.documents.noun import PERSON, noun_of
 from podline.frozen import Frozen, JsonObject
+from podline.plurals import plural
 from podline.stages.specs import Result, Spec
 
 JSON = "predictions.json"
@@ -43,6 +45,7 @@ class PicturePrediction(Frozen):
         picture: the file with skeletons drawn on it; None where the model names classes.
         people: COCO results, the surest first, with the file's name; None likewise.
         classes: every class, the likeliest first; None where the model finds people.
+        category: what it finds instead of people; empty for several categories.
     """
 
     file: str
@@ -51,14 +54,15 @@ class PicturePrediction(Frozen):
     picture: str | None = None
     people: tuple[JsonObject, ...] | None = None
     classes: tuple[ClassShare, ...] | None = None
+    category: str = Field(default=PERSON, exclude_if=lambda category: category == PERSON)
 
     def line(self) -> str:
         """What the model says of the picture, as a line."""
         if self.classes is not None:
             named = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(named)}"
-        people = len(self.people or ())
-        return f"{self.file}: {people} {'person' if people == 1 else 'people'} → {self.picture}"
+        noun = noun_of(self.category)
+        return f"{self.file}: {plural(len(self.people or ()), noun.one, noun.many)} → {self.picture}"
 
 
 class PredictResult(Result):

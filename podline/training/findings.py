@@ -159,7 +159,8 @@ def _exploding(probe: ProbeFigures) -> Iterable[Finding]:
 
 def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
     for name, spread in probe.spreads.items():
-        if spread < COLLAPSED_SPREAD:
+        # One image has none.
+        if spread < COLLAPSED_SPREAD and probe.images > 1:
             yield Finding(
                 "collapsed_output",
                 name,

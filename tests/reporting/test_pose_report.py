@@ -10,6 +10,7 @@ from finished_pose_run import entered, finished_pose_run, shaken
 from pose_oracle import nothing, perfect
 
 from podline.cli import cli
+from podline.documents.noun import PEOPLE
 from podline.errors import ArtifactError
 from podline.progress import silent
 from podline.reporting.drop import explain
@@ -49,7 +50,7 @@ def test_figures_are_those_of_the_evaluation(spec, page):
         assert f"AP {ap.value:.3f} [{ap.low:.3f}, {ap.high:.3f}] for people" in shown
         assert "left ankle" in shown
         assert "from 192 px" in shown
-        assert evaluation.verdict() in shown.replace("&#39;", "'")
+        assert evaluation.verdict(PEOPLE) in shown.replace("&#39;", "'")
         assert f"score of {evaluation.threshold.judged.score:.3f}" in shown
         assert "truncated" in shown  # the drawn sample has a file that is, in quarantine
         assert "images without people" in shown  # and rules that were applied to what is written

@@ -69,6 +69,12 @@ def test_an_answer_that_does_not_depend_on_the_image_has_collapsed():
     assert "the model answers nearly the same (logits varies by 0.009 of its size)" in record.warnings[0]
 
 
+def test_of_one_image_nobody_can_say_that_answers_are_alike():
+    record = Record()
+    judge_probe(record.findings, 10, ProbeFigures(1, [], {"logits": 0.0}))
+    assert not record.warnings
+
+
 def stretch(step: int, norm: float = 1.0, head: float = 0.5, waiting: float = 0.0) -> Stretch:
     series = {
         "gradient_norm": np.full(2, norm, np.float32),

@@ -307,7 +307,7 @@ def _look_through(
 ) -> tuple[_Part, SourceFile]:
     """Decides about every image of a file of annotations."""
     of_file = f"of {found.title}.json"
-    part = _Part(LeftOut(f"records {of_file}"), LeftOut(f"people {of_file}"))
+    part = _Part(LeftOut(f"records {of_file}"), LeftOut(f"{understood.skeleton.noun.many} {of_file}"))
     images, digest, size, there = open_images(found.images), hashlib.sha256(), 0, 0
 
     def leave_out(record: str, reason: str, people: int = 0) -> None:
@@ -364,7 +364,7 @@ def _look_through(
         part.people.add(reason, people)
     if not part.people.read:
         part.people.read = sum(len(entry.annotations) for entry in listing.images)
-        part.people.add("nobody has a joint that is labelled", part.people.read)
+        part.people.add(f"{understood.skeleton.noun.nobody} has a joint that is labelled", part.people.read)
     for start in range(0, len(part.images), _AT_ONCE):
         people = unpacked(
             b"".join(image.people for image in part.images[start : start + _AT_ONCE]), understood.category.joints

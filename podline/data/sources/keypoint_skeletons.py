@@ -31,7 +31,7 @@ class Joints:
 
     Attributes:
         ids: of the categories, which all have these joints.
-        name: the category's; of several, how many they are.
+        name: the category's; empty for several, and where it has none.
         joints: their names.
         limbs: places of two joints each.
         sigmas: OKS's constants, where the file has them.
@@ -78,12 +78,12 @@ def joints_of(outline: Outline, wanted: str) -> Joints:
     first = categories.get(min(found), {})
     notes = [made] if made else []
     limbs = _limbs(outline, first.get("skeleton") or [], len(names), notes)
-    several = f"{len(found)} categories" if len(found) > 1 else named.get(min(found), "object")
     if len(found) > 1:
-        notes.insert(0, f"{several} have the same joints, and are learned as one")
+        notes.insert(0, f"{len(found)} categories have the same joints, and are learned as one")
     sigmas = first.get("sigmas")
     given = tuple(sigmas) if isinstance(sigmas, list) and len(sigmas) == len(names) else ()
-    return Joints(frozenset(found), several, names, limbs, given, tuple(notes))
+    name = str(first.get("name", "")) if len(found) == 1 else ""
+    return Joints(frozenset(found), name, names, limbs, given, tuple(notes))
 
 
 def _described(outline: Outline, category: Mapping[str, Any], counts: Counter[int]) -> tuple[tuple[str, ...], str]:
@@ -151,7 +151,8 @@ def skeleton_of(
         if name not in names:
             raise SourceError(f"{path}: the settings name the joint {name!r}; there are {', '.join(names)}")
     if names == COCO.annotated and not settings.sigmas and settings.mirrored is None and not joints.sigmas:
-        return COCO, (*notes, "the joints are those of COCO's people, so the skeleton is theirs")
+        notes.append("the joints are those of COCO's people, so the skeleton is theirs")
+        return COCO.model_copy(update={"category": joints.name}), tuple(notes)
     limbs = [*joints.limbs, *_connecting(joints.limbs, _distances(annotations, len(names)))]
     if len(limbs) > len(joints.limbs):
         made = ", ".join(f"{names[start]} – {names[end]}" for start, end in limbs[len(joints.limbs) :])
@@ -167,7 +168,8 @@ def skeleton_of(
         notes.append(f"OKS's constant is {OTHER_SIGMA} for {made} of {plural(len(names), 'joint')}: nobody gave one")
     try:
         made_of = tuple((names[start], names[end]) for start, end in limbs)
-        return Skeleton(joints=names, limbs=made_of, annotated=names, sigmas=sigmas, mirrored=mirrored), tuple(notes)
+        fixed = {"sigmas": sigmas, "mirrored": mirrored, "category": joints.name}
+        return Skeleton.model_validate({"joints": names, "limbs": made_of, "annotated": names, **fixed}), tuple(notes)
     except ValueError as error:
         problem = str(error).splitlines()[2].strip() if len(str(error).splitlines()) > 2 else str(error)
         raise SourceError(f"{path}: the skeleton cannot be: {problem}") from error

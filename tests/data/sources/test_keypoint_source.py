@@ -124,7 +124,8 @@ def test_categories_with_the_same_joints_are_learned_as_one(tmp_path: Path) -> N
     made = document()
     _second(made)
     source = opened(written(tmp_path, made))
-    assert source.category == "2 categories"
+    assert source.category == source.skeleton.category == ""
+    assert source.skeleton.noun.counted(2) == "2 instances"
     assert sum(bool(image.people) for images in source.splits.values() for image in images) == 20
 
 
@@ -213,6 +214,8 @@ def test_the_same_joints_as_cocos_are_cocos_people(tmp_path: Path) -> None:
     made["categories"][0] |= {"keypoints": list(COCO.annotated), "skeleton": [[16, 14]]}
     for annotation in made["annotations"]:
         annotation["keypoints"] = (annotation["keypoints"] * 4)[:51]
+    assert opened(written(tmp_path, made)).skeleton == COCO.model_copy(update={"category": "mouse"})
+    made["categories"][0]["name"] = "person"
     assert opened(written(tmp_path, made)).skeleton == COCO
 
 
