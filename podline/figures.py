@@ -18,11 +18,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def percent_within(metric: Metric) -> str:
-    """A share with its interval: ``82.3 % [79.9, 84.5]``."""
-    return f"{percent(metric.value)} [{100 * metric.low:.1f}, {100 * metric.high:.1f}]"
-
-
 def metric_text(name: str, metric: Metric) -> str:
     """An evaluation's metric with its interval, where one is known: shares in percent, a loss with three decimals."""
     text = value_text(name, metric.value)

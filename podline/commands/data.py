@@ -217,16 +217,28 @@ def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **op
 @data.command("check")
 @click.argument("source", metavar="SOURCE")
 @click.option("--sheet", type=click.Path(path_type=Path), metavar="FILE", help="Where a PNG with examples goes.")
+@click.option(
+    "--near-duplicates",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where a PNG goes with test images beside the training images that they nearly repeat.",
+)
 @layout_option
 @assignments_option
 @store_options
 @json_option
 def _check(
-    source: str, sheet: Path | None, layout: str | None, assignments: tuple[str, ...], as_json: bool, **options: Any
+    source: str,
+    sheet: Path | None,
+    near_duplicates: Path | None,
+    layout: str | None,
+    assignments: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """What `podline convert images` would make of a source: layout, classes, sizes, splits, what is left out and why.
 
-      podline data check photos --sheet examples.png
+      podline data check photos --sheet examples.png --near-duplicates pairs.png
       podline data check photos/labels.csv --set conversion.label_column=species
 
     Every image is decoded, as for the conversion, and kept in the store's cache; a conversion with the same settings
@@ -238,12 +250,18 @@ def _check(
         listener({"event": "start", "stage": "check"})
         checked = entry_points.load(_CHECK)(absolute(source), recipe, store)
         listener({"event": "result", "stage": "check", "result": {}})
+    drawn = []
     if sheet is not None:
         checked.write_sheet(sheet)
+        drawn.append(str(sheet))
+    if near_duplicates is not None:
+        written = checked.write_pairs(near_duplicates)
+        drawn.append(str(near_duplicates) if written else f"no near-duplicates; {near_duplicates} is not written")
     if as_json:
         say_json(checked.document())
     else:
-        say(checked.lines() + ([str(sheet)] if sheet else []))
+        say(checked.lines() + drawn)
+    checked.source.refuse_near()
 
 
 @data.command("download")

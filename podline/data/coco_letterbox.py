@@ -71,10 +71,6 @@ class LetterBox:
         """Boxes (…, 4), left, top, width, height, of the image as boxes of the square, float64."""
         return boxes_in_squares(boxes, self.scale, self.offset)
 
-    def boxes_to_image(self, boxes: npt.ArrayLike) -> Array:
-        """Boxes (…, 4), left, top, width, height, of the square as boxes of the image, float64."""
-        return (np.asarray(boxes, np.float64) - (*self.offset, 0, 0)) / (*self.scale, *self.scale)
-
     def areas_to_network(self, areas: npt.ArrayLike) -> Array:
         """Areas in the image's pixels as areas in the square's, float64."""
         return areas_in_squares(areas, self.scale)
@@ -136,11 +132,6 @@ def boxes_in_squares(boxes: npt.ArrayLike, scale: Vector, offset: Vector) -> Arr
 def areas_in_squares(areas: npt.ArrayLike, scale: Vector) -> Array:
     """Areas (…), likewise, float64."""
     return np.asarray(areas, np.float64) * np.prod(scale, axis=-1)
-
-
-def to_cells(joints: npt.ArrayLike, stride: float) -> Array:
-    """Joints (…, 2) of the network's input as places in a heatmap: an integer is the centre of a cell, float64."""
-    return (np.asarray(joints, np.float64) + 0.5) / stride - 0.5
 
 
 def from_cells(places: npt.ArrayLike, stride: float) -> Array:

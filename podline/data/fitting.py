@@ -31,8 +31,16 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
     grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 else pixels
     if fit == "crop":
         grey = _middle(grey, height, width)
-    size = _within(grey, height, width) if fit == "letterbox" else (height, width)
+    size = shown_size(grey.shape[0], grey.shape[1], shape, fit)
     return _centred(_scaled(grey, *size), height, width).reshape(height, width, channels)
+
+
+def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> tuple[int, int]:
+    """Height and width of what :func:`fitted` makes of a picture's own; in a letterbox, black lies around it."""
+    height, width = shape[:2]
+    if fit != "letterbox":
+        return height, width
+    return min(height, _rounded(width, tall, wide)), min(width, _rounded(height, wide, tall))
 
 
 def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
@@ -52,12 +60,6 @@ def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
     rows, columns = min(tall, _rounded(wide, height, width)), min(wide, _rounded(tall, width, height))
     top, left = (tall - rows) // 2, (wide - columns) // 2
     return pixels[top : top + rows, left : left + columns]
-
-
-def _within(pixels: Pixels, height: int, width: int) -> tuple[int, int]:
-    """The largest size with a picture's proportions that fits into a shape."""
-    tall, wide = pixels.shape[:2]
-    return min(height, _rounded(width, tall, wide)), min(width, _rounded(height, wide, tall))
 
 
 def _rounded(size: int, factor: int, divisor: int) -> int:

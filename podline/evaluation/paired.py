@@ -135,25 +135,3 @@ def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
         reached = max(reached, min(1.0, chances[key] * (len(chances) - place)))
         raised[key] = reached
     return {key: raised[key] for key in chances}
-
-
-def spread_between(right: npt.NDArray[np.bool_]) -> tuple[float, int]:
-    """What trainings of one recipe differ by, beyond what so few examples explain, as a variance.
-
-    The variance of the runs' shares of right answers is, in the mean, what each example's own chance contributes,
-    ``Σ p (1 - p) / n²``, and the spread's; the first is known from how often two runs disagree about an example. A
-    decomposition of Jordan: "On the Variance of Neural Network Training with respect to Test Sets and Distributions",
-    2023 (arXiv 2304.01910).
-
-    Args:
-        right: which of the same examples each run got right, (runs, n).
-
-    Returns:
-        The estimate, which may be negative by chance, and how many runs it has beyond the one it needs.
-    """
-    runs, examples = right.shape
-    if runs < 2 or not examples:
-        return 0.0, 0
-    rates = right.mean(axis=0)
-    by_examples = float((rates * (1 - rates)).sum()) * runs / (runs - 1) / examples**2
-    return float(right.mean(axis=1).var(ddof=1)) - by_examples, runs - 1

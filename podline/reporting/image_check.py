@@ -1,4 +1,4 @@
-"""What a conversion would make of a source of images: in words, as JSON, and as a sheet of examples."""
+"""What a conversion would make of a source of images: in words, as JSON, and as sheets of examples and of pairs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from podline.data.images.deciding import in_general
+from podline.data.images.items import TEST, TRAIN
+from podline.data.images.near_pairs import NearPair
 from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
 from podline.data.sources.shown import printable
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
-from podline.drawing.picture_sheet import Block, Picture, PictureRow, sheet
+from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet
 from podline.errors import SettingsError
 from podline.figures import duration, size
 from podline.plurals import plural
@@ -30,6 +32,7 @@ from podline.store.contract import Store, explained
 # Of a picture's longer side, in pixels.
 _BOUNDS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _EXAMPLES, _CLASSES = 8, 12
+_PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Checked:
             "splits": self.source.sizes,
             "classes": self._classes(),
             "sizes": self._sizes(),
+            "near_duplicates": [self._pair(pair) for pair in self.source.near],
             "left_out": [record.model_dump() for record in self.source.quarantined],
             "source_bytes": sum(one.bytes for one in decided.seen),
             "record_bytes": self._bytes,
@@ -81,6 +85,7 @@ class Checked:
                 f"left out: {plural(count, 'file')}: {reason} ({first[reason]}{', for one' if count > 1 else ''})"
                 for reason, count in left_out.most_common()
             ),
+            *self.source.near_lines(),
             f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
 
@@ -96,11 +101,40 @@ class Checked:
         for label, name in enumerate(self.source.class_names[:_CLASSES]):
             images = train.read(np.flatnonzero(labels == label)[:_EXAMPLES])["image"]
             rows.append(PictureRow(printable(name, 14), [Picture(image) for image in images]))
-        figure = sheet([Block("Examples to train on", self.source.words[0], rows)])
-        with explained("write", file), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # a letter that the font does not have becomes a box
-            file.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(file, format="png")
+        _write(sheet([Block("Examples to train on", self.source.words[0], rows)]), file)
+
+    def write_pairs(self, file: Path) -> bool:
+        """Draws the nearest pairs of a test image and a training image that nearly repeat each other.
+
+        Returns:
+            Whether there are any.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        pairs, search = self.source.near, self.source.search
+        if not pairs or not search:
+            return False
+        seen, drawn = self.source.decided.seen, []
+        for test, train, _distance in pairs[:_PAIRS]:
+            images = search.read(np.array([seen[test].row, seen[train].row]))
+            for image, split, one in zip(images, (TEST, TRAIN), (seen[test], seen[train]), strict=True):
+                drawn.append(Picture(image, f"{split}: {_end(one.label)}\n{_end(one.key)}"))
+        wide = 2 * _PAIRS_IN_A_ROW
+        rows = [PictureRow("", drawn[first : first + wide]) for first in range(0, len(drawn), wide)]
+        about = f"{len(pairs):,} test images have one; the nearest of them, each beside its training image"
+        _write(sheet([Block("Near-duplicates", about, rows)]), file)
+        return True
+
+    def _pair(self, pair: NearPair) -> dict[str, Any]:
+        test, train = (self.source.decided.seen[at] for at in (pair.test, pair.train))
+        return {
+            "test": test.key,
+            "train": train.key,
+            "test_class": test.label,
+            "train_class": train.label,
+            "distance": pair.distance,
+        }
 
     @property
     def _bytes(self) -> int:
@@ -122,6 +156,19 @@ class Checked:
         return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
 
 
+def _end(text: str | None) -> str:
+    """The last letters: where names differ."""
+    shown = printable(text or "", 1_000)
+    return shown if len(shown) <= _LETTERS else f"…{shown[-_LETTERS:]}"
+
+
+def _write(figure: Sheet, file: Path) -> None:
+    with explained("write", file), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a letter that the font does not have becomes a box
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, format="png")
+
+
 def check(source: str, recipe: Recipe, store: Store) -> Checked:
     """Looks at a source as its conversion would.
 
@@ -132,7 +179,7 @@ def check(source: str, recipe: Recipe, store: Store) -> Checked:
 
     Raises:
         SettingsError: the recipe's data are no images of one's own.
-        SourceError: a conversion would refuse it.
+        SourceError: it cannot be opened.
         StoreError: the cache cannot be written.
     """
     started = time.monotonic()

@@ -1,8 +1,7 @@
-"""The clock of everything about TPUs; a test's takes no time."""
+"""The clock of everything about TPUs."""
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Protocol
 
@@ -35,27 +34,6 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Returns after so many seconds."""
         time.sleep(seconds)
-
-
-class TurnedClock:
-    """A clock that stands still until someone turns it; whoever sleeps on it turns it. Threads may share one."""
-
-    def __init__(self, start: float = 0.0) -> None:
-        self._now = start
-        self._lock = threading.Lock()
-
-    def now(self) -> float:
-        """Seconds since 1970, UTC, as far as this clock knows."""
-        return self._now
-
-    def sleep(self, seconds: float) -> None:
-        """Turns the clock."""
-        self.turn(seconds)
-
-    def turn(self, seconds: float) -> None:
-        """Moves the time forward."""
-        with self._lock:
-            self._now += max(seconds, 0.0)
 
 
 def in_words(seconds: float) -> str:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 from click.testing import CliRunner
-from drawn_images import as_folders, as_table, images
+from drawn_images import as_folders, as_table, drawn, encoded, images
 from PIL import Image
 
 from podline.cli import cli
+from podline.errors import SourceError
 
 
 def test_what_a_conversion_would_make_of_images(tmp_path: Path) -> None:
@@ -36,3 +37,32 @@ def test_a_source_that_would_be_refused(tmp_path: Path) -> None:
     assert refused.exit_code != 0
     assert "several layouts" in str(refused.output) + str(refused.exception)
     assert CliRunner().invoke(cli, [*command, "--layout", "table"]).exit_code == 0
+
+
+def test_near_duplicates_are_listed_and_drawn_though_they_would_be_refused(tmp_path: Path) -> None:
+    for split, kind in (("train", "PNG"), ("test", "JPEG")):
+        classes = {
+            name: {f"{number}.{kind}": encoded(drawn(number, (40, 40)), kind) for number in range(first, 10, 2)}
+            for first, name in enumerate(("$x$ cat", "dog"))
+        }
+        as_folders(tmp_path / "raw" / split, classes)
+    command = ["data", "check", str(tmp_path / "raw"), "--root", str(tmp_path / "root")]
+    sheet = tmp_path / "drawn" / "pairs.png"
+    refused = CliRunner().invoke(cli, [*command, "--near-duplicates", str(sheet), "--json"])
+    assert isinstance(refused.exception, SourceError)
+    assert "10 of the 10 test images" in str(refused.exception)
+    found = json.loads(refused.stdout)["near_duplicates"]
+    assert {(pair["test"], pair["train"], pair["train_class"]) for pair in found} >= {
+        ("test/$x$ cat/4.JPEG", "train/$x$ cat/4.PNG", "$x$ cat"),
+        ("test/dog/9.JPEG", "train/dog/9.PNG", "dog"),
+    }
+    with Image.open(sheet) as drawing:
+        assert drawing.size[0] > 500
+
+
+def test_no_sheet_is_drawn_without_near_duplicates(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw", images())
+    command = ["data", "check", str(folder), "--root", str(tmp_path / "root")]
+    said = CliRunner().invoke(cli, [*command, "--near-duplicates", str(tmp_path / "pairs.png")])
+    assert "no near-duplicates; " in said.stdout
+    assert not (tmp_path / "pairs.png").exists()

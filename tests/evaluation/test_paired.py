@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from podline.evaluation.paired import Changed, Tails, chance_to_lose, changed, difference, holm, mcnemar, spread_between
+from podline.evaluation.paired import Changed, Tails, chance_to_lose, changed, difference, holm, mcnemar
 
 
 def test_what_was_lost_and_gained_is_counted() -> None:
@@ -72,15 +72,3 @@ def test_holms_chances_are_those_of_his_paper() -> None:
     random = np.random.default_rng(2)
     wrong = [min(holm(dict(enumerate(random.uniform(size=12)))).values()) < 0.05 for _ in range(4000)]
     assert np.mean(wrong) < 0.05 + 3 * np.sqrt(0.05 / 4000)
-
-
-def test_what_seeds_do_is_found_beyond_what_few_examples_explain() -> None:
-    random = np.random.default_rng(3)
-    rates = random.uniform(0.6, 1, 400)
-    for spread in (0.0, 0.03):
-        found = []
-        for _ in range(200):
-            shift = spread * random.standard_normal((6, 1))
-            found.append(spread_between(random.uniform(size=(6, 400)) < np.clip(rates + shift, 0, 1))[0])
-        assert np.mean(found) == pytest.approx(spread**2, abs=1.5e-4)
-    assert spread_between(np.ones((1, 10), bool)) == (0.0, 0)

@@ -20,6 +20,7 @@ from small_flow_stages import STEPPING_STAGES, STEPS, convert, evaluate, ran, re
 from standin.cloud import NODE, Cloud
 from standin.servers import announcing, serving
 from standin.timeline import Announcement, Script
+from turned_clock import TurnedClock
 
 from podline import errors
 from podline.data.sources.sample import write_sample
@@ -34,7 +35,6 @@ from podline.store.opening import open_store
 from podline.tasks.node import tpu_lease, tpu_use
 from podline.tasks.parameters import CifarParameters, MachineGroup
 from podline.tasks.runs.listening import heard_by
-from podline.tpu.clock import TurnedClock
 
 TESTS = Path(__file__).parent.parent
 EVENING = 1_800_000_000.0

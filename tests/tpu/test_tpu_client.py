@@ -23,11 +23,11 @@ from standin.bench import NOON, SPEC, Bench, api_settings, bench
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Attempt, Outage, Script, life
+from turned_clock import TurnedClock
 
 from podline import errors
 from podline.tpu.api_errors import explain
 from podline.tpu.client import CloudTpu
-from podline.tpu.clock import TurnedClock
 from podline.tpu.messages import node_from
 from podline.tpu.node import Health, Node, QueueState, State, Symptom, SymptomKind
 

@@ -15,9 +15,9 @@ from standin.bench import NOON, SPEC, Bench, bench
 from standin.cloud import NODE
 from standin.servers import announcing
 from standin.timeline import EXPIRED_MESSAGE, NO_CAPACITY, NO_QUOTA, Announcement, Attempt, Outage, Script, life
+from turned_clock import TurnedClock
 
 from podline import errors
-from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State
 from podline.tpu.tpu_log import Event, TpuLog, TpuLogEntry
 from podline.tpu_settings import Limits, MachineSettings

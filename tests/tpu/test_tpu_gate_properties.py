@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from standin.bench import NOON, SPEC, Bench, bench
 from standin.cloud import NODE
 from standin.timeline import Attempt, Outage, Phase, Script
+from turned_clock import TurnedClock
 
 from podline.errors import PodlineError
-from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State, SymptomKind
 from podline.tpu_settings import Limits, MachineSettings
 

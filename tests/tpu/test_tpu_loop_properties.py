@@ -20,6 +20,7 @@ from standin.bench import NOON, Bench, bench
 from standin.cloud import NODE, RefusedError
 from standin.timeline import Script, life
 from test_tpu_gate_properties import LIMITS, LONGEST, SCRIPTS, LoopError
+from turned_clock import TurnedClock
 
 from podline.errors import (
     ArtifactError,
@@ -29,7 +30,6 @@ from podline.errors import (
     UnexplainedError,
 )
 from podline.stages.budgets import Budgets
-from podline.tpu.clock import TurnedClock
 from podline.tpu.gate import admitted
 from podline.tpu.tpu_log import Event, TpuLog
 from podline.tpu.watch import Course, Watch

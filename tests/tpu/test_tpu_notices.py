@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from standin.servers import announcing
 from standin.timeline import Announcement
+from turned_clock import TurnedClock
 
 from podline.tpu import notices
-from podline.tpu.clock import TurnedClock
 from podline.tpu.notices import Maintenance, Notices
 from podline.tpu_settings import MachineSettings
 

@@ -26,6 +26,7 @@ from standin.bench import SPEC
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Attempt, Outage, Script, life
+from turned_clock import TurnedClock
 
 from podline import cli, errors
 from podline.flows.cifar_training import cifar_training
@@ -33,7 +34,6 @@ from podline.flows.stage_on_node import stage_on_node
 from podline.flows.tpu_patrol import tpu_patrol
 from podline.tasks.node import patrol, tpu_lease, tpu_use
 from podline.tasks.node.node_run import DEPLOYMENT
-from podline.tpu.clock import TurnedClock
 from podline.tpu.patrol import PatrolCase, PatrolFinding
 
 pytestmark = pytest.mark.usefixtures("prefect_server")

@@ -8,16 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import turned_clock
+from turned_clock import TurnedClock
 
 from podline.errors import TpuSetupError
 from podline.tpu import reservation
-from podline.tpu.clock import TurnedClock
 from podline.tpu.reservation import Reservation
 
 TAKES = """
 import sys, time
 from pathlib import Path
-from podline.tpu.clock import TurnedClock
+sys.path.append(sys.argv[2])
+from turned_clock import TurnedClock
 from podline.tpu.reservation import Reservation
 turn = Reservation(Path(sys.argv[1]), 60.0, TurnedClock(1000.0))
 print(turn.take(), flush=True)
@@ -49,7 +51,9 @@ def test_one_at_a_time_and_then_a_pause(file: Path) -> None:
 
 
 def test_a_killed_holder_gives_its_turn_back_and_the_pause_begins_when_that_is_noticed(file: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", TAKES, str(file)], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", TAKES, str(file), str(Path(turned_clock.__file__).parent)], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"True\n"
         clock = TurnedClock(5000.0)

@@ -8,8 +8,9 @@ import pytest
 from standin.bench import NOON, bench
 from standin.servers import announcing
 from standin.timeline import Announcement, Outage, Script, life
+from turned_clock import TurnedClock
 
-from podline.tpu.clock import TurnedClock, in_words
+from podline.tpu.clock import in_words
 from podline.tpu.status import status
 from podline.tpu.tpu_log import Event, TpuLog, TpuLogEntry, Tried
 from podline.tpu_settings import MachineSettings

@@ -10,9 +10,9 @@ import pytest
 from standin.bench import NOON, bench
 from standin.servers import announcing
 from standin.timeline import EXPIRED_MESSAGE, Announcement, Outage, Script, life
+from turned_clock import TurnedClock
 
 from podline.errors import TpuGoneError, TpuUnhealthyError
-from podline.tpu.clock import TurnedClock
 from podline.tpu.node import Health, State
 from podline.tpu.watch import GO_ON, UNHEALTHY, Course, Sight, Watch, WatchDecision, judge, watching
 from podline.tpu_settings import Limits, MachineSettings

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.detecting import found_layout
 from podline.data.images.items import TEST, TRAIN, Layout, test_split_of, unread_splits
 from podline.data.images.looking import Bench, looks
+from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
 from podline.data.images.settings import ImagesSettings
 from podline.data.records import LABEL
 from podline.data.sources.left_out import LeftOut
@@ -45,10 +46,17 @@ class ImagesSource(Source):
     Attributes:
         decided: every image, and why it is left out.
         words: what was found.
+        search: for near-duplicates.
     """
 
     decided: Decided = field(default_factory=lambda: Decided([], []))
     words: tuple[str, ...] = ()
+    search: NearSearch | None = None
+
+    @cached_property
+    def near(self) -> tuple[NearPair, ...]:
+        """Near-duplicates across the splits, the nearest first."""
+        return self.search.pairs(self.decided) if self.search else ()
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
@@ -57,13 +65,32 @@ class ImagesSource(Source):
 
     @property
     def counted(self) -> dict[str, int]:
-        """Images that are turned."""
+        """Images that are turned, and test images with a near-duplicate."""
         turned = sum(self.decided.seen[at].turned for at in self.decided.kept())
-        return {"turned as EXIF says": turned} if turned else {}
+        counts = {"turned as EXIF says": turned, "test images that nearly repeat a training image": len(self.near)}
+        return {rule: count for rule, count in counts.items() if count}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
-        """The source as it is: images are compared when it is opened."""
-        return self, Remarks(notes=self.words)
+        """The source as it is: images that are the same were left out when it was opened.
+
+        Raises:
+            SourceError: too many test images nearly repeat a training image.
+        """
+        self.refuse_near()
+        return self, Remarks(notes=(*self.words, *self.near_lines()))
+
+    def near_lines(self) -> list[str]:
+        """How many test images have a near-duplicate, in words."""
+        return near_lines(self.near, self.decided)
+
+    def refuse_near(self) -> None:
+        """Checks that few test images have a near-duplicate.
+
+        Raises:
+            SourceError: more than ``near_share`` have one.
+        """
+        if self.search:
+            refuse_near(self.near, self.decided, self.search.settings.near_share)
 
 
 def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:
@@ -80,13 +107,13 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         StoreError: the cache folder cannot be written.
     """
     layout = found_layout(source, settings, work)
-    key = digests.of_json(
-        [_FORM, dataset.base, dataset.version, settings.model_dump(mode="json"), source, layout.state]
-    )
+    becoming = settings.model_dump(mode="json", exclude={"near_share"})
+    key = digests.of_json([_FORM, dataset.base, dataset.version, becoming, source, layout.state])
     pixels, seen = made_once(work, key, partial(_look, layout, settings))
     columns: list[list[Any]] = json.loads(_content(seen))
     decided = decide([Seen(*one) for one in zip(*columns, strict=True)], layout.splits, settings.test_share)
-    return _source(dataset, source, layout, settings, pixels, decided)
+    opened = _source(dataset, source, layout, settings, pixels, decided)
+    return replace(opened, search=NearSearch(work, key, pixels, settings))
 
 
 def _content(file: RawFile) -> bytes:

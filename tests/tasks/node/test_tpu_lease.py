@@ -12,11 +12,11 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
+from turned_clock import TurnedClock
 
 from podline.errors import TpuInUseError, TpuSetupError
 from podline.supervision.supervisor import Ending
 from podline.tasks.node import tpu_lease
-from podline.tpu.clock import TurnedClock
 from podline.tpu.tpu_log import TpuLog
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "quick")

@@ -11,9 +11,9 @@ from typing import Any
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
 from standin.timeline import Script
+from turned_clock import TurnedClock
 
 from podline.tpu.client import CloudTpu
-from podline.tpu.clock import TurnedClock
 from podline.tpu.gate import admitted
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu_settings import ApiSettings, NodeSpec, TpuSettings

@@ -1,0 +1,151 @@
+"""The perceptual hash of images, and the second look at pairs whose hashes are close.
+
+The hash is the signs of an image's low frequencies: its grey values are averaged over areas to 32 × 32, and of their
+cosine transform the lowest 8 × 8 without the constant one are each compared with their median. (C. Zauner,
+Implementation and Benchmarking of Perceptual Image Hash Functions, 2010.)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+Pixels = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+Read = Callable[[Numbers], Pixels]
+"""Rows of images → uint8, (n, side, side, channels), with 1 channel or 3."""
+
+VERSION = 1  # of the hash; raise it when a bit of it changes
+BITS = 63
+HASHED = np.dtype([("hash", np.uint64), ("contrast", np.float32)])
+"""Of an image: its hash, and the standard deviation of its grey values."""
+
+_SIDE = 32
+_LOW, _LOOKED_AT = 8, 16  # frequencies of each direction: in the hash, and in the second look
+_SMOOTH, _MOST_MOVED = 24, 1.3  # pixels of a side in the second look, and how many of them alignment may move
+_CHUNK_BYTES = 1_000_000
+
+
+def hashes(read: Read, boxes: Numbers) -> npt.NDArray[np.void]:
+    """The hash and the contrast of every image.
+
+    Args:
+        read: gives the images of some rows; it is asked for a megabyte at a time.
+        boxes: (n, 2): height and width, in pixels, of what each image shows in its middle. What is beside it is not
+            looked at: the same black bars would make any two pictures alike.
+
+    Returns:
+        :data:`HASHED`, (n,); all zeros where the box is less than 8 pixels high or wide.
+    """
+    found = np.zeros(len(boxes), HASHED)
+    for rows, shown in _shown(read, np.flatnonzero(np.min(boxes, axis=1, initial=_SIDE) >= _LOW), boxes):
+        grey = _grey(shown)
+        found["hash"][rows] = _signs(_frequencies(grey, _LOW))
+        found["contrast"][rows] = grey.std(axis=(1, 2))
+    return found
+
+
+def agreement(read: Read, boxes: Numbers, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
+    """How well pairs of images agree.
+
+    Args:
+        read: see :func:`hashes`.
+        boxes: likewise.
+        ones: (n,): rows of images.
+        others: the other image of each pair.
+
+    Returns:
+        The correlation of each pair's grey values without their fine detail, aligned by a shift and a stretch of a few
+        hundredths of a side; and the largest difference between the means of a channel, 0 … 255; (n,).
+    """
+    rows, places = np.unique(np.concatenate([ones, others]), return_inverse=True)
+    smooth = np.zeros((len(rows), _SMOOTH, _SMOOTH), np.float32)
+    means = np.zeros((len(rows), 3), np.float32)
+    for chosen, shown in _shown(read, rows, boxes):
+        at, grey = np.searchsorted(rows, chosen), _grey(shown)
+        smooth[at] = _smoothing(grey.shape[1]) @ grey @ _smoothing(grey.shape[2]).T
+        means[at] = shown.mean(axis=(1, 2), dtype=np.float32)
+    first, second = np.split(places, 2)
+    return _aligned(smooth[first], smooth[second]), np.abs(means[first] - means[second]).max(axis=1, initial=0.0)
+
+
+def _aligned(first: Floats, second: Floats) -> Floats:
+    """The correlation of pairs after the best alignment, to first order: a regression on the image and its gradients.
+
+    A shift or a stretch adds multiples of the gradients. (B. D. Lucas, T. Kanade, An Iterative Image Registration
+    Technique with an Application to Stereo Vision, 1981.)
+    """
+    inside, place = (slice(None), slice(1, -1), slice(1, -1)), np.linspace(-1, 1, _SMOOTH, dtype=np.float32)
+    down, across = (np.asarray(slopes) for slopes in np.gradient((first + second) / 2, axis=(1, 2)))
+    columns = (first, down, down * place[:, np.newaxis], across, across * place)
+    known = np.stack([column[inside].reshape(len(first), -1) for column in columns], axis=1)
+    known -= known.mean(axis=2, keepdims=True)
+    wanted = second[inside].reshape(len(first), 1, -1)
+    wanted = wanted - wanted.mean(axis=2, keepdims=True)
+    squares, total = known @ known.transpose(0, 2, 1), np.square(wanted).sum(axis=(1, 2))
+    least = 1e-6 * (1 + np.trace(squares, axis1=1, axis2=2))  # an image of stripes has a gradient of zeros
+    steady = squares + least[:, np.newaxis, np.newaxis] * np.eye(len(columns))
+    factors = np.linalg.solve(steady, known @ wanted.transpose(0, 2, 1))
+    factors[:, 1:] = np.clip(factors[:, 1:], -_MOST_MOVED, _MOST_MOVED)
+    rest = np.square(wanted - factors.transpose(0, 2, 1) @ known).sum(axis=(1, 2))
+    return np.where(factors[:, 0, 0] > 0, np.sqrt(np.maximum(1 - rest / np.maximum(total, 1e-6), 0)), 0)
+
+
+def _shown(read: Read, rows: Numbers, boxes: Numbers) -> Iterator[tuple[Numbers, Pixels]]:
+    """What some images show: rows whose boxes are equal, and uint8 (n, height, width, channels), a part at a time."""
+    order = rows[np.lexsort(boxes[rows].T)]
+    for same in np.split(order, np.flatnonzero(np.diff(boxes[order], axis=0).any(axis=1)) + 1):
+        height, width = boxes[same[:1]].max(axis=0, initial=1).tolist()
+        step = max(1, _CHUNK_BYTES // (3 * max(height, width) ** 2))
+        for first in range(0, len(same), step):
+            pixels = read(same[first : first + step])
+            top, left = (pixels.shape[1] - height) // 2, (pixels.shape[2] - width) // 2
+            yield same[first : first + step], pixels[:, top : top + height, left : left + width]
+
+
+def _grey(shown: Pixels) -> Floats:
+    """Grey values, averaged over areas to 32 pixels at most; images lie below each other for OpenCV."""
+    count, height, width, channels = shown.shape
+    tall: Any = np.ascontiguousarray(shown).reshape(count * height, width, channels)
+    if channels == 3:
+        tall = cv2.cvtColor(tall, cv2.COLOR_RGB2GRAY)
+    rows, columns = min(height, _SIDE), min(width, _SIDE)
+    if (rows, columns) != (height, width):
+        tall = cv2.resize(tall, (columns, count * rows), interpolation=cv2.INTER_AREA)
+    return tall.reshape(count, rows, columns).astype(np.float32)
+
+
+def _frequencies(grey: Floats, count: int) -> Floats:
+    """The lowest so many frequencies of each direction without the constant one, (n, count² - 1)."""
+    rows, columns = grey.shape[1:]
+    waves = _cosines(count, rows) @ (grey @ _cosines(count, columns).T)
+    return waves.reshape(len(grey), -1)[:, 1:].astype(np.float32, copy=False)
+
+
+@functools.cache
+def _cosines(count: int, size: int) -> Floats:
+    """The cosine transform as a matrix, (count, size); zeros for frequencies that so few pixels do not have."""
+    number, pixel = np.arange(count)[:, np.newaxis], np.arange(size)
+    waves = np.cos(np.pi * number * (2 * pixel + 1) / (2 * size)) * np.where(number, np.sqrt(2), 1) * (number < size)
+    return (waves / np.sqrt(size)).astype(np.float32)
+
+
+@functools.cache
+def _smoothing(size: int) -> Floats:
+    """Brings so many pixels to 24, through their lowest 16 frequencies; higher ones count less, as after a blur."""
+    less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2)
+    smoothed = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, size)
+    return (smoothed * np.sqrt(_SMOOTH / size)).astype(np.float32)
+
+
+def _signs(waves: Floats) -> npt.NDArray[np.uint64]:
+    bits = np.zeros((len(waves), BITS + 1), np.bool_)
+    bits[:, :BITS] = waves > np.partition(waves, BITS // 2, axis=1)[:, BITS // 2, np.newaxis]
+    return np.packbits(bits, axis=1, bitorder="little").view("<u8")[:, 0]

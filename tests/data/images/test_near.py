@@ -1,0 +1,201 @@
+"""Near-duplicates are found by hashes without comparing every pair, and told from images that only look alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import pytest
+from drawn_images import KINDS, as_folders, drawn, encoded, opened
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podline.data.fitting import fitted, shown_size
+from podline.data.images.hashing import BITS, hashes
+from podline.data.images.near import DISTANCE, close, near_duplicates
+from podline.data.images.opening import ImagesSource
+from podline.errors import SourceError
+
+Pixels = npt.NDArray[np.uint8]
+
+SHAPE = (64, 64, 3)
+CHANGES: dict[str, Callable[[Pixels], Pixels]] = {
+    "compressed": lambda picture: np.asarray(
+        cv2.imdecode(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 75])[1], cv2.IMREAD_COLOR), np.uint8
+    ),
+    "half as large": lambda picture: np.asarray(
+        cv2.resize(picture, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA), np.uint8
+    ),
+    "brighter": lambda picture: np.clip(picture * 1.1, 0, 255).astype(np.uint8),
+    "blurred": lambda picture: np.asarray(cv2.GaussianBlur(picture, (0, 0), 1.5), np.uint8),
+}
+
+
+def near_of(test: list[Pixels], train: list[Pixels]) -> list[tuple[int, int]]:
+    """Pairs among pictures, fitted into a letterbox."""
+    pictures = test + train
+    images = np.stack([fitted(np.ascontiguousarray(one), SHAPE, "letterbox") for one in pictures])
+    boxes = np.array([shown_size(one.shape[0], one.shape[1], SHAPE, "letterbox") for one in pictures])
+    rows = np.arange(len(pictures))
+    hashed = hashes(images.__getitem__, boxes)
+    found = near_duplicates(images.__getitem__, boxes, hashed, rows[: len(test)], rows[len(test) :])
+    return list(zip(found.test.tolist(), found.train.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_picture_finds_its_original(change: str) -> None:
+    pictures = [drawn(number, (90 + 7 * number % 80, 120)) for number in range(40)]
+    changed = [CHANGES[change](picture) for picture in reversed(pictures)]
+    assert near_of(changed, pictures) == [(number, 39 - number) for number in range(40)]
+
+
+def test_most_cropped_pictures_find_their_original() -> None:
+    pictures = [drawn(number, (120, 120)) for number in range(40)]
+    found = near_of([picture[1:, :-2] for picture in pictures], pictures)
+    assert len(found) >= 30
+    assert all(test == train for test, train in found)
+
+
+def test_other_pictures_are_not_near_whatever_bars_they_have() -> None:
+    pictures = [drawn(number, (30, 120)) for number in range(400)]
+    assert near_of(pictures[:100], pictures[100:]) == []
+
+
+def test_what_has_no_contrast_or_is_thin_is_in_no_pair() -> None:
+    sky = np.full((64, 64, 3), 200, np.uint8)
+    sky[:32] += 3
+    thin = drawn(1, (6, 64))
+    assert near_of([sky, thin], [sky, thin]) == []
+
+
+def test_the_same_shapes_in_another_colour_are_not_near() -> None:
+    grey = np.repeat(drawn(1, (64, 64))[..., :1] // 2, 3, axis=2)
+    red = grey.copy()
+    red[..., 0] = np.minimum(grey[..., 0] + 80, 255)
+    assert near_of([red], [grey]) == []
+    assert near_of([grey], [grey]) == [(0, 0)]
+
+
+def test_the_nearest_of_several_is_named() -> None:
+    picture = drawn(3, (64, 64))
+    assert near_of([picture], [drawn(4, (64, 64)), CHANGES["brighter"](picture), picture]) == [(0, 2)]
+
+
+def test_a_hash_does_not_depend_on_other_images() -> None:
+    images = np.stack([drawn(number, (48, 48)) for number in range(50)])
+    boxes = np.array([(48, 48), (48, 30), (31, 48)])[np.arange(50) % 3]
+    together = hashes(images.__getitem__, boxes)
+    for at in range(50):
+        assert hashes(images[at : at + 1].__getitem__, boxes[at : at + 1]) == together[at : at + 1]
+
+
+hash_lists = st.lists(st.integers(0, 2**BITS - 1), max_size=60)
+
+
+@settings(deadline=None)
+@given(
+    hash_lists, hash_lists, st.lists(st.lists(st.integers(0, BITS - 1), max_size=11), max_size=20), st.integers(0, 11)
+)
+def test_close_hashes_are_those_of_brute_force(
+    test: list[int], train: list[int], flips: list[list[int]], distance: int
+) -> None:
+    for number, bits in enumerate(flips):  # random hashes are far apart
+        if test:
+            changed = test[number % len(test)]
+            for bit in bits:
+                changed ^= 1 << bit
+            train.append(changed)
+    ones, others = np.array(test, np.uint64), np.array(train, np.uint64)
+    found = close(ones, others, distance)
+    expected = []
+    for one in range(len(test)):
+        near = sorted(((test[one] ^ other).bit_count(), at) for at, other in enumerate(train))
+        expected += [(one, at, far) for far, at in near if far <= distance][:8]
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+
+
+def test_many_equal_hashes_cost_little_memory_and_are_found() -> None:
+    found = close(np.full(600, 5, np.uint64), np.full(50_000, 5, np.uint64))
+    assert np.array_equal(found.test, np.repeat(np.arange(600), 8))
+    assert not found.distance.any()
+
+
+def leaky(folder: Path, near: int, count: int = 40) -> Path:
+    """Given splits, of which some test images are training images compressed anew."""
+    pictures = {number: drawn(number, (40, 40)) for number in range(2 * count)}
+    for split, numbers in (("train", range(count)), ("test", range(count, 2 * count))):
+        for name in ("cat", "dog"):
+            mine = {
+                f"{number}.jpg": encoded(pictures[number - count if 0 <= number - count < near else number], kind)
+                for number in numbers
+                if (number % 2 == 0) == (name == "cat")
+                for kind in ["PNG" if split == "train" else "JPEG"]
+            }
+            as_folders(folder / split, {name: mine})
+    return folder
+
+
+def source_of(folder: Path, **values: float) -> ImagesSource:
+    return opened(folder, side=32, **values)
+
+
+def test_a_source_counts_and_names_them(tmp_path: Path) -> None:
+    source = source_of(leaky(tmp_path / "raw", near=4))
+    keys = [(source.decided.seen[test].key, source.decided.seen[train].key) for test, train, _ in source.near]
+    assert sorted(keys) == [
+        ("test/cat/40.jpg", "train/cat/0.jpg"),
+        ("test/cat/42.jpg", "train/cat/2.jpg"),
+        ("test/dog/41.jpg", "train/dog/1.jpg"),
+        ("test/dog/43.jpg", "train/dog/3.jpg"),
+    ]
+    assert all(0 <= distance <= DISTANCE for _, _, distance in source.near)
+    assert source.counted == {"test images that nearly repeat a training image": 4}
+    same, remarks = source.looked_at()
+    assert same is source
+    assert remarks.notes[-1].startswith("4 of the 40 test images nearly repeat a training image (test/")
+    assert source.sizes == {"train": 40, "test": 40}
+
+
+def test_above_a_share_they_are_refused(tmp_path: Path) -> None:
+    source = source_of(leaky(tmp_path / "raw", near=5))
+    said = r"5 of the 40 test images .*, 12\.5% vs 10\.0% at most \(test/.* and train/.*, for one\).*near_share=0\.13"
+    with pytest.raises(SourceError, match=said):
+        source.looked_at()
+    allowed = source_of(tmp_path / "raw", near_share=0.13)
+    assert allowed.near == source.near
+    allowed.looked_at()
+
+
+def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
+    twice = {
+        name: {f"{number}.{kind}": encoded(drawn(number, (40, 40)), kind) for number in numbers for kind in KINDS[:2]}
+        for name, numbers in (("cat", range(20)), ("dog", range(20, 40)))
+    }
+    source = source_of(as_folders(tmp_path / "raw", twice), test_share=0.3)
+    assert source.near
+    assert {source.decided.splits[pair.test] for pair in source.near} == {"test"}
+    assert {source.decided.splits[pair.train] for pair in source.near} == {"train"}
+    with pytest.raises(SourceError, match="nearly repeat a training image"):
+        source.looked_at()
+
+
+def test_two_are_let_pass_in_however_small_a_split(tmp_path: Path) -> None:
+    source = source_of(leaky(tmp_path / "raw", near=2, count=4))
+    assert len(source.near) == 2
+    source.looked_at()
+
+
+def test_the_setting_decodes_nothing_again_and_changes_no_bytes(tmp_path: Path) -> None:
+    first = source_of(leaky(tmp_path / "raw", near=3))
+    assert len(first.near) == 3
+    kept = sorted(tmp_path.glob("work/*/files.json"))
+    second = source_of(tmp_path / "raw", near_share=0.5)
+    assert second.near == first.near
+    assert sorted(tmp_path.glob("work/*/files.json")) == kept
+    assert first.search
+    assert second.search
+    assert second.search.settings.converter() == first.search.settings.converter()
+    assert "near_share" not in first.search.settings.model_dump()
