@@ -139,7 +139,8 @@ def night(it: Bench, training: Training, sleep: Callable[[float], None]) -> Podl
         try:
             with admitted(it.settings, it.api, it.clock, tpu_log):
                 node = it.cloud.get_node(NODE)
-                assert (node.state.name, node.health.name) == ("READY", "HEALTHY")
+                # Whoever shares the clock may have turned it since the gate looked.
+                assert (node.state.name, node.health.name) == ("READY", "HEALTHY") or not training.alone
                 training.run(it, tpu_log)
         except PodlineError as error:
             tried = tpu_log.tried()

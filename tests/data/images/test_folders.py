@@ -39,6 +39,13 @@ def test_every_image_of_every_kind_is_read(folder: Path) -> None:
     assert "layout: folders, <class>/; 3 classes" in source.looked_at()[1].notes[0]
 
 
+def test_images_that_are_much_smaller_than_their_squares_are_told(folder: Path) -> None:
+    told = opened(folder, side=96).looked_at()[1].notes[1]
+    assert told.startswith("half of the images are 4")
+    assert told.endswith(" pixels large at most vs side 96: --set conversion.side=48 trains about 4 times as fast")
+    assert "side" not in " ".join(opened(folder, side=64).looked_at()[1].notes)
+
+
 def parts(size: int, smaller: int) -> npt.NDArray[np.float64]:
     """How much of each of ``size`` pixels lies in each of fewer ones, (smaller, size)."""
     edges = np.linspace(0, size, smaller + 1)
