@@ -59,7 +59,7 @@ def augment(
         chance = Chance(seed, epoch, ids[block])
         part = _cropped(images[block], settings.pad, chance) if settings.pad else images[block].copy()
         if settings.flip:
-            _flip(part, chance)
+            _flip(part, _mirrored(chance, alternate=settings.alternate))
         if settings.cutout:
             _cut_out(part, settings.cutout, fill, chance)
         for name in sorted(settings.also):
@@ -165,9 +165,19 @@ def _padded(images: Images, pad: int) -> Images:
     return padded
 
 
-def _flip(images: Images, chance: Chance) -> None:
-    """Exchanges left and right, in place, of each image with a probability of one half."""
-    chosen = chance.below("flip", 2).astype(bool)
+def _mirrored(chance: Chance, *, alternate: bool) -> npt.NDArray[np.bool_]:
+    """Which examples are mirrored: each by chance, or each in every other epoch, by chance in the first.
+
+    Jordan, K.: "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024: so no image is seen twice on one side
+    before it was seen on the other.
+    """
+    if alternate:
+        return (replace(chance, epoch=0).below("flip", 2) + chance.epoch) % 2 == 1
+    return chance.below("flip", 2) == 1
+
+
+def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
+    """Exchanges left and right, in place, of the images that are chosen."""
     before = images[chosen]
     mirrored = np.empty_like(before)
     for channel in range(images.shape[-1]):  # reversing bytes is much faster than reversing pixels of three bytes

@@ -66,7 +66,8 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
 
         The gradient flows through both means over replicas, whose own gradient is the mean over replicas.
         """
-        context = tf.distribute.get_replica_context()
+        context, dtype = tf.distribute.get_replica_context(), inputs.dtype
+        inputs = tf.cast(inputs, tf.float32)
         axes = [axis for axis in range(4) if axis != channels]
         shape = [-1 if axis == channels else 1 for axis in range(4)]
         mean = context.all_reduce(tf.distribute.ReduceOp.MEAN, tf.reduce_mean(inputs, axes))
@@ -76,7 +77,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
         scale = tf.math.rsqrt(variance + self.epsilon) * gamma
         count = inputs.shape.num_elements() // inputs.shape[channels] * context.num_replicas_in_sync
         self._follow(mean, variance * (count / max(count - 1, 1)))
-        return centred * tf.reshape(scale, shape) + tf.reshape(beta, shape)
+        return tf.cast(centred * tf.reshape(scale, shape) + tf.reshape(beta, shape), dtype)
 
     def _scale_and_offset(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Of each channel; 1 and 0 where the layer learns none."""

@@ -20,8 +20,9 @@ from podline.entry_points import reason
 from podline.errors import SettingsError
 from podline.models.applications import PIXELS
 from podline.models.batch_layers import BatchDropout, FusedBatchNormalization
+from podline.models.precision import POLICIES, policy
 from podline.recipes.parts import MODELS
-from podline.recipes.settings import ModelSettings, Recipe
+from podline.recipes.settings import ModelSettings, Precision, Recipe
 
 STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
     FusedBatchNormalization: keras.layers.BatchNormalization,
@@ -29,6 +30,7 @@ STOCK: dict[type[keras.layers.Layer], type[keras.layers.Layer]] = {
 }
 """Podline's own layers, and the ones of Keras that they take the place of."""
 _OWN = {stock: own for own, stock in STOCK.items()}
+_TO_FLOAT32 = {POLICIES["bfloat16"]: POLICIES["float32"]}
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 _SEED_STATE = "seed_generator_state"
 
@@ -40,6 +42,7 @@ def build_model(
     mean: Sequence[float],
     std: Sequence[float],
     seed: int = 0,
+    precision: Precision = "float32",
 ) -> keras.Model:
     """The model of a recipe, with fresh weights.
 
@@ -50,6 +53,7 @@ def build_model(
         mean: per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, likewise; a channel that never varies (0) is centred and not scaled.
         seed: of weights and dropout; see :func:`trainable_model`.
+        precision: likewise.
 
     Returns:
         A model from uint8 (n, height, width, channels) to float32 logits (n, classes). Its ``losses`` hold the L2
@@ -74,7 +78,7 @@ def build_model(
         )
     _require_fixed_constants(settings, network, lambda: _made(settings, image_shape, classes))
     mean, std = PIXELS.get(settings.kind, (mean, std))
-    return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers)
+    return trainable_model(network, settings.kind, mean, std, seed, settings.l2, settings.l2_layers, precision)
 
 
 def class_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
@@ -85,7 +89,7 @@ def class_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
     """
     (height, width, channels), split = manifest.image_shape, manifest.split("train")
     shape, classes = (height, width, channels), len(manifest.class_names)
-    return build_model(recipe.model, shape, classes, split.mean, split.std, recipe.seed)
+    return build_model(recipe.model, shape, classes, split.mean, split.std, recipe.seed, recipe.precision)
 
 
 def trainable_model(
@@ -96,6 +100,7 @@ def trainable_model(
     seed: int,
     l2: float = 0.0,
     l2_layers: tuple[str, ...] = (),
+    precision: Precision = "float32",
 ) -> keras.Model:
     """A functional model as it is trained; its own weights are not used.
 
@@ -111,11 +116,12 @@ def trainable_model(
             and on nothing else in the process.
         l2: added to the losses for each kernel …
         l2_layers: … of the layers whose names start with one of these.
+        precision: of all layers before the last one with a kernel.
 
     Raises:
-        SettingsError: a mean or deviation per channel that does not fit the images; a prefix in ``l2_layers`` that fits
-            no layer with a kernel; weights whose initializer does not take a seed; a layer that several replicas
-            would compute otherwise than one.
+        SettingsError: a mean or deviation per channel that does not fit the images; bfloat16 where it would be
+            emulated; a prefix in ``l2_layers`` that fits no layer with a kernel; weights whose initializer does not
+            take a seed; a layer that several replicas would compute otherwise than one.
     """
     _, *image_shape = network.inputs[0].shape
     if not len(mean) == len(std) == image_shape[-1]:
@@ -123,7 +129,8 @@ def trainable_model(
             f"mean of {len(mean)} and deviation of {len(std)} channels vs images of {image_shape[-1]}: "
             "give one of each per channel"
         )
-    return _trainable(network, name, seed, lambda image: _normalised(image, mean, std), l2, l2_layers)
+    dtype = policy(precision)
+    return _trainable(network, name, seed, lambda image: _normalised(image, mean, std), l2, l2_layers, dtype)
 
 
 def untrained(model: keras.Model, seed: int) -> keras.Model:
@@ -143,11 +150,12 @@ def _trainable(
     front: Callable[[Any], Any],
     l2: float = 0.0,
     l2_layers: tuple[str, ...] = (),
+    dtype: str = POLICIES["float32"],
 ) -> keras.Model:
     # Variables that are made in such a scope draw their values when it is left.
     with _fresh_names(), keras.StatelessScope():
         image = keras.Input(network.inputs[0].shape[1:], dtype="uint8", name="image")
-        outputs = _computed(network, front(image))
+        outputs = _computed(network, front(image), dtype)
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
         model.trainable = True  # which layers train is the recipe's
         _regularise(model, l2, l2_layers)
@@ -157,7 +165,7 @@ def _trainable(
 
 
 def exportable(model: keras.Model) -> keras.Model:
-    """The same model with stock Keras layers only, so that plain Keras opens its ``.keras`` file and its JSON.
+    """The same model with stock Keras layers in float32, so that plain Keras opens its ``.keras`` file and its JSON.
 
     Args:
         model: from :func:`build_model`.
@@ -165,7 +173,18 @@ def exportable(model: keras.Model) -> keras.Model:
     Returns:
         A copy with copies of the weights; it computes the same up to float32 rounding.
     """
-    copy = _cloned(model, _exchanging(STOCK))
+    return _copied(model, _exchanging(STOCK, _TO_FLOAT32))
+
+
+def in_float32(model: keras.Model) -> keras.Model:
+    """The same model, with all layers in float32: itself, or a copy with copies of the weights."""
+    if all(layer.dtype_policy.name not in _TO_FLOAT32 for layer in model.layers):
+        return model
+    return _copied(model, _exchanging({}, _TO_FLOAT32))
+
+
+def _copied(model: keras.Model, exchange: Callable[[Any], Any]) -> keras.Model:
+    copy = _cloned(model, exchange)
     copy.set_weights(model.get_weights())
     return copy
 
@@ -240,15 +259,19 @@ def _normalised(image: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
     return keras.layers.Rescaling(scale, offset, name="normalise")(image)
 
 
-def _computed(network: keras.Model, image: Any) -> Any:
+def _computed(network: keras.Model, image: Any, dtype: str) -> Any:
     """What a functional model's layers, copied and Podline's own in place of stock ones, make of an image."""
     made: dict[int, Any] = {}
-    exchange = _exchanging(_OWN)
+    last = max((place for place, layer in enumerate(network.layers) if _kernels(layer)), default=0)
+    exact = {id(layer) for layer in network.layers[last:]}
+    exchanges = {
+        exactly: _exchanging(_OWN, {} if exactly else {POLICIES["float32"]: dtype}) for exactly in (True, False)
+    }
 
     def copied(layer: Any) -> Any:
         # A layer that is called twice is one layer.
         if id(layer) not in made:
-            nested = isinstance(layer, keras.Model)
+            nested, exchange = isinstance(layer, keras.Model), exchanges[id(layer) in exact]
             made[id(layer)] = _cloned(layer, exchange) if nested else exchange(layer)
         return made[id(layer)]
 
@@ -259,13 +282,16 @@ def _cloned(model: keras.Model, exchange: Callable[[Any], Any]) -> keras.Model:
     return keras.models.clone_model(model, clone_function=exchange, recursive=True)
 
 
-def _exchanging(classes: dict[Any, Any]) -> Callable[[Any], Any]:
-    """Copies a layer, without its weights, as one of another class if there is one for it."""
+def _exchanging(classes: dict[Any, Any], policies: dict[str, str]) -> Callable[[Any], Any]:
+    """Copies a layer, without its weights, as one of another class and of another policy, if there is one for it."""
 
     def exchange(layer: Any) -> Any:
         _require_loadable(type(layer), layer.name)
         try:
-            return classes.get(type(layer), type(layer)).from_config(layer.get_config())
+            # What is an operation and no layer has none, and computes in what it is given.
+            exchanged = policies.get(getattr(getattr(layer, "dtype_policy", None), "name", ""))
+            dtype = {"dtype": exchanged} if exchanged else {}
+            return classes.get(type(layer), type(layer)).from_config(layer.get_config() | dtype)
         except Exception as error:
             raise SettingsError(
                 f"layer {layer.name} ({type(layer).__name__}) cannot be made from its get_config(): {reason(error)}"

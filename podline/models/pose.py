@@ -22,7 +22,7 @@ from podline.models.blocks import Blocks
 from podline.models.build import trainable_model
 from podline.models.mobilenetv2 import RELU_LIMIT, backbone
 from podline.recipes.pose_settings import PoseModelSettings
-from podline.recipes.settings import Recipe
+from podline.recipes.settings import Precision, Recipe
 
 
 def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
     """
     poses, split = recipe.poses, manifest.split("train")
     fixed = poses.model, poses.side, poses.targets.stride, manifest.skeleton
-    return build_pose_model(*fixed, split.mean, split.std, recipe.seed)
+    return build_pose_model(*fixed, split.mean, split.std, recipe.seed, recipe.precision)
 
 
 def build_pose_model(
@@ -53,6 +53,7 @@ def build_pose_model(
     mean: Sequence[float],
     std: Sequence[float],
     seed: int = 0,
+    precision: Precision = "float32",
 ) -> keras.Model:
     """The model, with fresh weights.
 
@@ -64,6 +65,7 @@ def build_pose_model(
         mean: per channel, of pixels in 0…255, from the training split.
         std: standard deviation per channel, likewise.
         seed: of weights and dropout, as in :func:`podline.models.build.trainable_model`.
+        precision: likewise.
 
     Returns:
         A model from uint8 (n, side, side, 3) to a dictionary of float32 answers (n, side / stride, side / stride,
@@ -75,7 +77,7 @@ def build_pose_model(
             ``l2_layers`` that fits no layer.
     """
     network = pose_network(settings, side, stride, skeleton)
-    return trainable_model(network, "pose", mean, std, seed, settings.l2, settings.l2_layers)
+    return trainable_model(network, "pose", mean, std, seed, settings.l2, settings.l2_layers, precision)
 
 
 def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: Skeleton) -> keras.Model:

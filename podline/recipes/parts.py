@@ -114,5 +114,6 @@ OPTIMIZERS = Registry(
         "adamw": "podline.training.optimizers:adam",
         "rmsprop": "podline.training.optimizers:rmsprop",
         "adafactor": "podline.training.optimizers:adafactor",
+        "muon": "podline.training.muon:muon",
     },
 )

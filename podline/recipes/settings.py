@@ -22,6 +22,9 @@ from podline.recipes.promotion_settings import PromotionSettings
 _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
+Precision = Literal["float32", "bfloat16", "auto"]
+
+
 class Duration(Frozen):
     """A stretch of training, given as exactly one of steps, epochs or examples."""
 
@@ -114,7 +117,8 @@ class OptimizerSettings(Frozen):
     """The optimizer; ``weight_decay`` is decoupled (AdamW's way) and touches kernels only, never biases or norms.
 
     Attributes:
-        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``adafactor``, or the name of an installed package's.
+        kind: ``sgd``, ``adam``, ``adamw``, ``rmsprop``, ``adafactor``, ``muon``, or the name of an installed package's.
+        adam_rate: of ``muon``: the rate of what is no kernel of a convolution, as a multiple of the learning rate.
         options: settings of an installed package's optimizer, by name.
     """
 
@@ -123,6 +127,7 @@ class OptimizerSettings(Frozen):
     nesterov: bool = True
     weight_decay: float = Field(default=0.0, ge=0)
     clip_norm: float | None = Field(default=None, gt=0)
+    adam_rate: float = Field(default=0.1, gt=0, exclude_if=lambda rate: rate == 0.1)
     options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
@@ -216,6 +221,7 @@ class AugmentationSettings(Augmentation):
     Attributes:
         pad: pixels of reflected border from which a crop of the original size is taken; 0 is off.
         flip: mirror left and right with probability one half.
+        alternate: mirror by chance in the first pass over the data only, and then in every other one; with ``flip``.
         cutout: side of a square that is filled with the mean grey; 0 is off.
         also: augmentations of installed packages, name → amount; after all of these, in the order of their names.
     """
@@ -224,8 +230,15 @@ class AugmentationSettings(Augmentation):
 
     pad: int = Field(default=0, ge=0, le=64)
     flip: bool = False
+    alternate: bool = Field(default=False, exclude_if=operator.not_)
     cutout: int = Field(default=0, ge=0, le=256)
     also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    @model_validator(mode="after")
+    def _alternates_what_it_flips(self) -> AugmentationSettings:
+        if self.alternate and not self.flip:
+            raise ValueError("alternate=true vs flip=false: it says when images are mirrored; give flip=true too")
+        return self
 
 
 class ByEpochSettings(Frozen):
@@ -301,6 +314,10 @@ class Recipe(Frozen):
         further: the name of a finished run of the same store that is trained further: its state is what this one
             begins with, and its data go on where it stopped; steps, schedule and duration are this run's own.
         init: a file of weights that training begins with, for the layers that it has; the others are drawn.
+        precision: what the network's layers compute in; ``bfloat16`` is refused where it would be emulated, and
+            ``auto`` takes it where it would not: on TPUs, GPUs from compute capability 8.0 on, and processors with
+            AVX512_BF16 or AMX. Weights, statistics, loss and logits are float32 in any case, and so is all that is done
+            with the trained model.
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
@@ -336,6 +353,7 @@ class Recipe(Frozen):
     summary_steps: int = Field(default=20, ge=1)
     further: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.-]*$", exclude_if=lambda value: value is None)
     init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    precision: Precision = Field(default="float32", exclude_if=lambda precision: precision == "float32")
     seed: int = Field(default=0, ge=0)
     deterministic: bool = False
     hooks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)

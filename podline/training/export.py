@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.errors import ArtifactError
-from podline.models.build import exportable
+from podline.models.build import exportable, in_float32
 from podline.models.of_run import network_of
 from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store.contract import Store, explained
@@ -53,7 +53,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
             stock.save(file)
         store.publish_file(file, name, replace=True)
     published = keras.models.load_model(store.local(name), compile=False)
-    for expected, found in zip(_answers(model, images), _answers(published, images), strict=True):
+    for expected, found in zip(_answers(in_float32(model), images), _answers(published, images), strict=True):
         difference = float(np.max(np.abs(expected - found)))
         allowed = _TOLERANCE * max(1.0, float(np.max(np.abs(expected))))
         if not difference <= allowed:

@@ -32,10 +32,10 @@ def build_optimizer(settings: OptimizerSettings, learning_rate: Rate = 0.0) -> k
     """The optimizer of a recipe, not yet built: call ``build(model.trainable_variables)`` in the strategy's scope.
 
     ``momentum`` is the momentum of ``sgd`` and ``rmsprop`` and the first beta of ``adam`` and ``adamw``; ``adafactor``
-    has none. ``nesterov`` is for ``sgd``. Weight decay is decoupled for every kind: in each step a kernel loses
-    ``learning rate × weight_decay`` of itself before the update (Loshchilov, Hutter: "Decoupled Weight Decay
-    Regularization", ICLR 2019), so ``adam`` with decay is ``adamw``. ``clip_norm`` bounds the norm of all gradients
-    together.
+    has none, and ``muon`` is that of :mod:`podline.training.muon`. ``nesterov`` is for ``sgd``. Weight decay is
+    decoupled for every kind: in each step a kernel loses ``learning rate × weight_decay`` of itself before the update
+    (Loshchilov, Hutter: "Decoupled Weight Decay Regularization", ICLR 2019), so ``adam`` with decay is ``adamw``.
+    ``clip_norm`` bounds the norm of all gradients together.
 
     Args:
         settings: the recipe's.

@@ -56,7 +56,7 @@ class Probe:
     def _figures(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Dead channels and largest magnitude of each layer, spread of each answer: float32."""
         outputs = self._model(self._images, training=False)
-        sizes = [tf.abs(output) for output in outputs["layers"]]
+        sizes = [tf.abs(tf.cast(output, tf.float32)) for output in outputs["layers"]]
         dead = [
             self._dead(size) if isinstance(layer, _CUTTING) else tf.constant(0.0)
             for layer, size in zip(self._layers, sizes, strict=True)

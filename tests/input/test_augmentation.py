@@ -102,6 +102,20 @@ def test_what_is_as_large_as_the_image_is_refused(setting: dict[str, int]) -> No
         augment(pictures(2, (28, 32, 1)), np.arange(2), AugmentationSettings(**setting), SEED, EPOCH, FILL[:1])
 
 
+def test_alternating_mirrors_each_image_in_every_other_pass_and_half_of_them_in_the_first() -> None:
+    ids, images = np.arange(2_000), np.broadcast_to(np.arange(9, dtype=np.uint8)[:, None], (2_000, 9, 9, 1))
+    settings = AugmentationSettings(flip=True, alternate=True)
+    passes = [augment(images, ids, settings, SEED, epoch, FILL[:1])[:, 0, 0, 0] == 8 for epoch in range(4)]
+    assert 0.45 < passes[0].mean() < 0.55
+    np.testing.assert_array_equal(passes[1], ~passes[0])
+    np.testing.assert_array_equal(passes[2:], passes[:2])
+
+
+def test_alternating_without_mirroring_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"alternate=true vs flip=false"):
+        AugmentationSettings(alternate=True)
+
+
 def test_augmenting_needs_no_tensorflow() -> None:
     code = "import sys, podline.input.augmentation; print('tensorflow' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

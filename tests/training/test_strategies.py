@@ -141,7 +141,7 @@ def test_replicas_that_share_a_batch_take_the_steps_of_one_device(root, strategy
     assert shared.step == STEPS
 
 
-@pytest.mark.parametrize("kind", ["adam", "rmsprop", "adafactor"])
+@pytest.mark.parametrize("kind", ["adam", "rmsprop", "adafactor", "muon"])
 def test_every_optimizer_is_given_the_sum_of_the_gradients_once(root, kind):
     recipe = RECIPE.model_copy(
         update={

@@ -1,0 +1,48 @@
+"""The precision that a network's layers compute in; weights, statistics, loss and logits are float32 in any case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from podline.errors import SettingsError
+from podline.recipes.settings import Precision
+
+POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+"""By precision, Keras's name for a layer that computes in it and keeps float32 weights."""
+_CPU_FLAGS = {"avx512_bf16", "amx_bf16"}
+_AMPERE = (8, 0)  # the first compute capability of NVIDIA's GPUs with bfloat16
+
+
+def policy(precision: Precision) -> str:
+    """Keras's policy for a recipe's precision, on the devices of this process.
+
+    Raises:
+        SettingsError: bfloat16 where it would be emulated.
+    """
+    emulated = "" if precision == "float32" else _emulated_by()
+    if precision == "bfloat16" and emulated:
+        raise SettingsError(
+            f"precision=bfloat16 vs {emulated}: it would be emulated, and slower; use precision=auto or float32"
+        )
+    return POLICIES["float32" if precision == "float32" or emulated else "bfloat16"]
+
+
+def _emulated_by() -> str:
+    """The first device here that has no bfloat16 of its own, and why; empty if all have."""
+    if tf.config.list_logical_devices("TPU"):
+        return ""
+    for device in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(device)
+        if details.get("compute_capability", _AMPERE) < _AMPERE:
+            return f"{details.get('device_name', device.name)} with compute capability {details['compute_capability']}"
+    if tf.config.list_logical_devices("GPU") or _CPU_FLAGS & cpu_flags():
+        return ""
+    return "a processor without AVX512_BF16 or AMX"
+
+
+def cpu_flags(file: Path = Path("/proc/cpuinfo")) -> set[str]:
+    """What this machine's processor has, by Linux's names; nothing where that is not told."""
+    lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
+    return next((set(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), set())
