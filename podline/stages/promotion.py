@@ -50,6 +50,7 @@ class PromoteResult(Result):
         refusals: what each rule says that refuses it, a line each.
         doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
         slide: that the line of champions falls slowly, in a line; empty if that is not shown.
+        compared: what the two were compared on, where their data differ, in a line; empty elsewhere.
         headline: the decision in a line.
         promotion_sha256: of ``promotion.json``.
     """
@@ -62,6 +63,7 @@ class PromoteResult(Result):
     refusals: tuple[str, ...] = Field(default=())
     doubt: str = ""
     slide: str = ""
+    compared: str = ""
     headline: str
     promotion_sha256: str
 
@@ -69,6 +71,11 @@ class PromoteResult(Result):
     def verdict(self) -> Verdict:
         """The decision in a word."""
         return "promoted" if self.promoted else "undecided" if self.doubt else "refused"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is told beside the decision, a line each."""
+        return tuple(filter(None, (self.compared, self.slide)))
 
     @property
     def reason(self) -> str:

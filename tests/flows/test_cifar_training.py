@@ -126,7 +126,15 @@ def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: C
     assert cifar_training(parameters)["promotion"] is None
     nightly = parameters.model_copy(update={"promote": True})
     first = cifar_training(nightly)
-    said = {"verdict": "promoted", "promoted": True, "against": "", "refusals": (), "doubt": "", "slide": ""}
+    said = {
+        "verdict": "promoted",
+        "promoted": True,
+        "against": "",
+        "refusals": (),
+        "doubt": "",
+        "slide": "",
+        "compared": "",
+    }
     assert first["promotion"] == said
     assert list(first["stages"]) == ["convert", "validate", "train", "evaluate", "promote", "report"]
     assert reused(first) == ["convert", "validate", "train", "evaluate"]
