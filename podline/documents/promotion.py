@@ -214,6 +214,10 @@ class Promotion(Frozen):
         named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
         return f"not shown to be within the margin: {named}; what would decide: {advice(self.open)}"
 
+    def more_trainings(self) -> int:
+        """How many more trainings of the champion's recipe would decide, were all else as it is; 0 if none would."""
+        return trainings_that_decide(self.open) if self.undecided else 0
+
     def lines(self) -> list[str]:
         """The decision in words: the headline, what refuses it or leaves it undecided, and what else is to be told."""
         return [
@@ -231,14 +235,20 @@ class Promotion(Frozen):
 
 def advice(checks: Sequence[Check]) -> str:
     """What would decide about figures that leave a model undecided, were all else as it is."""
-    trainings = [check.more_trainings for check in checks]
+    trainings = trainings_that_decide(checks)
     examples = [check.more_examples for check in checks]
     ways: list[str] = []
-    if all(trainings):
-        ways.append(f"{plural(max(map(int, filter(None, trainings))), 'more training')} of the champion's recipe")
+    if trainings:
+        ways.append(f"{plural(trainings, 'more training')} of the champion's recipe")
     if all(examples):
         ways.append(f"{plural(sum(filter(None, examples)), 'more test example')}{_of_which(checks)}")
     return " or ".join(ways) or "the same training with another seed"
+
+
+def trainings_that_decide(checks: Sequence[Check]) -> int:
+    """How many more trainings of the champion's recipe would decide about all figures; 0 if none would about one."""
+    wanted = [check.more_trainings or 0 for check in checks]
+    return max(wanted, default=0) if all(wanted) else 0
 
 
 def _of_which(checks: Sequence[Check]) -> str:

@@ -160,6 +160,7 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         measure=decision.measure,
         refusals=tuple(check.message for check in decision.refusals),
         doubt=decision.doubt(),
+        more_trainings=decision.more_trainings(),
         slide=decision.slide,
         compared=decision.compared.sentence() if decision.compared else "",
         headline=decision.headline(),

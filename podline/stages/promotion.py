@@ -35,7 +35,7 @@ class PromoteSpec(RunSpec):
     again: bool = False
     promotion_version: int = PROMOTION_VERSION
 
-    not_hashed = frozenset({"root", "again"})
+    not_hashed = frozenset({"root", "again", "rules.seeds", "rules.seed_minutes"})
 
 
 class PromoteResult(Result):
@@ -49,6 +49,7 @@ class PromoteResult(Result):
         measure: the metric that counts.
         refusals: what each rule says that refuses it, a line each.
         doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
+        more_trainings: of the champion's recipe that would decide about a model that is undecided; 0 if none would.
         slide: that the line of champions falls slowly, in a line; empty if that is not shown.
         compared: what the two were compared on, where their data differ, in a line; empty elsewhere.
         headline: the decision in a line.
@@ -62,6 +63,7 @@ class PromoteResult(Result):
     measure: str
     refusals: tuple[str, ...] = Field(default=())
     doubt: str = ""
+    more_trainings: int = 0
     slide: str = ""
     compared: str = ""
     headline: str

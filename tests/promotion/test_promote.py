@@ -144,6 +144,9 @@ def test_while_one_training_is_known_an_equal_model_is_undecided_and_judged_agai
     assert found.checks[0].undecided
     assert result.doubt == found.doubt() == found.lines()[1]
     assert result.doubt.endswith("what would decide: 2 more trainings of the champion's recipe")
+    assert result.more_trainings == 2
+    with_seeds = PromotionSettings(seeds=2, seed_minutes=5)
+    assert asked.model_copy(update={"rules": with_seeds}).digest() == asked.digest()
     assert found.headline() == f"{runs[1]} is undecided as champion of t; {runs[0]} stays"
     assert [entry.run for entry in champions.history(fresh, "t")] == [runs[0]]
     assert PROMOTE.find(asked, silent()) is None
