@@ -1,4 +1,4 @@
-"""Calls for a notebook: input tools, learning-rate finder, predictions; each runs in the notebook's process.
+"""Calls for a notebook: input tools, batches, learning-rate finder, predictions; each runs in the notebook's process.
 
     >>> from podline import notebook
     >>> notebook.benchmark_input("cifar10", "podline-root")
@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from podline.data.reader import open_split
 from podline.documents.manifest import dataset_folder
 from podline.errors import SettingsError
-from podline.inventory.catalogue import dataset_for, training_of
+from podline.inventory.catalogue import dataset_for, manifest_of, training_of
+from podline.kinds.table import kind_of
 from podline.progress import Reporter, silent
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
@@ -26,6 +29,7 @@ from podline.stages.from_recipe import fitted
 from podline.stages.table import INPUT_SPEED, LR_FIND, PREDICT, SHOW
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
+from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.searches import learning_rate_spec
 
 if TYPE_CHECKING:
@@ -57,6 +61,64 @@ def benchmark_input(
     recipe, reporter = _recipe(recipe), silent(INPUT_SPEED.name)
     found = _fingerprint(recipe, root, fingerprint, reporter)
     return INPUT_SPEED.run(InputSpeedSpec(root=root, recipe=recipe, fingerprint=found, seconds=seconds), reporter)
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """A batch of a training.
+
+    Attributes:
+        step: its number, from 0.
+        steps: how many batches the training has.
+        epoch: the pass over the data, from 0.
+        ids: positions of its examples in the training split, int64 (n,).
+        stored: their fields as they are stored, by name: ``image`` uint8 (n, height, width, channels), labels int64
+            (n,), and what else the recipe reads.
+        augmented: the same as the model is fed with them in this step.
+    """
+
+    step: int
+    steps: int
+    epoch: int
+    ids: npt.NDArray[np.int64]
+    stored: dict[str, npt.NDArray[Any]]
+    augmented: dict[str, npt.NDArray[Any]]
+
+
+def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | None = None) -> TrainingBatch:
+    """The batch that a training of a recipe takes in a step: the same in the notebook as in the training.
+
+    Args:
+        recipe: a recipe or its name.
+        root: the store.
+        step: which, from 0.
+        fingerprint: which data set, by the start of its fingerprint; the newest by default.
+
+    Raises:
+        StoreError: there is no such data set.
+        SettingsError: there is no such recipe, it does not fit the data set, or its training has no such step.
+        ArtifactError: the data set is not what its manifest says.
+    """
+    store, reporter = open_store(root), silent(INPUT_SPEED.name)
+    recipe = _recipe(recipe)
+    dataset = dataset_for(store, recipe, fingerprint, reporter)
+    manifest, recipe = manifest_of(store, dataset), fitted(store, recipe, dataset.folder)
+    plan = plan_training(recipe, manifest)
+    if not 0 <= step < plan.total_steps:
+        raise SettingsError(
+            f"step={step} vs {plan.total_steps} steps of {recipe.name}, from 0 to {plan.total_steps - 1}"
+        )
+    # It imports TensorFlow.
+    batches = importlib.import_module("podline.input.pipeline").TrainingInput(
+        open_split(store, dataset.folder, manifest, TRAINING_SPLIT, reporter),
+        manifest,
+        kind_of(recipe).objective(recipe, manifest).fields,
+        order=plan.order,
+        augmentation=recipe.image_augmentation,
+        later=recipe.changing.augmentation,
+    )
+    epoch, ids, stored = batches.read(step)
+    return TrainingBatch(step, plan.total_steps, epoch, ids, stored, batches.augmented(epoch, ids, stored))
 
 
 def find_learning_rate(

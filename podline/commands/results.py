@@ -7,7 +7,7 @@ from functools import singledispatch
 from podline.documents.metric import Metric
 from podline.figures import count, duration, metric_text, percent, rate, size
 from podline.inventory.catalogue import training_of
-from podline.measures import shown
+from podline.measures import measure_named, shown
 from podline.plurals import plural
 from podline.recipes.datasets import noun_in
 from podline.stages.preflight import Preflight
@@ -67,6 +67,9 @@ def _(result: EvaluateResult, store: Store) -> list[str]:
         f"{noun.said(measure.label)} {metric_text(measure.name, result.metrics[measure.name])}"
         for measure in shown(result.metrics)
     ]
+    if result.over_views:
+        averaged = metric_text(result.measure, result.over_views[result.measure])
+        figures.append(f"{noun.said(measure_named(result.measure).label)} over {result.views} views {averaged}")
     untrained = metric_text(result.measure, Metric(value=result.untrained, low=result.untrained, high=result.untrained))
     return [f"{result.run}: {plural(result.examples, 'example')}, untrained {untrained}", *figures]
 

@@ -109,6 +109,8 @@ class Evaluation(Frozen):
         confused: of so many, in its place: (label, prediction, times) of every mistake, the most frequent first.
         calibration: bins of equal width over 0…1.
         mistakes: the most confident mistakes, the most confident first, at most 25.
+        views: how many views of each image ``over_views`` is averaged over, see :mod:`podline.evaluation.views`.
+        over_views: the trained model's figures on the split, averaged so; nothing else in this document is.
     """
 
     kind: ClassVar[str] = "classification"
@@ -130,6 +132,8 @@ class Evaluation(Frozen):
     confused: tuple[tuple[int, int, int], ...] = Field(default=(), exclude_if=lambda confused: not confused)
     calibration: tuple[CalibrationBin, ...]
     mistakes: tuple[Mistake, ...]
+    views: int = Field(default=1, exclude_if=lambda views: views == 1)
+    over_views: Figures | None = Field(default=None, exclude_if=lambda figures: figures is None)
 
     @property
     def confusions(self) -> Sequence[tuple[int, int, int]]:

@@ -15,6 +15,7 @@ from podline.evaluation.case import Case, Judgement
 from podline.evaluation.classification import ClassificationTally
 from podline.evaluation.forward import News, answers_of
 from podline.evaluation.guesses import GUESSES
+from podline.evaluation.views import over_views
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
 from podline.kinds.classification import CLASSIFICATION
@@ -36,10 +37,12 @@ def judge(case: Case) -> Judgement:
     readers = {split: _reader(case, split) for split in (spec.split, TRAINING_SPLIT)}
     judged = _batches(case, readers[spec.split])
     seen = _batches(case, readers[TRAINING_SPLIT], plan_training(case.recipe, manifest).order.ids[: judged.count])
-    news = News(case.reporter, 2 * judged.count + seen.count)
-    untrained, trained, remembered = (
-        tally(model, batches, len(manifest.class_names), news.done)
-        for model, batches in ((before, judged), (after, judged), (after, seen))
+    asked = [(before, judged), (after, judged), (after, seen)]
+    if spec.views > 1:
+        asked.append((logits_of(over_views(case.after, spec.views), case.strategy), judged))
+    news = News(case.reporter, sum(batches.count for _, batches in asked))
+    untrained, trained, remembered, *averaged = (
+        tally(model, batches, len(manifest.class_names), news.done) for model, batches in asked
     )
     for reader in readers.values():
         reader.require_unchanged()
@@ -61,6 +64,8 @@ def judge(case: Case) -> Judgement:
         confused=trained.confused(),
         calibration=trained.calibration(),
         mistakes=trained.mistakes(),
+        views=spec.views,
+        over_views=averaged[0].figures() if averaged else None,
     )
     return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, failure=_failure(document))
 

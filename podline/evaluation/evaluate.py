@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Any
 
 from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import read_manifest
@@ -83,9 +84,16 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
         measure=document.measure,
         untrained=document.untrained.metrics[document.measure].value,
         evaluation_sha256=store.sha256(name),
+        **_over_views(document),
     )
     complete(store, folder, spec, result, [name, *(f"{folder}/{file}" for file in judgement.files)])
     return result
+
+
+def _over_views(document: Any) -> dict[str, Any]:
+    """What a result has of the figures over views of a classifier's images, if there are any."""
+    figures = getattr(document, "over_views", None)
+    return {"views": document.views, "over_views": figures.metrics} if figures else {}
 
 
 def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:

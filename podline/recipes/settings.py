@@ -23,6 +23,7 @@ _NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
 Precision = Literal["float32", "bfloat16", "auto"]
+Views = Literal[1, 2, 6]
 
 
 class Duration(Frozen):
@@ -285,6 +286,7 @@ _FOR_CLASSES = {
     "model": "the network is pose.model",
     "augmentation": "there is pose.augmentation",
     "label_smoothing": "leave it at 0",
+    "views": "leave it at 1",
 }
 
 
@@ -300,6 +302,8 @@ class Recipe(Frozen):
         batch_size: examples in a step, over all replicas.
         fit_batch: whether a training split that is smaller than a batch makes the batch smaller; if not, it is refused.
         duration: how long to train.
+        views: how many views of each image of the test split a classifier's further figures are averaged over, see
+            docs/training.md; 1 is none. It is no part of a run's name.
         annealing: accepts or rejects the state after each evaluation; None is off.
         trainable_layers: the layers whose names start with one of these train, and the others stay as they are, the
             moving statistics of batch norm included; an empty beginning fits all.
@@ -322,8 +326,8 @@ class Recipe(Frozen):
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
         hooks: those of installed packages, by name; see :class:`podline.training.loop.Hook`.
-        promotion: what makes a trained model the recipe's champion; of all this the one thing that is no part of a
-            run's name, since training does not depend on it.
+        promotion: what makes a trained model the recipe's champion; as training does not depend on it, it is no part
+            of a run's name.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
@@ -334,6 +338,7 @@ class Recipe(Frozen):
     batch_size: int = Field(default=128, ge=1)
     fit_batch: bool = Field(default=False, exclude_if=operator.not_)
     evaluation_batch_size: int = Field(default=500, ge=1)
+    views: Views = Field(default=1, exclude_if=lambda views: views == 1)
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()

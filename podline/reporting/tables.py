@@ -87,6 +87,8 @@ def metrics(evaluation: Evaluation) -> Table:
         f"untrained, {evaluation.split} split": "untrained",
         "trained, examples it has seen": "seen",
     }
+    if evaluation.over_views:
+        sides[f"trained, mean over {evaluation.views} views of each image"] = "over_views"
 
     def row(words: str, cell: Callable[[str, Figures], str]) -> dict[str, str]:
         return {"": words} | {title: cell(side, getattr(evaluation, side)) for title, side in sides.items()}

@@ -72,5 +72,6 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         weights_sha256=trained.weights_sha256,
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
+        views=training.recipe.views,
         strategy=training.strategy,
     )

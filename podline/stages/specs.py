@@ -12,7 +12,7 @@ from podline.documents.manifest import dataset_folder
 from podline.documents.metric import Metric
 from podline.frozen import Frozen, JsonObject, is_object
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
-from podline.recipes.settings import Recipe
+from podline.recipes.settings import Recipe, Views
 from podline.settings import cluster
 from podline.store import digests
 from podline.strategies import WORKERS, StrategyName
@@ -169,7 +169,7 @@ class ValidateResult(Result):
 class TrainSpec(Spec):
     """A recipe trained on a data set."""
 
-    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.init.file"})
+    not_hashed = frozenset({"root", "strategy", "preflight", "recipe.promotion", "recipe.views", "recipe.init.file"})
 
     recipe: Recipe
     fingerprint: str
@@ -245,6 +245,7 @@ class EvaluateSpec(RunSpec):
     split: str = JUDGED
     batch_size: int = Field(default=500, ge=1)
     evaluation_version: int = EVALUATION_VERSION
+    views: Views = Field(default=1, exclude_if=lambda views: views == 1)
     strategy: StrategyName = "auto"
 
     not_hashed = frozenset({"root", "batch_size", "strategy"})
@@ -256,6 +257,8 @@ class EvaluateResult(Result):
     Attributes:
         measure: which of the metrics says how good the model is: ``top1`` of a classifier, ``ap`` of a pose network.
         untrained: the same of the network before training.
+        views: how many views of each image the metrics in ``over_views`` are averaged over; 1 is none.
+        over_views: the trained model's metrics, averaged so.
     """
 
     run: str
@@ -264,6 +267,8 @@ class EvaluateResult(Result):
     measure: str = "top1"
     untrained: float
     evaluation_sha256: str
+    views: int = 1
+    over_views: dict[str, Metric] = Field(default_factory=dict)
 
 
 class ReportSpec(RunSpec):

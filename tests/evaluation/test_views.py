@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_dataset import FINGERPRINT, drawn, publish_dataset
+
+from podline.commands.results import result_lines
+from podline.documents.evaluation import Evaluation
+from podline.evaluation.evaluate import evaluate
+from podline.evaluation.views import over_views
+from podline.kinds.table import read_evaluation
+from podline.progress import silent
+from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
+from podline.stages.from_recipe import evaluation_spec
+from podline.stages.specs import TrainSpec
+from podline.store.opening import open_store
+from podline.training.export import load_model
+from podline.training.train import train
+
+TEST = 40
+RECIPE = Recipe(
+    name="t",
+    dataset="sample",
+    batch_size=16,
+    model=ModelSettings(kind="resnet", width=0.25),
+    duration=Duration(epochs=2),
+    schedule=ScheduleSettings(kind="constant", learning_rate=0.05),
+    views=6,
+)
+
+
+def pixels(images: tf.Tensor) -> tf.Tensor:
+    """A model whose answers are the pixels."""
+    return tf.cast(tf.reshape(images, (len(images), -1)), tf.float32)
+
+
+def shifted(image: np.ndarray, down: int, right: int) -> np.ndarray:
+    bordered = np.pad(image, ((1, 1), (1, 1), (0, 0)), mode="reflect")
+    height, width, _ = image.shape
+    return bordered[1 - down : 1 - down + height, 1 - right : 1 - right + width]
+
+
+@pytest.mark.parametrize("views", [2, 6])
+def test_answers_are_the_mean_over_views_of_each_image(views: int) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (3, 5, 7, 3), dtype=np.uint8)
+    found = np.asarray(over_views(pixels, views)(tf.constant(images)))
+    for image, answer in zip(images, found, strict=True):
+        both = [image, image[:, ::-1]]
+        shifts = [shifted(image, *by) for by in ((1, 1), (-1, -1))]
+        moved = [*shifts, *(each[:, ::-1] for each in shifts)] if views == 6 else both
+        expected = (np.mean(both, axis=0) + np.mean(moved, axis=0)) / 2
+        np.testing.assert_allclose(answer, expected.ravel(), rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> TrainSpec:
+    root = tmp_path_factory.mktemp("root")
+    publish_dataset(root, train=96, test=TEST)
+    return TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+
+
+def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(training: TrainSpec) -> None:
+    trained, store = train(training, silent()), open_store(training.root)
+    spec = evaluation_spec(training, trained)
+    result = evaluate(spec, silent())
+    document, examples = read_evaluation(store, spec.folder), drawn(TEST, 1)
+    assert isinstance(document, Evaluation)
+    assert document.over_views is not None
+    model = load_model(store, spec.folder, trained.weights_sha256)
+    plain, averaged = (
+        int(np.sum(np.argmax(answer(examples["image"]), 1) == examples["label"]))
+        for answer in (model, over_views(model, 6))
+    )
+    assert (document.trained.correct, document.over_views.correct, document.views) == (plain, averaged, 6)
+    assert result.metrics == document.trained.metrics
+    assert f"accuracy over 6 views {averaged / TEST:.1%}".replace("%", " %") in "\n".join(result_lines(store, result))
+
+
+def test_views_are_no_part_of_a_runs_name_and_an_evaluation_of_its_own(training: TrainSpec) -> None:
+    without = training.model_copy(update={"recipe": RECIPE.model_copy(update={"views": 1})})
+    assert without.run == training.run
+    assert without.digest() == training.digest()
