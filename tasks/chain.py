@@ -25,6 +25,7 @@ from podline.tasks.failures import explained
 from podline.tasks.form_rules import not_shown
 from podline.tasks.forms import read_form
 from podline.tasks.leftover_tasks import close_what_is_left
+from podline.tasks.more_seeds import decided
 from podline.tasks.nights_index import index_afterwards
 from podline.tasks.outcome import TimeSheet, publish_artifacts, summary, unchanged_since
 from podline.tasks.parameters import TrainingParameters
@@ -122,7 +123,10 @@ def _learned(
         training = training.model_copy(update={"recipe": recipe})
     trained = times.run(train, training)
     evaluated = times.run(evaluate, evaluation_spec(training, trained))
-    promoted = times.run(promote, promotion_of(training, trained, evaluated)) if parameters.promote else None
+    promoted = None
+    if parameters.promote:
+        asked, seconds = promotion_of(training, trained, evaluated), trained.seconds + evaluated.seconds
+        promoted = decided(store, times, asked, times.run(promote, asked), strategy, seconds)
     reported = times.run(
         report,
         ReportSpec(

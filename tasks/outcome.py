@@ -95,7 +95,7 @@ def summary(
 
 
 def _decision(promoted: PromoteResult) -> dict[str, Any]:
-    kept = promoted.model_dump(include={"promoted", "against", "refusals", "doubt", "slide"})
+    kept = promoted.model_dump(include={"promoted", "against", "refusals", "doubt", "slide", "compared"})
     return {"verdict": promoted.verdict, **kept}
 
 

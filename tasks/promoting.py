@@ -32,7 +32,7 @@ def outcome(promoted: PromoteResult | None) -> str:
     """The outcome in a line, for the table of key figures, which has no room for more than one reason."""
     if promoted is None:
         return "not asked for"
-    return "; ".join(filter(None, (promoted.headline, promoted.reason, promoted.slide)))
+    return "; ".join(filter(None, (promoted.headline, promoted.reason, *promoted.notes)))
 
 
 def tell_verdict(promoted: PromoteResult | None) -> None:

@@ -43,17 +43,19 @@ class StageTask(Generic[S, R]):
     Attributes:
         stage: the stage.
         description: what Prefect's UI says of the task.
+        about: what tells its task runs from others of the same stage in a flow run.
     """
 
     stage: Stage[S, R]
     description: str
+    about: str = ""
     task: Task[[Spec], dict[str, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
         made = Task(
             run_in_child,
             name=self.stage.name,
-            task_run_name=self.stage.name,
+            task_run_name=self.title,
             description=self.description,
             persist_result=True,
             result_serializer="json",
@@ -61,6 +63,11 @@ class StageTask(Generic[S, R]):
             retries=len(TransientError.retry_delays),
         )
         object.__setattr__(self, "task", made)
+
+    @property
+    def title(self) -> str:
+        """The name of its task runs."""
+        return f"{self.stage.name}, {self.about}" if self.about else self.stage.name
 
     def __call__(self, spec: S, retried: RetryListener = ignore_retry) -> R:
         """The stage's result.
@@ -86,7 +93,7 @@ class StageTask(Generic[S, R]):
             return self.stage.result.model_validate(answer)
         # A server that is away must not cost the run what it found.
         with contextlib.suppress(Exception):
-            show(name, 100.0, f"{name}: found done, and verified")
+            show(self.title, 100.0, f"{name}: found done, and verified")
         listener({"event": "result", "stage": name, "result": found.model_dump(mode="json")})
         return found
 
@@ -94,7 +101,7 @@ class StageTask(Generic[S, R]):
 def run_in_child(spec: Spec) -> dict[str, Any]:
     """The body of every stage's task; returns the result as JSON."""
     name = stage_of(spec).name
-    machine, listener = settings.load(), stage_listener(name)
+    machine, listener = settings.load(), stage_listener(name, task_run.name or name)
     # The first that a person sees of it: the stage's own process may take a while to say something.
     get_run_logger().info("%s: begins, in a process of its own", name)
     tpu = tpu_of(spec, machine)

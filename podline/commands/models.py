@@ -113,10 +113,10 @@ def promote(run: str, anyway: bool, reason: str, assignments: tuple[str, ...], a
         say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
     if result.verdict == "undecided":
-        raise UndecidedError(f"{result.headline}: {'; '.join(filter(None, (result.doubt, result.slide)))}")
+        raise UndecidedError(f"{result.headline}: {'; '.join((result.doubt, *result.notes))}")
     if result.verdict == "refused":
-        raise RefusedError(f"{result.headline}: {'; '.join(filter(None, (*result.refusals, result.slide)))}")
-    say([result.headline, *filter(None, (*result.refusals, result.slide))])
+        raise RefusedError(f"{result.headline}: {'; '.join((*result.refusals, *result.notes))}")
+    say([result.headline, *result.refusals, *result.notes])
 
 
 @models_group.command("rollback")

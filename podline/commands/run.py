@@ -52,8 +52,21 @@ _FLOW = "podline.tasks.embedded:run_training"
     type=click.Choice(IN_ORDER),
     help="This stage and those after it run again, training from its beginning.",
 )
+@click.option(
+    "--promote",
+    is_flag=True,
+    help="The model takes the place of its recipe's champion, if it is shown not to be worse; see docs/promotion.md.",
+)
 @json_option
-def run(recipe: str, source: str | None, own_name: str | None, keep_jpeg: bool, as_json: bool, **options: Any) -> None:
+def run(
+    recipe: str,
+    source: str | None,
+    own_name: str | None,
+    keep_jpeg: bool,
+    promote: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
     RECIPE is cifar10, cifar100, mnist, sample or coco_pose, images or keypoints for those of your own, or the path of a
@@ -67,6 +80,7 @@ def run(recipe: str, source: str | None, own_name: str | None, keep_jpeg: bool, 
       podline run cifar10 --source cifar-10-batches-py --root podline-root
       podline run mnist --source mnist --minutes 5 --json > result.json
       podline run sample --start-from evaluate
+      podline run sample --promote --set promotion.seeds=2
 
     The same command again finds what is done and whole and uses it again; what was broken off goes on where it was.
     Everything lies under the root, Prefect's own database too. Next: open the report that the last line names.
@@ -82,8 +96,7 @@ def run(recipe: str, source: str | None, own_name: str | None, keep_jpeg: bool, 
         given["source"] = absolute(source)
     if own_name is not None:
         given["name"] = own_name
-    if keep_jpeg:
-        given["keep_jpeg"] = True
+    given |= {name: True for name, asked in {"keep_jpeg": keep_jpeg, "promote": promote}.items() if asked}
     with display.shown() as listener:
         answer = entry_points.load(_FLOW)(given, machine, listener)
     if as_json:
@@ -96,9 +109,11 @@ def _page(answer: dict[str, Any]) -> list[str]:
     measure = answer["measure"]
     figure = Metric.model_validate(answer["metrics"][measure])
     reused = [name for name, stage in answer["stages"].items() if stage["reused"]]
+    promotion = answer["promotion"]
     return [
         f"{measure_named(measure).label:10}{metric_text(measure, figure)}",
         f"run       {answer['run']}",
         f"re-used   {', '.join(reused) or 'nothing'}",
+        *([f"promotion {promotion['verdict']}"] if promotion else []),
         f"report    {answer['report']}",
     ]

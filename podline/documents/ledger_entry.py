@@ -205,6 +205,7 @@ class Training(Frozen):
     """How training went; the figures of :class:`podline.stages.specs.TrainResult` that tell of it.
 
     Attributes:
+        traces: 0 in entries of a Podline that did not count them.
         annealing: None for a schedule without.
     """
 
@@ -215,6 +216,7 @@ class Training(Frozen):
     seconds: float
     examples_per_second: float
     waiting_for_input: float
+    traces: int = Field(default=0, exclude_if=lambda traces: not traces)
     resumed_from: tuple[int, ...] = ()
     annealing: AnnealingSummary | None = None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import Field
+
 from podline.errors import ArtifactError
 from podline.frozen import Frozen
 from podline.plurals import plural
@@ -18,7 +20,17 @@ _NAMED = 3
 Verdict = Literal["promoted", "refused", "undecided"]
 
 Rule = Literal[
-    "guessing", "export", "comparable", "main", "class", "joint", "calibration", "guard", "size", "operations"
+    "guessing",
+    "export",
+    "comparable",
+    "leakage",
+    "main",
+    "class",
+    "joint",
+    "calibration",
+    "guard",
+    "size",
+    "operations",
 ]
 
 
@@ -92,6 +104,42 @@ class ExportedFile(Frozen):
         return self.difference is not None and self.difference <= self.allowed
 
 
+class ComparedExamples(Frozen):
+    """The test examples that two models were compared on whose data differ; neither was trained on any of them.
+
+    Attributes:
+        before: the champion's data set, with its fingerprint.
+        after: the candidate's.
+        shared: how many are in the test splits of both.
+        fresh: how many are in that of the candidate's alone.
+        all_count: whether the fresh ones count as well, as too few are shared.
+        measure: the metric that counts, in words.
+        fresh_before: the champion's figure on the fresh ones; None where there are none, or they count.
+        fresh_after: likewise, the candidate's.
+    """
+
+    before: str
+    after: str
+    shared: int
+    fresh: int
+    all_count: bool
+    measure: str
+    fresh_before: float | None = None
+    fresh_after: float | None = None
+
+    def sentence(self) -> str:
+        """All this in words."""
+        if self.all_count:
+            count = plural(self.shared + self.fresh, "test example")
+            return f"compared on {count} of {self.after}: {self.shared:,} of them are in {self.before} as well"
+        shared = plural(self.shared, "test example")
+        said = f"compared on the {shared} that both {self.before} and {self.after} have"
+        if self.fresh_before is None or self.fresh_after is None:
+            return said
+        figures = f"{self.measure} {100 * self.fresh_after:.1f} % vs {100 * self.fresh_before:.1f} % of the champion"
+        return f"{said}; on the {self.fresh:,} that only the second has: {figures}"
+
+
 class Promotion(Frozen):
     """A decision.
 
@@ -113,6 +161,7 @@ class Promotion(Frozen):
         milliseconds_before: likewise of the champion; None if there was none.
         slide: that the line of champions, with this model, falls slowly, in a line; empty if that is not shown. Nothing
             is refused by it.
+        compared: what the two were compared on, where their data differ; None elsewhere.
     """
 
     run: str
@@ -131,6 +180,7 @@ class Promotion(Frozen):
     milliseconds: float
     milliseconds_before: float | None = None
     slide: str = ""
+    compared: ComparedExamples | None = Field(default=None, exclude_if=lambda compared: compared is None)
 
     @property
     def refusals(self) -> tuple[Check, ...]:
@@ -164,22 +214,41 @@ class Promotion(Frozen):
         named = ", ".join(names) + (f" and {more} more" if more > 0 else "")
         return f"not shown to be within the margin: {named}; what would decide: {advice(self.open)}"
 
+    def more_trainings(self) -> int:
+        """How many more trainings of the champion's recipe would decide, were all else as it is; 0 if none would."""
+        return trainings_that_decide(self.open) if self.undecided else 0
+
     def lines(self) -> list[str]:
-        """The decision in words: the headline, what refuses it or leaves it undecided, and a slide, if there is one."""
-        notes = [self.doubt(), self.slide]
-        return [self.headline(), *(check.message for check in self.refusals), *filter(None, notes)]
+        """The decision in words: the headline, what refuses it or leaves it undecided, and what else is to be told."""
+        return [
+            self.headline(),
+            *(check.message for check in self.refusals),
+            *filter(None, (self.doubt(), *self.notes)),
+        ]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is told beside the decision: what the two were compared on, and a slide, a line each."""
+        compared = self.compared.sentence() if self.compared else ""
+        return tuple(filter(None, (compared, self.slide)))
 
 
 def advice(checks: Sequence[Check]) -> str:
     """What would decide about figures that leave a model undecided, were all else as it is."""
-    trainings = [check.more_trainings for check in checks]
+    trainings = trainings_that_decide(checks)
     examples = [check.more_examples for check in checks]
     ways: list[str] = []
-    if all(trainings):
-        ways.append(f"{plural(max(map(int, filter(None, trainings))), 'more training')} of the champion's recipe")
+    if trainings:
+        ways.append(f"{plural(trainings, 'more training')} of the champion's recipe")
     if all(examples):
         ways.append(f"{plural(sum(filter(None, examples)), 'more test example')}{_of_which(checks)}")
     return " or ".join(ways) or "the same training with another seed"
+
+
+def trainings_that_decide(checks: Sequence[Check]) -> int:
+    """How many more trainings of the champion's recipe would decide about all figures; 0 if none would about one."""
+    wanted = [check.more_trainings or 0 for check in checks]
+    return max(wanted, default=0) if all(wanted) else 0
 
 
 def _of_which(checks: Sequence[Check]) -> str:

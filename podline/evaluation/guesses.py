@@ -38,6 +38,10 @@ class Guesses:
         """Which examples the model got right, (n,)."""
         return self.labels == self.predictions
 
+    def at(self, places: npt.NDArray[np.int64]) -> Guesses:
+        """Those of the examples at some places of the split, in the order given, (n,)."""
+        return Guesses(**{field.name: getattr(self, field.name)[places] for field in fields(Guesses)})
+
     def to_bytes(self) -> bytes:
         """A file that depends on the values alone."""
         buffer = io.BytesIO()

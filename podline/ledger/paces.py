@@ -21,7 +21,8 @@ def paces_of(entry: Entry) -> dict[str, Pace]:
     """The pace of each stage that did its work in a run, by the stage's name."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
-        found["train"] = trained_at(entry.training.examples_per_second, entry.training.waiting_for_input, where)
+        told = entry.training
+        found["train"] = trained_at(told.examples_per_second, told.waiting_for_input, told.traces, where)
     counts = {"evaluate": entry.outcome.examples if entry.outcome else 0}
     records = sum(split.records for split in entry.data.splits.values()) if entry.data else 0
     counts |= {"convert": records, "validate": records}
@@ -33,9 +34,9 @@ def paces_of(entry: Entry) -> dict[str, Pace]:
     return found
 
 
-def trained_at(examples_per_second: float, waiting: float, where: Environment) -> Pace:
+def trained_at(examples_per_second: float, waiting: float, traces: int, where: Environment) -> Pace:
     """The pace of a training."""
-    return Pace(1 / examples_per_second, waiting, where.devices, where.strategy, where.cores, where.machine)
+    return Pace(1 / examples_per_second, waiting, where.devices, where.strategy, where.cores, where.machine, traces)
 
 
 def earlier(

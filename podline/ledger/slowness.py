@@ -39,6 +39,7 @@ class Pace(NamedTuple):
         strategy: where the model was asked to run.
         cores: that the process might use.
         machine: the host's name.
+        traces: how often the training step was turned into a graph; 0 where that is not known.
     """
 
     seconds: float
@@ -47,6 +48,7 @@ class Pace(NamedTuple):
     strategy: str = ""
     cores: int = 0
     machine: str = ""
+    traces: int = 0
 
 
 class Slowness(NamedTuple):
@@ -93,6 +95,9 @@ def _causes(now: Pace, before: Sequence[Pace]) -> list[str]:
     more_waiting = now.waiting * now.seconds - median(pace.waiting * pace.seconds for pace in before)
     if more_waiting >= _EXPLAINED * (now.seconds - median(pace.seconds for pace in before)):
         found.append(f"waits for input {now.waiting:.0%} of the time, {waited:.0%} before".replace("%", " %"))
+    traced = [pace.traces for pace in before if pace.traces]
+    if traced and now.traces > max(traced):
+        found.append(f"traced {plural(now.traces, 'graph')} of the training step, {max(traced)} before")
     if now.cores < min(pace.cores for pace in before):
         found.append(f"{plural(now.cores, 'core')} instead of {_most(pace.cores for pace in before)}")
     if not found and now.strategy not in {pace.strategy for pace in before}:

@@ -11,14 +11,14 @@ from podline.documents.evaluation import Evaluation
 from podline.errors import SettingsError
 from podline.evaluation.classes import logits_of, tally
 from podline.evaluation.forward import News
-from podline.evaluation.guesses import read_guesses
+from podline.evaluation.guesses import Guesses, read_guesses
 from podline.evaluation.installed_measures import compared
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.classification import CLASSIFICATION
 from podline.measures import installed
 from podline.promotion.comparing import JudgedModel, JudgedSplit
 from podline.promotion.rules import Guarded, Paired
-from podline.promotion.standings import class_figures, class_standing, paired_classes
+from podline.promotion.standings import class_figures, class_standing, figures_of_guesses, paired_classes
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -43,6 +43,12 @@ class ClassComparison:
         reader.require_unchanged()
         figures = class_standing(training.run, counted.figures(), counted.per_class(manifest.class_names))
         return JudgedModel(figures, counted.guesses())
+
+    def part(self, examples: JudgedSplit, model: JudgedModel) -> JudgedModel:
+        """A classifier on some of the examples."""
+        said: Guesses = model.said
+        chosen = said if examples.places is None else said.at(examples.places)
+        return JudgedModel(figures_of_guesses(model.figures.run, chosen, examples.manifest.class_names), chosen)
 
     def paired(
         self, examples: JudgedSplit, before: JudgedModel, after: JudgedModel, rules: PromotionSettings

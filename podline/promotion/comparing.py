@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from podline.documents.manifest import Manifest
 from podline.progress import Reporter
 from podline.promotion.rules import Guarded, ModelFigures, Paired
@@ -15,7 +18,7 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class JudgedSplit:
-    """The examples that a candidate was judged on.
+    """The examples that models were judged on.
 
     Attributes:
         store: the store.
@@ -23,6 +26,7 @@ class JudgedSplit:
         manifest: of the data set.
         split: which split.
         reporter: told of progress.
+        places: of those in the split that count, int64, (n,); None if all do.
     """
 
     store: Store
@@ -30,6 +34,7 @@ class JudgedSplit:
     manifest: Manifest
     split: str
     reporter: Reporter
+    places: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class ModelComparison(Protocol):
 
     def anew(self, examples: JudgedSplit, training: TrainSpec, model: Any) -> JudgedModel:
         """A model judged on the examples now."""
+        ...
+
+    def part(self, examples: JudgedSplit, model: JudgedModel) -> JudgedModel:
+        """A model that was judged on the whole split, on the examples that count."""
         ...
 
     def paired(

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
+from podline.data.records import IMAGE_ID
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import SettingsError
 from podline.evaluation.forward import News
@@ -43,6 +44,14 @@ class PoseComparison:
         found = tables(judged(_truth(examples), people))
         return JudgedModel(pose_standing(training.run, found.figures.ap, found.people, found.joints), people)
 
+    def part(self, examples: JudgedSplit, model: JudgedModel) -> JudgedModel:
+        """A network on some of the images."""
+        truth = _truth(examples)
+        images = {image["id"] for image in truth["images"]}
+        people = [person for person in model.said if person["image_id"] in images]
+        found = tables(judged(truth, people))
+        return JudgedModel(pose_standing(model.figures.run, found.figures.ap, found.people, found.joints), people)
+
     def paired(
         self, examples: JudgedSplit, before: JudgedModel, after: JudgedModel, rules: PromotionSettings
     ) -> Paired:
@@ -65,4 +74,14 @@ class PoseComparison:
 
 
 def _truth(examples: JudgedSplit) -> dict[str, Any]:
-    return read_truth(examples.store, examples.folder, examples.manifest, examples.split)
+    """The annotations of the images that count."""
+    store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
+    truth = read_truth(store, folder, manifest, split)
+    if examples.places is None:
+        return truth
+    found = open_split(store, folder, manifest, split).gather(examples.places, [IMAGE_ID])
+    images = set(found[IMAGE_ID].reshape(-1).tolist())
+    return truth | {
+        "images": [image for image in truth["images"] if image["id"] in images],
+        "annotations": [person for person in truth["annotations"] if person["image_id"] in images],
+    }

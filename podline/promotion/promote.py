@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -15,7 +16,7 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
 from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import Manifest, read_manifest
-from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, Promotion
+from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.errors import ArtifactError
 from podline.evaluation.slides import slide_of
 from podline.inventory.catalogue import run_of, training_of
@@ -26,8 +27,9 @@ from podline.progress import Reporter
 from podline.promotion.comparing import JudgedModel, JudgedSplit, ModelComparison
 from podline.promotion.exports import IMAGES, checked_exports, milliseconds
 from podline.promotion.margins import ENOUGH_PEERS
-from podline.promotion.rules import ModelCost, checks_of, export_checks
-from podline.promotion.standings import champions_before, examples_of, peers_of
+from podline.promotion.rules import ModelCost, ModelFigures, checks_of, export_checks
+from podline.promotion.shared_examples import SharedExamples, learned_anew, shared_examples
+from podline.promotion.standings import champions_before, examples_of, judged_on, peers_of
 from podline.stages.completed import complete
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import TrainSpec
@@ -99,10 +101,8 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     before, crowned = _against(entries, spec)
     if crowned is not None:
         champions.keep_head(store, spec.recipe, crowned)
-    checks, peers, was = [*_sanity(case), *export_checks(exports)], (), None
-    if before is not None:
-        compared, peers, was = _compared(case, before, images)
-        checks += compared
+    compared = _compared(case, before, images) if before is not None else _Comparison([])
+    checks = [*_sanity(case), *export_checks(exports), *compared.checks]
     # A file that gives other answers must not be used, whatever anybody says.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
     undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
@@ -120,7 +120,7 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         recipe=spec.recipe,
         weights_sha256=spec.weights_sha256,
         against=before.run if before else "",
-        peers=peers,
+        peers=compared.peers,
         measure=case.measure,
         rate=spec.rules.rate,
         promoted=crowned is not None,
@@ -130,17 +130,17 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         checks=tuple(sorted(checks, key=lambda check: (not check.refused, not check.undecided))),
         exports=tuple(exports),
         milliseconds=milliseconds(model, images),
-        milliseconds_before=was,
+        milliseconds_before=compared.milliseconds,
         slide=_slide(case, entries),
+        compared=compared.examples,
     )
     return _published(case, decision, time.monotonic() - started)
 
 
 def _slide(case: _Case, entries: list[Crowned]) -> str:
     """Whether the champions and this model together fall slowly, in a line; empty if that is not shown."""
-    examples = examples_of(case.manifest, case.spec.split)
     now = kind_of(case.evaluation).figures(case.evaluation)
-    before = champions_before(case.store, champions.standing(entries), case.spec.run, examples, case.spec.split)
+    before = champions_before(case.store, champions.standing(entries), case.spec.run, case.examples)
     found = slide_of([figures.main.value for figures in (*before, now)])
     return found.sentence(now.measure, "champions, this model the last of them,") if found else ""
 
@@ -160,7 +160,9 @@ def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResul
         measure=decision.measure,
         refusals=tuple(check.message for check in decision.refusals),
         doubt=decision.doubt(),
+        more_trainings=decision.more_trainings(),
         slide=decision.slide,
+        compared=decision.compared.sentence() if decision.compared else "",
         headline=decision.headline(),
         promotion_sha256=store.sha256(name),
     )
@@ -207,26 +209,103 @@ def _sanity(case: _Case) -> list[Check]:
     return [Check(rule="guessing", name=name, after=figure.value, refused=not better, message=message)]
 
 
-def _compared(case: _Case, before: Crowned, images: Any) -> tuple[list[Check], tuple[str, ...], float | None]:
-    """What the rules say against the champion; the peers; milliseconds of the champion."""
+@dataclass(frozen=True)
+class _Comparison:
+    """What became of holding a model against the champion.
+
+    Attributes:
+        checks: what the rules say.
+        peers: the runs that the champion is known to be like, itself first.
+        milliseconds: of one image, of the champion; None if the two cannot be compared.
+        examples: what they were compared on, where their data differ.
+    """
+
+    checks: list[Check]
+    peers: tuple[str, ...] = ()
+    milliseconds: float | None = None
+    examples: ComparedExamples | None = None
+
+
+def _compared(case: _Case, before: Crowned, images: Any) -> _Comparison:
     store, spec = case.store, case.spec
     strange = _incomparable(case, before)
     if strange:
-        check = Check(rule="comparable", name="data", refused=True, message=strange)
-        return [check], (), None
+        return _Comparison([Check(rule="comparable", name="data", refused=True, message=strange)])
     training = training_of(store, before.run)
     model: Any = load_model(store, training.folder, before.weights_sha256)
-    examples = examples_of(case.manifest, spec.split)
-    champion = _champion(case, training, model, examples)
-    candidate = case.comparison.left(store, spec.verdict_folder, case.evaluation)
-    peers = [champion.figures, *peers_of(store, before, spec.run, examples, spec.split)]
+    rivals = _rivals(case, training, model)
+    champion, candidate = rivals.champion, rivals.candidate
+    peers = [champion.figures, *peers_of(store, before, spec.run, rivals.judged)]
     paired = (
-        None if len(peers) >= ENOUGH_PEERS else case.comparison.paired(case.examples, champion, candidate, spec.rules)
+        None if len(peers) >= ENOUGH_PEERS else case.comparison.paired(rivals.examples, champion, candidate, spec.rules)
     )
     costs = _cost(case, training), _cost(case, case.training)
-    guarded = case.comparison.guarded(case.examples, champion, candidate, spec.rules)
+    guarded = case.comparison.guarded(rivals.examples, champion, candidate, spec.rules)
     checks = checks_of(candidate.figures, peers, paired, costs, spec.rules, guarded)
-    return checks, tuple(peer.run for peer in peers), milliseconds(model, images)
+    runs = tuple(peer.run for peer in peers)
+    return _Comparison([*rivals.leaks, *checks], runs, milliseconds(model, images), rivals.compared)
+
+
+@dataclass(frozen=True)
+class _Rivals:
+    """The champion and the candidate on the examples that they are compared on.
+
+    Attributes:
+        champion: the one.
+        candidate: the other.
+        examples: these examples, in the candidate's data set.
+        judged: another run's figures on them; none if it was not judged on them.
+        leaks: refusals: examples that one of the two was trained on; they are not among those compared on.
+        compared: what is told of them, where the data differ.
+    """
+
+    champion: JudgedModel
+    candidate: JudgedModel
+    examples: JudgedSplit
+    judged: Callable[[str], Iterator[ModelFigures]]
+    leaks: tuple[Check, ...] = ()
+    compared: ComparedExamples | None = None
+
+
+def _rivals(case: _Case, training: TrainSpec, model: keras.Model) -> _Rivals:
+    store, spec = case.store, case.spec
+    champion = _champion(case, training, model)
+    candidate = case.comparison.left(store, spec.verdict_folder, case.evaluation)
+    if not learned_anew(case.training, training):
+        return _Rivals(champion, candidate, case.examples, lambda run: judged_on(store, run, [case.examples]))
+    shared = shared_examples(store, training, case.training, spec.split, case.reporter)
+    chosen = replace(case.examples, places=shared.counting)
+    splits = [chosen]
+    if shared.enough:
+        was = read_manifest(store, folder := training.dataset_folder)
+        splits.append(JudgedSplit(store, folder, was, spec.split, case.reporter, shared.before))
+    return _Rivals(
+        case.comparison.part(chosen, champion),
+        case.comparison.part(chosen, candidate),
+        chosen,
+        lambda run: judged_on(store, run, splits),
+        shared.leaks,
+        _told(case, training, shared, champion, candidate),
+    )
+
+
+def _told(
+    case: _Case, training: TrainSpec, shared: SharedExamples, champion: JudgedModel, candidate: JudgedModel
+) -> ComparedExamples:
+    fresh: list[float | None] = [None, None]
+    if shared.enough and len(shared.fresh):
+        examples = replace(case.examples, places=shared.fresh)
+        fresh = [case.comparison.part(examples, each).figures.main.value for each in (champion, candidate)]
+    return ComparedExamples(
+        before=f"{training.recipe.dataset}-{training.fingerprint}",
+        after=f"{case.spec.dataset}-{case.spec.fingerprint}",
+        shared=len(shared.after),
+        fresh=len(shared.fresh),
+        all_count=not shared.enough,
+        measure=candidate.figures.measure,
+        fresh_before=fresh[0],
+        fresh_after=fresh[1],
+    )
 
 
 def _incomparable(case: _Case, before: Crowned) -> str:
@@ -246,12 +325,12 @@ def _incomparable(case: _Case, before: Crowned) -> str:
     return ""
 
 
-def _champion(case: _Case, training: TrainSpec, model: keras.Model, examples: tuple[str, ...]) -> JudgedModel:
+def _champion(case: _Case, training: TrainSpec, model: keras.Model) -> JudgedModel:
     """The champion on the candidate's examples: as it was judged, if that was on the same ones; else judged anew."""
     store, spec = case.store, case.spec
     was = read_manifest(store, training.dataset_folder)
     done = run_of(store, training.run).stages
-    if examples_of(was, spec.split) == examples and "evaluate" in done:
+    if examples_of(was, spec.split) == examples_of(case.manifest, spec.split) and "evaluate" in done:
         return case.comparison.left(store, training.folder, read_evaluation(store, training.folder))
     case.reporter.log(f"judging the champion, {training.run}, on the examples that {spec.run} was judged on")
     return case.comparison.anew(case.examples, training, model)

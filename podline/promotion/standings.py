@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,12 @@ from podline.intervals import Z
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of, read_evaluation
 from podline.promotion.chance import Movement, Share, shown_spread, spread_of, spread_of_all
+from podline.promotion.comparing import JudgedSplit
 from podline.promotion.margins import MOST_PEERS, share_below
 from podline.promotion.rules import ModelFigures, Odds, Paired, guessed_chance
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Recipe
-from podline.stages.specs import SPEC
+from podline.stages.specs import SPEC, TrainSpec
 from podline.store.contract import Store
 
 # Of the newest trainings of a recipe so many are looked at.
@@ -61,6 +62,22 @@ def class_standing(run: str, figures: Figures, classes: tuple[ClassFigures, ...]
     )
 
 
+def figures_of_guesses(run: str, guesses: Guesses, class_names: Sequence[str]) -> ModelFigures:
+    """A classifier's, by its answers."""
+    examples = np.bincount(guesses.labels, minlength=len(class_names)).tolist()
+    right = np.bincount(guesses.labels[guesses.right], minlength=len(class_names)).tolist()
+    return ModelFigures(
+        run=run,
+        measure="accuracy",
+        main=Share(float(guesses.right.mean()), len(guesses.labels)),
+        parts={
+            name: Share(right[label] / examples[label] if examples[label] else 0.0, examples[label])
+            for label, name in enumerate(class_names)
+        },
+        calibration_error=_calibration_error(guesses, np.ones(len(guesses.labels), np.int64)),
+    )
+
+
 def pose_standing(run: str, ap: float, people: int, joints: tuple[JointFigures, ...]) -> ModelFigures:
     """A pose network's: average precision, and of each joint the share that is close."""
     return ModelFigures(
@@ -81,7 +98,7 @@ def examples_of(manifest: Manifest, split: str) -> tuple[str, ...]:
 
 
 def peers_of(
-    store: Store, champion: Crowned, candidate: str, examples: tuple[str, ...], split: str
+    store: Store, champion: Crowned, candidate: str, judged: Callable[[str], Iterable[ModelFigures]]
 ) -> list[ModelFigures]:
     """Trainings that are as good as the champion but for chance, and were judged on the same examples.
 
@@ -91,8 +108,7 @@ def peers_of(
         store: the store.
         champion: whose peers.
         candidate: the run that is judged; it is no peer.
-        examples: what it was judged on, see :func:`examples_of`.
-        split: which split that is.
+        judged: a run's figures on the examples that the two are compared on; none if it was not judged on them.
     """
     training = training_of(store, champion.run)
     crowned = {entry.run for entry in champions.standing(champions.history(store, training.recipe.name))}
@@ -103,14 +119,14 @@ def peers_of(
         peer = training_of(store, name)
         of_its_data = peer.fingerprint == training.fingerprint or name in crowned
         if of_its_data and _but_for_chance(peer.recipe) == _but_for_chance(training.recipe):
-            found += _judged_on(store, name, examples, split)
+            found += judged(name)
         if len(found) == MOST_PEERS - 1:
             break
     return found
 
 
 def champions_before(
-    store: Store, line: Sequence[Crowned], candidate: str, examples: tuple[str, ...], split: str
+    store: Store, line: Sequence[Crowned], candidate: str, examples: JudgedSplit
 ) -> list[ModelFigures]:
     """The champions before a candidate, the present one last, as far back as they were judged on the same examples.
 
@@ -118,29 +134,45 @@ def champions_before(
         store: the store.
         line: of champions that were not taken back.
         candidate: the run that is judged.
-        examples: what it was judged on, see :func:`examples_of`.
-        split: which split that is.
+        examples: what it was judged on.
     """
     found: list[ModelFigures] = []
     for entry in reversed(line):
         if entry.run == candidate:
             continue
-        figures = [*_judged_on(store, entry.run, examples, split)]
+        figures = [*judged_on(store, entry.run, [examples])]
         if not figures:
             break
         found += figures
     return found[::-1]
 
 
-def _judged_on(store: Store, run: str, examples: tuple[str, ...], split: str) -> Iterator[ModelFigures]:
-    """A run's standing, if it was judged on these examples and its files can be read."""
+def judged_on(store: Store, run: str, splits: Sequence[JudgedSplit]) -> Iterator[ModelFigures]:
+    """A run's figures on some examples, if it was judged on a split that holds them and its files can be read.
+
+    Args:
+        store: the store.
+        run: whose.
+        splits: that hold these examples.
+    """
     try:
-        peer = training_of(store, run)
-        if examples_of(read_manifest(store, peer.dataset_folder), split) == examples:
-            document = read_evaluation(store, peer.folder)
-            yield kind_of(document).figures(document)
+        training = training_of(store, run)
+        manifest = read_manifest(store, training.dataset_folder)
+        for examples in splits:
+            if examples_of(manifest, examples.split) == examples_of(examples.manifest, examples.split):
+                yield _figures(store, training, examples)
+                return
     except PodlineError:  # what another run has lost is no reason to refuse this one
         return
+
+
+def _figures(store: Store, training: TrainSpec, examples: JudgedSplit) -> ModelFigures:
+    document = read_evaluation(store, training.folder)
+    kind = kind_of(document)
+    if examples.places is None:
+        return kind.figures(document)
+    comparison = kind.comparison()
+    return comparison.part(examples, comparison.left(store, training.folder, document)).figures
 
 
 def _newest(store: Store, recipe: str) -> list[str]:

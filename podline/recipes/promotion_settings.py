@@ -27,6 +27,9 @@ class PromotionSettings(Frozen):
         operations: by this share the multiply-adds for one example may grow.
         tflite: a TensorFlow Lite file is made as well, and must give the same answers.
         guards: measures of installed packages, by name, that must not be worse beyond noise either; classifiers only.
+        seeds: a flow that leaves a model undecided trains the champion's recipe with up to so many further seeds, if
+            more trainings would decide, and decides again.
+        seed_minutes: a further seed is begun only if it is likely to end within so many minutes of the first verdict.
     """
 
     rate: float = Field(default=0.05, gt=0, lt=0.5)
@@ -40,3 +43,5 @@ class PromotionSettings(Frozen):
     operations: float = Field(default=0.1, ge=0)
     tflite: bool = False
     guards: tuple[str, ...] = Field(default=(), exclude_if=lambda guards: not guards)
+    seeds: int = Field(default=0, ge=0, le=20, exclude_if=lambda seeds: not seeds)
+    seed_minutes: float = Field(default=60.0, gt=0, exclude_if=lambda minutes: minutes == 60)

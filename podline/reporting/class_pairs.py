@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -56,7 +56,7 @@ def pair(store: Store, before: Judged, after: Judged) -> GuessedPair:
             f"{store.where(f'{after.folder}/{GUESSES}')} and {store.where(f'{before.folder}/{GUESSES}')} hold "
             f"{len(now.labels)} and {len(then.labels)} guesses vs {len(places)} examples; evaluate the runs again"
         )
-    ordered = Guesses(**{field.name: getattr(then, field.name)[places] for field in fields(Guesses)})
+    ordered = then.at(places)
     if not np.array_equal(ordered.labels, now.labels):
         raise ArtifactError(
             f"{store.where(f'{after.folder}/{GUESSES}')} and {store.where(f'{before.folder}/{GUESSES}')} are not of "

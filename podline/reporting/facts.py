@@ -138,7 +138,8 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyE
 def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | None, until: float) -> str:
     if origin is None or training.examples_per_second <= 0:
         return ""
-    now = trained_at(training.examples_per_second, training.waiting_for_input, origin.environment)
+    examples_per_second, waiting = training.examples_per_second, training.waiting_for_input
+    now = trained_at(examples_per_second, waiting, training.traces, origin.environment)
     found = slowness(now, earlier(store, recipe.name, plain(recipe), "train", until, now))
     return f"Training was {found}." if found else ""
 

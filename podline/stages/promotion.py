@@ -35,7 +35,7 @@ class PromoteSpec(RunSpec):
     again: bool = False
     promotion_version: int = PROMOTION_VERSION
 
-    not_hashed = frozenset({"root", "again"})
+    not_hashed = frozenset({"root", "again", "rules.seeds", "rules.seed_minutes"})
 
 
 class PromoteResult(Result):
@@ -49,7 +49,9 @@ class PromoteResult(Result):
         measure: the metric that counts.
         refusals: what each rule says that refuses it, a line each.
         doubt: what leaves it undecided and what would decide, in a line; empty if it is promoted or refused.
+        more_trainings: of the champion's recipe that would decide about a model that is undecided; 0 if none would.
         slide: that the line of champions falls slowly, in a line; empty if that is not shown.
+        compared: what the two were compared on, where their data differ, in a line; empty elsewhere.
         headline: the decision in a line.
         promotion_sha256: of ``promotion.json``.
     """
@@ -61,7 +63,9 @@ class PromoteResult(Result):
     measure: str
     refusals: tuple[str, ...] = Field(default=())
     doubt: str = ""
+    more_trainings: int = 0
     slide: str = ""
+    compared: str = ""
     headline: str
     promotion_sha256: str
 
@@ -69,6 +73,11 @@ class PromoteResult(Result):
     def verdict(self) -> Verdict:
         """The decision in a word."""
         return "promoted" if self.promoted else "undecided" if self.doubt else "refused"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is told beside the decision, a line each."""
+        return tuple(filter(None, (self.compared, self.slide)))
 
     @property
     def reason(self) -> str:

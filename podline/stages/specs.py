@@ -209,6 +209,7 @@ class TrainResult(Result):
     epochs_before: int = Field(default=0, description="likewise; an epoch that was broken off counts as one")
     examples_per_second: float
     waiting_for_input: float = Field(description="share of the time, 0…1")
+    traces: int = Field(default=0, description="times that the step became a graph since the last break; 0: not known")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run went on after a break")
     devices: str = "cpu"
 

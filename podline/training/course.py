@@ -61,8 +61,8 @@ class Between(NamedTuple):
     findings: Findings
 
 
-def train_from(run: Run, step: int, clock: RunClock) -> None:
-    """Takes the steps that are left, with all that happens between them.
+def train_from(run: Run, step: int, clock: RunClock) -> int:
+    """Takes the steps that are left, with all that happens between them; how often the step was turned into a graph.
 
     Raises:
         PreemptedError: the process was asked to end; what was done is saved.
@@ -81,9 +81,9 @@ def train_from(run: Run, step: int, clock: RunClock) -> None:
         if run.asked_to_stop():
             raise PreemptedError(f"asked to end (SIGTERM) at step {step}; start it again to go on from there")
         if step == run.plan.total_steps:
-            return
+            return 0
         run.reporter.progress(step, run.plan.total_steps, "steps")
-        _loop(run, step, between)
+        return _loop(run, step, between)
 
 
 def rehearsed(run: Run) -> Preflight:
@@ -134,7 +134,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
     return Between(hooks, evaluate, plateau.factor, findings)
 
 
-def _slowness(run: Run, seconds: float, waiting: float) -> Slowness | None:
+def _slowness(run: Run, seconds: float, waiting: float, traces: int) -> Slowness | None:
     """Whether an example takes longer than in earlier runs of the recipe, and why."""
     try:
         before = earlier(run.shared, run.recipe.name, plain(run.recipe), TRAIN.name)
@@ -142,7 +142,7 @@ def _slowness(run: Run, seconds: float, waiting: float) -> Slowness | None:
         run.reporter.warn(f"the pace was not held against earlier runs: {error}")
         return None
     where = provenance.environment(run.spec.strategy, devices.describe(run.strategy))
-    found = slowness(trained_at(1 / seconds, waiting, where), before, EARLY_FACTOR)
+    found = slowness(trained_at(1 / seconds, waiting, traces, where), before, EARLY_FACTOR)
     load = os.getloadavg()[0]
     if found and load > _BUSY * where.cores:
         cause = f"{found.cause}; other processes use the machine (load {load:.1f} on {plural(where.cores, 'core')})"
@@ -150,7 +150,7 @@ def _slowness(run: Run, seconds: float, waiting: float) -> Slowness | None:
     return found
 
 
-def _loop(run: Run, step: int, between: Between) -> None:
+def _loop(run: Run, step: int, between: Between) -> int:
     hooks, _, factor, findings = between
     require_keys(hooks, provided(run.objective))
     batches = run.batches()
@@ -164,7 +164,7 @@ def _loop(run: Run, step: int, between: Between) -> None:
             steps.advance,
             step,
             lambda taken: run.plan.phase(taken).batch_size,
-            lambda taken, seconds, waiting: judge_pace(findings, taken, _slowness(run, seconds, waiting)),
+            lambda taken, seconds, waiting: judge_pace(findings, taken, _slowness(run, seconds, waiting, steps.traces)),
         )
         run_loop(
             watched.advance,
@@ -175,6 +175,7 @@ def _loop(run: Run, step: int, between: Between) -> None:
             asked_to_stop=run.asked_to_stop,
             agreed=run.agreement.of_chief,
         )
+        return steps.traces
 
 
 def _probe(run: Run) -> Probe:

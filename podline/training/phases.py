@@ -40,11 +40,13 @@ class PhasedSteps:
             pace: see :class:`podline.training.pace.Paced`.
         """
         self._plan, self._begin, self._batches, self._pace = plan, begin, batches, pace
+        self._traces_before = 0
         self._enter(step)
 
     def advance(self, count: int) -> StepsDone:
         """Takes ``count`` steps, all of one phase."""
         if self._step == self._phase.end:
+            self._traces_before = self.traces
             self._enter(self._step)
         part = self._paced.advance(count)
         self._step += count
@@ -59,6 +61,11 @@ class PhasedSteps:
     def tracing_seconds(self) -> float:
         """What turning the phase's step into a graph took."""
         return self._steps.tracing_seconds
+
+    @property
+    def traces(self) -> int:
+        """How often the step was turned into a graph, in all phases so far."""
+        return self._traces_before + self._steps.traces
 
     def _enter(self, step: int) -> None:
         self._step, self._phase = step, self._plan.phase(step)

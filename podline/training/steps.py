@@ -50,6 +50,7 @@ class TrainingSteps:
     Attributes:
         norms: what measures the gradients.
         tracing_seconds: what turning the step into a graph took.
+        traces: how often that was done.
     """
 
     norms: ClassVar[type[GradientNorms]] = GradientNorms
@@ -85,6 +86,7 @@ class TrainingSteps:
         with strategy.scope():
             self._factor_now = tf.Variable(tf.constant(1.0), trainable=False)
         self._iterator: Any = iter(batches)
+        self.traces = 0
         self._many = tf.function(self._take, autograph=False)
         before = time.perf_counter()
         self._many.get_concrete_function(self._iterator, tf.TensorSpec((), tf.int32))
@@ -105,6 +107,7 @@ class TrainingSteps:
 
     def _take(self, iterator: Any, count: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """The inner loop: each quantity's value at each step, and the seconds of waiting for input."""
+        self.traces += 1  # Python runs this once for each graph
 
         def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Any, ...]:
             batch, waited = self._next_timed(iterator, after=last)

@@ -91,8 +91,8 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
             agreement.require_same("the steps to go on from", str(step))
             clock = RunClock(before, started)
             with _noted(events, run.state):
-                train_from(run, step, clock)
-        return _finish(run, clock)
+                traces = train_from(run, step, clock)
+        return _finish(run, clock, traces)
 
 
 @contextlib.contextmanager
@@ -241,7 +241,7 @@ def _noted(events: EventLog, state: TrainingState) -> Iterator[None]:
         raise
 
 
-def _finish(run: Run, clock: RunClock) -> TrainResult:
+def _finish(run: Run, clock: RunClock, traces: int) -> TrainResult:
     """Publishes the model and writes its completion record."""
     spec, plan = run.spec, run.plan
     run.require_data_unchanged()
@@ -269,6 +269,7 @@ def _finish(run: Run, clock: RunClock) -> TrainResult:
         epochs_before=run.base.epochs if run.base else 0,
         examples_per_second=examples / took.training,
         waiting_for_input=took.waiting / took.training,
+        traces=traces,
         resumed_from=tuple(
             event.step for event in run.events.read() if event.event == "restored" and event.step < plan.total_steps
         ),

@@ -19,9 +19,14 @@ _ARTIFACT_SECONDS = 3.0
 _LAST_SECONDS = 5.0
 
 
-def stage_listener(stage: str) -> Listener:
-    """Tells the terminal, the run's log and its progress card of a stage's events. To be called inside the task run."""
-    listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressCard(stage))
+def stage_listener(stage: str, title: str = "") -> Listener:
+    """Tells the terminal, the run's log and its progress card of a stage's events. To be called inside the task run.
+
+    Args:
+        stage: which.
+        title: whose card it is, if that is not the stage's.
+    """
+    listeners = (terminal(), _whatever_the_console_does(to_logger(get_run_logger())), ProgressCard(title or stage))
 
     def tell(event: Event) -> None:
         for listener in listeners:

@@ -13,10 +13,13 @@ from small_flow_stages import FLOW_STAGES, ran
 
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
-from podline.documents.ledger_entry import Entry
+from podline.documents.ledger_entry import Entry, PromotionSummary
 from podline.errors import SanityError
 from podline.flows.cifar_training import cifar_training
+from podline.inventory.catalogue import training_of
 from podline.ledger.ledger import entries, names
+from podline.recipes.settings import Recipe
+from podline.stages.from_recipe import training_spec
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
 from podline.tasks.parameters import CifarParameters, MachineGroup
@@ -126,7 +129,15 @@ def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: C
     assert cifar_training(parameters)["promotion"] is None
     nightly = parameters.model_copy(update={"promote": True})
     first = cifar_training(nightly)
-    said = {"verdict": "promoted", "promoted": True, "against": "", "refusals": (), "doubt": "", "slide": ""}
+    said = {
+        "verdict": "promoted",
+        "promoted": True,
+        "against": "",
+        "refusals": (),
+        "doubt": "",
+        "slide": "",
+        "compared": "",
+    }
     assert first["promotion"] == said
     assert list(first["stages"]) == ["convert", "validate", "train", "evaluate", "promote", "report"]
     assert reused(first) == ["convert", "validate", "train", "evaluate"]
@@ -135,6 +146,53 @@ def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: C
     assert f"{first['run']}/promotion.json" in str(artifacts["sample-key-figures"].data)
     assert len(reused(cifar_training(nightly))) == 6
     assert [entry.run for entry in history(open_store(nightly.machine.root), "sample")] == [first["run"]]
+
+
+def undecided(parameters: CifarParameters, known: int, **rules: float) -> CifarParameters:
+    """The parameters of a night whose model is undecided until so many runs are evaluated; a champion is there."""
+    cifar_training(parameters.model_copy(update={"promote": True}))
+    Path(parameters.machine.root, "known").write_text(str(known))
+    Path(parameters.machine.root, "ran").unlink()
+    settings = [f"promotion.{name}={value}" for name, value in rules.items()]
+    training = parameters.training.model_copy(update={"seed": 7, "assignments": tuple(settings)})
+    return parameters.model_copy(update={"promote": True, "training": training})
+
+
+def with_seed(parameters: CifarParameters, seed: int) -> Recipe:
+    training = parameters.training.model_copy(update={"seed": seed})
+    return parameters.model_copy(update={"training": training}).training_recipe()
+
+
+def test_an_undecided_night_trains_the_seeds_that_decide_as_runs_of_their_own(parameters: CifarParameters) -> None:
+    night = undecided(parameters, known=4, seeds=3)
+    store = open_store(night.machine.root)
+    answer = cifar_training(night)
+    seed = ["train", "evaluate"]
+    assert ran(night.machine.root) == [*seed, "promote", *seed, *seed, "promote", "report"]
+    assert answer["promotion"]["verdict"] == "promoted"
+    run, _, _ = newest_run()
+    with get_client(sync_client=True) as client:
+        tasks = client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])))
+    assert {task.name for task in tasks} >= {f"{stage}, seed {number}" for stage in seed for number in (1, 2)}
+    told = {entry.run: entry for entry in ledger_of(night.machine.root)}
+    data = training_of(store, answer["run"]).fingerprint
+    as_commands = [training_spec(store, with_seed(parameters, number), data, "auto").run for number in (1, 2)]
+    assert [told[run].seeds["recipe"] for run in as_commands] == [1, 2]
+    assert {told[run].flow_run for run in as_commands} == {str(run.id)}
+    assert told[answer["run"]].promotion == PromotionSummary(verdict="promoted")
+    # The night after finds the verdict, and trains nothing.
+    assert len(reused(cifar_training(night))) == 6
+
+
+def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: CifarParameters) -> None:
+    short = undecided(parameters, known=4, seeds=1, seed_minutes=0.001)
+    assert cifar_training(short)["promotion"]["verdict"] == "undecided"
+    assert ran(short.machine.root) == ["train", "evaluate", "promote", "report"]
+    training = short.training.model_copy(update={"assignments": ("promotion.seeds=1",)})
+    longer = short.model_copy(update={"training": training})
+    assert cifar_training(longer)["promotion"]["doubt"] == "what would decide: 1 more"
+    assert cifar_training(longer)["promotion"]["verdict"] == "promoted"
+    assert ran(short.machine.root).count("train") == 3
 
 
 def test_other_data_in_the_same_place_is_other_data(parameters: CifarParameters, tmp_path: Path) -> None:

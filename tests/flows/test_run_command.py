@@ -11,15 +11,31 @@ from typing import Any
 
 import pytest
 
+from podline.documents.promotion import read_promotion
+from podline.inventory.catalogue import training_of
+from podline.store.opening import open_store
+
 pytestmark = pytest.mark.slow
 ALL = ["convert", "validate", "train", "evaluate", "report"]
 
 
-def run(folder: Path) -> dict[str, Any]:
+def run(folder: Path, *words: str) -> dict[str, Any]:
     """The answer of one run, in an empty home."""
     (folder / "home").mkdir(exist_ok=True)
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PODLINE_", "XDG_"))}
-    command = [sys.executable, "-m", "podline.cli", "run", "sample", "--root", "root", "--steps", "120", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "podline.cli",
+        "run",
+        "sample",
+        "--root",
+        "root",
+        "--steps",
+        "120",
+        "--json",
+        *words,
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=folder, env={**ours, "HOME": str(folder / "home")}
     )
@@ -57,3 +73,22 @@ def test_a_newcomer_gets_a_report_and_the_second_time_at_once(tmp_path: Path) ->
     assert reused(run(tmp_path)) == ["convert", "validate", "train", "evaluate"]
     assert page.read_text().startswith(whole[:100])
     assert list((tmp_path / "home").rglob("*")) == []
+
+
+def test_a_model_that_is_undecided_is_decided_upon_by_further_seeds_in_the_same_run(tmp_path: Path) -> None:
+    champion = run(tmp_path, "--promote")
+    assert champion["promotion"]["verdict"] == "promoted"
+    with_seed = ["--promote", "--set", "seed=1"]
+    undecided = run(tmp_path, *with_seed)
+    assert undecided["promotion"]["verdict"] == "undecided"
+    assert "2 more trainings of the champion's recipe" in undecided["promotion"]["doubt"]
+    answer = run(tmp_path, *with_seed, "--set", "promotion.seeds=2")
+    assert (answer["run"], reused(answer)) == (undecided["run"], ["convert", "validate", "train", "evaluate"])
+    store = open_store(tmp_path / "root")
+    decision = read_promotion(store, f"runs/{answer['run']}")
+    assert decision is not None
+    known = [training_of(store, run).recipe.seed for run in decision.peers]
+    assert (known[0], sorted(known)) == (0, [0, 2, 3])
+    # What is still open, no further training of the champion's recipe would have decided, or more than two.
+    assert decision.verdict == answer["promotion"]["verdict"]
+    assert "2 more trainings of the champion's recipe" not in decision.doubt()

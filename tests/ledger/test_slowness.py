@@ -57,6 +57,11 @@ def test_the_cause_is_what_differs():
     assert told(slow._replace(cores=1), before).endswith(": 1 core instead of 8")
     assert told(slow._replace(strategy="cpu:8"), before).endswith(": strategy cpu:8 instead of auto")
     assert told(slow._replace(machine="b"), before).endswith(": machine b instead of a")
+    traced = [pace._replace(traces=3) for pace in before]
+    assert told(slow._replace(traces=9), traced).endswith(": traced 9 graphs of the training step, 3 before")
+    assert told(slow._replace(traces=3), traced).endswith(": nothing that is known differs")
+    # Runs of a Podline that did not count say nothing about it.
+    assert told(slow._replace(traces=9), before).endswith(": nothing that is known differs")
     assert told(waits._replace(cores=2, machine="b"), before).endswith(
         ": waits for input 61 % of the time, 3 % before; 2 cores instead of 8; machine b instead of a"
     )
@@ -88,7 +93,7 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     for number in range(4):
         entry = night(number)
         assert entry.training is not None
-        speed = entry.training.model_copy(update={"examples_per_second": 400.0 + number})
+        speed = entry.training.model_copy(update={"examples_per_second": 400.0 + number, "traces": 3})
         ledger.publish(store, entry.model_copy(update={"training": speed}))
     # One that found the training of the last one done.
     ledger.publish(store, night(5).model_copy(update={"training": speed}))
@@ -96,7 +101,7 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     settings = night().settings["recipe"]
     found = earlier(store, "cifar10", settings, "train")
     assert [round(1 / pace.seconds) for pace in found] == [400, 401, 402, 403]
-    assert found[0][1:] == (0.1, "1 CPU", "cpu", 2, "host")
+    assert found[0][1:] == (0.1, "1 CPU", "cpu", 2, "host", 3)
     assert earlier(store, "cifar10", settings, "train", but=found[-1]) == found[:-1]
     assert earlier(store, "cifar10", settings | {"schedule": {"learning_rate": 1.0}}, "train") == []
 

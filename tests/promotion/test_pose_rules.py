@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from finished_pose_run import finished_pose_run
 from pycocotools.cocoeval import COCOeval
 
+from podline.data.coco_truth import read_truth
+from podline.data.reader import open_split
+from podline.documents.manifest import read_manifest
+from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.promotion import Check
 from podline.documents.skeleton import COCO
 from podline.evaluation.oks import judged, tables
+from podline.kinds.table import read_evaluation
+from podline.progress import silent
+from podline.promotion.comparing import JudgedSplit
+from podline.promotion.pose_models import PoseComparison
 from podline.promotion.rules import ModelCost, checks_of
 from podline.promotion.standings import paired_poses, pose_standing
 from podline.recipes.promotion_settings import PromotionSettings
+from podline.store.opening import open_store
 
 IMAGES = range(1, 61)
 RULES = PromotionSettings()
@@ -52,6 +64,30 @@ def network(found: Sequence[int] = IMAGES, astray: Sequence[int] = (), joints: S
             places[3 * COCO.annotated.index(joint)] += 150.0
         people.append({"image_id": image, "category_id": 1, "keypoints": places, "score": 0.9})
     return judged(TRUTH, people)
+
+
+def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> None:
+    asked = finished_pose_run(tmp_path)
+    store = open_store(asked.root)
+    folder, split = asked.dataset_folder, asked.split
+    manifest = read_manifest(store, folder)
+    whole = JudgedSplit(store, folder, manifest, split, silent())
+    comparison = PoseComparison()
+    document = read_evaluation(store, asked.folder)
+    assert isinstance(document, PoseEvaluation)
+    left = comparison.left(store, asked.folder, document)
+    assert comparison.part(whole, left).figures == left.figures
+    places = np.array([2, 0])
+    some = comparison.part(replace(whole, places=places), left)
+    images = set(
+        open_split(store, folder, manifest, split).gather(places, ["image_id"])["image_id"].reshape(-1).tolist()
+    )
+    truth = read_truth(store, folder, manifest, split)
+    people = [person for person in truth["annotations"] if person["image_id"] in images and person["num_keypoints"]]
+    assert some.figures.main.examples == max(1, len(people)) < left.figures.main.examples
+    assert {person["image_id"] for person in some.said} <= images
+    paired = comparison.paired(replace(whole, places=places), some, some, RULES)
+    assert set(paired.parts) == set(left.figures.parts)
 
 
 def refusals(before: COCOeval, after: COCOeval) -> list[Check]:

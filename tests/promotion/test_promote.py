@@ -31,8 +31,9 @@ from podline.kinds.table import read_evaluation
 from podline.ledger.differences import NamedDifference
 from podline.ledger.recording import recorded
 from podline.progress import silent
+from podline.promotion.comparing import JudgedSplit
 from podline.promotion.promote import promote
-from podline.promotion.standings import champions_before, examples_of
+from podline.promotion.standings import champions_before
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.reporting.drop import explain, rival_of
@@ -143,6 +144,9 @@ def test_while_one_training_is_known_an_equal_model_is_undecided_and_judged_agai
     assert found.checks[0].undecided
     assert result.doubt == found.doubt() == found.lines()[1]
     assert result.doubt.endswith("what would decide: 2 more trainings of the champion's recipe")
+    assert result.more_trainings == 2
+    with_seeds = PromotionSettings(seeds=2, seed_minutes=5)
+    assert asked.model_copy(update={"rules": with_seeds}).digest() == asked.digest()
     assert found.headline() == f"{runs[1]} is undecided as champion of t; {runs[0]} stays"
     assert [entry.run for entry in champions.history(fresh, "t")] == [runs[0]]
     assert PROMOTE.find(asked, silent()) is None
@@ -244,6 +248,8 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     model = keras.models.load_model(str(fresh.local(f"runs/{runs[0]}/model/model.keras")), compile=False)
     guesses = np.argmax(np.asarray(model(splits["test"]["image"])), 1)
     assert figures["main"].before == np.mean(guesses == splits["test"]["label"])
+    told = f"compared on 90 test examples of sample-{OTHER}: 0 of them are in sample-{FINGERPRINT} as well"
+    assert result.compared == told
 
 
 @contextlib.contextmanager
@@ -266,15 +272,124 @@ def line_of_champions(store, run, accuracies):
         store.delete(name)
 
 
+def published_as(store, fingerprint, monkeypatch, **splits):
+    with monkeypatch.context() as patch:
+        patch.setattr(small_dataset, "FINGERPRINT", fingerprint)
+        publish_dataset(store.uri, splits=splits)
+
+
+def joined(*parts):
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def some(examples, start, stop):
+    return {name: values[start:stop] for name, values in examples.items()}
+
+
+def right_answers(store, run, examples):
+    model = keras.models.load_model(str(store.local(f"runs/{run}/model/model.keras")), compile=False)
+    return np.argmax(np.asarray(model(examples["image"])), 1) == examples["label"]
+
+
+def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_beside(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    grown, new, test = "aaaa456789abcdef", 30, drawn(TEST, 1)
+    # At other places, and the first of the old ones is gone.
+    later_test = joined(drawn(new, 7), some(test, 1, TEST))
+    published_as(fresh, grown, monkeypatch, train=joined(drawn(256, 0), drawn(64, 8)), test=later_test)
+    later = trained(fresh, 5, grown)
+    result, found = promote(spec(fresh, later), silent()), decision(fresh, later)
+    assert found.compared is not None
+    assert (found.compared.shared, found.compared.fresh, found.compared.all_count) == (TEST - 1, new, False)
+    rights = [right_answers(fresh, run, later_test) for run in (runs[0], later)]
+    [main] = [check for check in found.checks if check.rule == "main"]
+    assert (main.before, main.after) == tuple(right[new:].mean() for right in rights)
+    assert (found.compared.fresh_before, found.compared.fresh_after) == tuple(right[:new].mean() for right in rights)
+    assert result.compared == found.lines()[-1]
+    assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
+
+
+def test_trainings_on_the_champions_data_are_known_ones_where_the_data_changed(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    grown, third = "eeee456789abcdef", trained(fresh, 9)
+    later_test = joined(drawn(30, 7), drawn(TEST, 1))
+    published_as(fresh, grown, monkeypatch, train=drawn(300, 8), test=later_test)
+    later = trained(fresh, 5, grown)
+    promote(spec(fresh, later), silent())
+    found = decision(fresh, later)
+    known = {runs[0], runs[1], third}
+    assert set(found.peers) == known
+    [main] = [check for check in found.checks if check.rule == "main"]
+    assert main.before == pytest.approx(
+        np.mean([right_answers(fresh, run, drawn(TEST, 1)).mean() for run in known]), abs=1e-9
+    )
+    for name in fresh.list(f"runs/{third}"):
+        fresh.delete(name)
+
+
+def test_an_example_that_the_champion_was_trained_on_refuses_by_name(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    moved, learned = "bbbb456789abcdef", drawn(256, 0)
+    test = joined(drawn(TEST, 1), some(learned, 5, 7))
+    published_as(fresh, moved, monkeypatch, train=some(learned, 10, 256), test=test)
+    later = trained(fresh, 5, moved)
+    result = promote(spec(fresh, later), silent())
+    assert result.verdict == "refused"
+    assert result.refusals[0].startswith(
+        f"2 test examples of sample-{moved} (test[120], test[121]) vs training examples of sample-{FINGERPRINT} "
+        f"(train[5], train[6]): the champion was trained on them, by {runs[0]}; keep each image in one split"
+    )
+    compared = decision(fresh, later).compared
+    assert compared is not None
+    # Neither among those compared on nor among the new ones.
+    assert (compared.shared, compared.fresh) == (TEST, 0)
+    anyway = promote(spec(fresh, later, anyway=True), silent())
+    assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
+
+
+def test_an_example_of_the_champions_test_that_the_model_was_trained_on_refuses_by_name(fresh, runs, monkeypatch):
+    promote(spec(fresh, runs[0]), silent())
+    turned, test = "cccc456789abcdef", drawn(TEST, 1)
+    train_split = joined(some(test, 0, 5), drawn(256, 0))
+    published_as(fresh, turned, monkeypatch, train=train_split, test=some(test, 5, TEST))
+    later = trained(fresh, 5, turned)
+    assert (
+        promote(spec(fresh, later), silent())
+        .refusals[0]
+        .startswith(
+            f"5 test examples of sample-{FINGERPRINT} (test[0], test[1], test[2] and 2 more) vs training examples of "
+            f"sample-{turned} (train[0], train[1], train[2] and 2 more): the candidate was trained on them, by {later}"
+        )
+    )
+
+
+def test_what_a_run_learned_before_it_was_trained_further_counts_as_well(fresh, runs, monkeypatch):
+    moved, test = "dddd456789abcdef", joined(drawn(TEST, 1), some(drawn(256, 0), 0, 1))
+    published_as(fresh, moved, monkeypatch, train=drawn(256, 6), test=test)
+    promote(spec(fresh, trained(fresh, 5, moved)), silent())
+    further = trained(fresh, 6, moved, further=runs[0])
+    refusals = promote(spec(fresh, further), silent()).refusals
+    assert f"(train[0]): the candidate was trained on them, by {runs[0]}" in refusals[0]
+
+
+def without_a_shard(manifest):
+    splits = [split.model_copy(update={"shards": split.shards[1:]}) for split in manifest.splits]
+    return manifest.model_copy(update={"splits": tuple(splits)})
+
+
 def test_a_line_of_champions_that_falls_slowly_is_told_and_refuses_nothing(fresh, runs):
     falling = [0.9 - 0.002 * place + 0.001 * (place % 2) for place in range(25)]
     asked = spec(fresh, runs[1])
-    examples = examples_of(read_manifest(fresh, asked.dataset_folder), asked.split)
+    manifest = read_manifest(fresh, asked.dataset_folder)
+    examples, others = (
+        JudgedSplit(fresh, asked.dataset_folder, each, asked.split, silent())
+        for each in (manifest, without_a_shard(manifest))
+    )
     with line_of_champions(fresh, runs[0], falling[:-2]) as line:
-        before = champions_before(fresh, line, runs[1], examples, asked.split)
+        before = champions_before(fresh, line, runs[1], examples)
         assert [figures.main.value for figures in before] == falling[:-2]
-        assert champions_before(fresh, line, runs[1], ("others",), asked.split) == []
-        assert len(champions_before(fresh, line, line[3].run, examples, asked.split)) == len(line) - 1
+        assert champions_before(fresh, line, runs[1], others) == []
+        assert len(champions_before(fresh, line, line[3].run, examples)) == len(line) - 1
         first = Candidate(runs[0], spec(fresh, runs[0]).weights_sha256, "sample", FINGERPRINT)
         champions.crown(fresh, "t", first, line[-1], "promoted")
         with having_figures(fresh, runs[0], falling[-2]), having_figures(fresh, runs[1], falling[-1]) as judged:

@@ -20,6 +20,7 @@ from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import (
+    SPEC,
     ConvertResult,
     ConvertSpec,
     EvaluateResult,
@@ -81,7 +82,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     changed = Path(spec.root, "next-weights")
     weights = changed.read_bytes() if changed.exists() else b"weights"
     result = trained(spec, weights)
-    _leave(spec, result, {"weights": weights})
+    _leave(spec, result, {"weights": weights, SPEC: spec.model_dump_json().encode()})
     return result
 
 
@@ -194,11 +195,17 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
-    """It becomes the champion, whatever it is."""
+    """It becomes the champion, whatever it is; but not before so many runs are evaluated as a file ``known`` says."""
     _note_run(spec, "promote")
     store = open_store(spec.root)
+    known, before = Path(spec.root, "known"), champion(store, spec.recipe)
+    missing = (
+        int(known.read_text()) - len([*Path(spec.root).glob("runs/*/stages/evaluate.json")]) if known.exists() else 0
+    )
+    if before is not None and missing > 0:
+        return _undecided(spec, before.run, missing)
     candidate = Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint)
-    entry = crown(store, spec.recipe, candidate, champion(store, spec.recipe), "promoted")
+    entry = crown(store, spec.recipe, candidate, before, "promoted")
     result = PromoteResult(
         run=spec.run,
         recipe=spec.recipe,
@@ -209,6 +216,27 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         promotion_sha256=digests.of_bytes(b"promoted"),
     )
     _leave(spec, result, {"promotion.json": b"promoted"})
+    return result
+
+
+def _missing(root: Path) -> int:
+    wanted = root / "known"
+    return int(wanted.read_text()) - len([*root.glob("runs/*/stages/evaluate.json")]) if wanted.exists() else 0
+
+
+def _undecided(spec: PromoteSpec, champion: str, missing: int) -> PromoteResult:
+    result = PromoteResult(
+        run=spec.run,
+        recipe=spec.recipe,
+        promoted=False,
+        against=champion,
+        measure="top1",
+        doubt=f"what would decide: {missing} more",
+        more_trainings=missing,
+        headline=f"{champion} stays",
+        promotion_sha256=digests.of_bytes(b"undecided"),
+    )
+    _leave(spec, result, {"promotion.json": b"undecided"})
     return result
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from dying_runs import bare_metrics, finished_after, killed_at
 from small_dataset import FINGERPRINT, publish_dataset
 
@@ -16,6 +17,9 @@ from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metric
 from podline.errors import SettingsError
 from podline.input.augmentation import augment
 from podline.input.pipeline import TrainingInput
+from podline.ledger.paces import trained_at
+from podline.ledger.provenance import environment
+from podline.ledger.slowness import slowness
 from podline.models.build import build_model
 from podline.progress import silent
 from podline.recipes.changes import ByEpoch
@@ -31,6 +35,7 @@ from podline.stages.specs import TrainResult, TrainSpec
 from podline.training import loop
 from podline.training.phases import let_train
 from podline.training.plan import Phase, plan_training
+from podline.training.steps import TrainingSteps
 from podline.training.train import train
 
 # 96 examples: an epoch of 12 steps, one of 6 and one of 12; at first the classifier alone trains.
@@ -203,3 +208,25 @@ def test_a_layer_that_trains_again_has_gradients_again():
         loss = tf.reduce_sum(model(np.zeros((2, 8, 8, 3), np.uint8), training=True) ** 2)
     gradients = tape.gradient(loss, [variable.value for variable in model.trainable_variables])
     assert all(gradient is not None for gradient in gradients)
+
+
+def test_a_step_that_is_traced_anew_at_every_part_is_named_as_the_cause(tmp_path, unbroken, monkeypatch):
+    """Planted: each part of a stretch begins with a graph of its own."""
+    usual, _ = unbroken
+    assert usual.traces == 3
+    advance = TrainingSteps.advance
+
+    def traced_anew(steps, count):
+        steps._many = tf.function(steps._take, autograph=False)
+        return advance(steps, count)
+
+    monkeypatch.setattr(TrainingSteps, "advance", traced_anew)
+    slow = train(spec_of(tmp_path, duration=Duration(steps=12)), silent())
+    assert slow.traces >= 5
+    before, now = (
+        trained_at(each.examples_per_second, each.waiting_for_input, each.traces, environment())
+        for each in (usual, slow)
+    )
+    found = slowness(now, [before] * 3)
+    assert found is not None
+    assert f"traced {slow.traces} graphs of the training step, 3 before" in found.cause

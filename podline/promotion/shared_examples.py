@@ -1,0 +1,146 @@
+"""The test examples that a candidate and the champion are compared on where their data differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.datasets.census import Census, census_of, same_examples
+from podline.documents.promotion import Check
+from podline.errors import PodlineError
+from podline.inventory.catalogue import training_of
+from podline.plurals import plural
+from podline.progress import Reporter
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+from podline.training.plan import TRAINING_SPLIT
+
+Places = npt.NDArray[np.int64]
+
+# Of the examples that leaked so many are named.
+_NAMED = 3
+# From this share of the candidate's test examples on, those that both data sets have are compared on alone.
+_ENOUGH = 0.5
+
+
+@dataclass(frozen=True)
+class SharedExamples:
+    """What two models trained on different data are compared on; never what either of them was trained on.
+
+    Attributes:
+        before: places in the test split of the champion's data, (n,) …
+        after: … and of the same examples in that of the candidate's, (n,).
+        fresh: places of those that only the candidate's data have, (m,).
+        leaks: refusals, one for each pair of data sets of which one tests on what the other trains on.
+    """
+
+    before: Places
+    after: Places
+    fresh: Places
+    leaks: tuple[Check, ...]
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many examples are shared that the others can be left out."""
+        return len(self.after) >= _ENOUGH * (len(self.after) + len(self.fresh))
+
+    @property
+    def counting(self) -> Places:
+        """Places, in the candidate's split, of those that are compared on: the shared ones, or all if these are few."""
+        return self.after if self.enough else np.sort(np.concatenate([self.after, self.fresh]))
+
+
+class _Lesson(NamedTuple):
+    """A data set that a model was trained on.
+
+    Attributes:
+        role: of the model: candidate or champion.
+        training: of it, or of a run that it trained further.
+        census: the records.
+    """
+
+    role: str
+    training: TrainSpec
+    census: Census
+
+    @property
+    def data(self) -> str:
+        """The data set's name and fingerprint."""
+        return f"{self.training.recipe.dataset}-{self.training.fingerprint}"
+
+
+def learned_anew(candidate: TrainSpec, champion: TrainSpec) -> bool:
+    """Whether two models were trained on different data, or one of them began with another run's weights."""
+    return candidate.fingerprint != champion.fingerprint or bool(candidate.recipe.further or champion.recipe.further)
+
+
+def shared_examples(
+    store: Store, champion: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter
+) -> SharedExamples:
+    """Finds the test examples of two data sets by the digests of their records.
+
+    Args:
+        store: the store.
+        champion: what the champion was trained with.
+        candidate: what the model was trained with that is judged.
+        split: which split both are judged on.
+        reporter: told of data that cannot be looked at any more.
+
+    Raises:
+        StoreError: a data set is gone, and no census was taken of it.
+        ArtifactError: one is damaged.
+    """
+    before, *earlier = _lessons(store, "champion", champion, reporter)
+    after, *others = _lessons(store, "candidate", candidate, reporter)
+    lessons = [before, *earlier, after, *others]
+    leaks = [
+        leak
+        for judged in {lesson.data: lesson for lesson in (before, after)}.values()
+        for lesson in lessons
+        for leak in _leaks(candidate, judged, lesson, split)
+    ]
+    there, here = before.census[split], after.census[split]
+    learned = [lesson.census[TRAINING_SPLIT].images for lesson in lessons if lesson.data != after.data]
+    unseen = ~np.isin(here.images, np.concatenate(learned or [np.empty(0, np.uint64)]))
+    then, now = same_examples(there, here)
+    kept = unseen[now]
+    return SharedExamples(then[kept], now[kept], np.setdiff1d(np.flatnonzero(unseen), now), tuple(leaks))
+
+
+def _lessons(store: Store, role: str, training: TrainSpec, reporter: Reporter) -> Iterator[_Lesson]:
+    """All that a model was trained on: its data, and those of the runs that it trained further."""
+    yield _Lesson(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
+    while training.recipe.further:
+        try:
+            training = training_of(store, training.recipe.further)
+            yield _Lesson(role, training, census_of(store, training.recipe.dataset, training.fingerprint))
+        except PodlineError as error:
+            reporter.warn(f"whether the {role} was trained on test examples is not known of its earlier data: {error}")
+            return
+
+
+def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -> Iterator[Check]:
+    """The examples of a test split that a model was trained on, as a refusal; within a data set there are none."""
+    tested, learned = judged.census[split].images, lesson.census[TRAINING_SPLIT].images
+    places = np.flatnonzero(np.isin(tested, learned))
+    if judged.data == lesson.data or not len(places):
+        return
+    named = places[:_NAMED].tolist()
+    more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
+    names = ", ".join(f"{split}[{place}]" for place in named)
+    there = ", ".join(f"{TRAINING_SPLIT}[{np.flatnonzero(learned == tested[place])[0]}]" for place in named)
+    yield Check(
+        rule="leakage",
+        name=f"{names}{more}",
+        refused=True,
+        message=(
+            f"{plural(len(places), 'test example')} of {judged.data} ({names}{more}) vs training examples of "
+            f"{lesson.data} ({there}{more}): the {lesson.role} was trained on them, by {lesson.training.run}; keep "
+            "each image in one split in every version of the data and convert again, or start anew with "
+            f"`podline models promote {candidate.run} --anyway`"
+        ),
+    )

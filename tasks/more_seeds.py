@@ -1,0 +1,97 @@
+"""Further trainings of the champion's recipe in a flow, until the verdict on a model is decided."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import replace
+
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+
+from podline import settings
+from podline.errors import PodlineError, one_line
+from podline.figures import duration
+from podline.ledger.recording import recorded
+from podline.plurals import plural
+from podline.progress import Reporter
+from podline.promotion.next_seeds import next_trainings
+from podline.stages.from_recipe import evaluation_spec
+from podline.stages.promotion import PromoteResult, PromoteSpec
+from podline.stages.specs import TrainSpec
+from podline.store.contract import Store
+from podline.store.in_use import using
+from podline.strategies import StrategyName
+from podline.tasks.outcome import TimeSheet
+from podline.tasks.runs.run_log import stage_listener
+from podline.tasks.stages import evaluate, promote, train
+
+
+def decided(
+    store: Store, times: TimeSheet, asked: PromoteSpec, judged: PromoteResult, strategy: StrategyName, seconds: float
+) -> PromoteResult:
+    """The verdict on a model after as many further seeds as it takes, and as the rules and the minutes allow.
+
+    What is left over is for the next flow run, which finds the same model undecided.
+
+    Args:
+        store: the store.
+        times: the run's stages.
+        asked: what the promotion was given.
+        judged: what it answered.
+        strategy: where models run.
+        seconds: that training and evaluating the model took.
+    """
+    ends = time.monotonic() + 60 * asked.rules.seed_minutes
+    missing = judged.more_trainings
+    seeds = itertools.islice(next_trainings(store, judged.against, strategy), asked.rules.seeds) if missing else ()
+    trained = 0
+    for training in seeds:
+        if time.monotonic() + seconds > ends:
+            _tell_left(missing, seconds, asked.rules.seed_minutes)
+            break
+        seconds = _known(store, training, missing)
+        trained, missing = trained + 1, missing - 1
+        if not missing:
+            judged, trained = times.run(promote, asked), 0
+            missing = judged.more_trainings
+            if not missing:
+                break
+    return times.run(promote, asked) if trained else judged
+
+
+def _known(store: Store, training: TrainSpec, missing: int) -> float:
+    """Trains and evaluates one more seed, as a run of its own; how many seconds that took.
+
+    One that fails is no reason to fail the run whose model is judged.
+    """
+    started, seed = time.monotonic(), f"seed {training.recipe.seed}"
+    reporter = Reporter("ledger", stage_listener("ledger"))
+    get_run_logger().info(
+        "trains %s with %s, as %s: %s would decide",
+        training.recipe.name,
+        seed,
+        training.run,
+        plural(missing, "more training"),
+    )
+    try:
+        with (
+            using(store, [training.dataset_folder]),
+            recorded(store, training.recipe.name, "flow", reporter, flow_run=str(flow_run.id or "")) as notes,
+        ):
+            notes.planned(training.recipe, settings.load(), training.strategy)
+            times = TimeSheet(notes, "")
+            trained = times.run(replace(train, about=seed), training)
+            times.run(replace(evaluate, about=seed), evaluation_spec(training, trained))
+    except PodlineError as error:
+        get_run_logger().warning("%s is no known training: %s", training.run, one_line(error))
+    return time.monotonic() - started
+
+
+def _tell_left(missing: int, seconds: float, minutes: float) -> None:
+    get_run_logger().info(
+        "%s would decide; the next, of about %s, does not fit into promotion.seed_minutes=%g: the next run goes on",
+        plural(missing, "more training"),
+        duration(seconds),
+        minutes,
+    )
