@@ -37,6 +37,7 @@ class Sizes(Frozen):
         pass_examples: in a pass of shuffled batches.
         batch_size: of these.
         train_batch_size: of a training step.
+        muon_batch_size: of a training step of the recipes that use Muon.
         steps: training steps in a stretch.
         store_examples: CIFAR-sized images of the data set in a bucket.
         store_shard_bytes: of its shards, at most.
@@ -53,6 +54,7 @@ class Sizes(Frozen):
     pass_examples: int = 50_000
     batch_size: int = 1_024
     train_batch_size: int = 128
+    muon_batch_size: int = 1_000
     steps: int = 10
     store_examples: int = 200_000
     store_shard_bytes: int = 20_000_000
@@ -71,6 +73,7 @@ QUICK = Sizes(
     pass_examples=512,
     batch_size=64,
     train_batch_size=8,
+    muon_batch_size=8,
     steps=1,
     store_examples=3_000,
     store_shard_bytes=1_000_000,
@@ -229,6 +232,17 @@ def _train_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     return [cost_row("train-step", ours=ours, other=other, unit="ms", note=note)]
 
 
+def _precision(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
+    batch, steps = sizes.muon_batch_size, sizes.steps
+    place = _data_set(work, 2 * batch)
+    took = measure(
+        work, f"{_TRAINING}:precision_step", **place, batch_size=batch, steps=steps, repetitions=sizes.repetitions
+    )
+    ours, other = ([1000 * seconds / steps for seconds in took[side]] for side in ("ours", "other"))
+    note = f"a step of the cifar10-5min recipe, batch {batch:,}, with precision=auto; in float32"
+    return [cost_row("precision", ours=ours, other=other, unit="ms", note=note)]
+
+
 def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch = sizes.train_batch_size
     place = _data_set(work, 10 * batch)
@@ -337,8 +351,16 @@ def _labels(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
         _bytes_row(
             "labels-bytes", found, f"a record with a scalar label; with a one-hot one, {wide:,} for 100 classes"
         ),
-        _pass_row("labels-time", found, sizes, "one-hot made on the device; read from the file"),
+        _pass_row("labels-time", found, sizes, f"one-hot made on the device; read from the file; {_advice(found)}"),
     ]
+
+
+def _advice(found: dict[str, Any]) -> str:
+    """Which labels are recommended, and why."""
+    slower = median(found["ours"]) / median(found["other"])
+    if slower <= _AS_FAST:
+        return "scalar labels are recommended: they take less room and no more time"
+    return f"one-hot labels are recommended where training waits for input: scalar ones take {slower:.1f} times as long"
 
 
 def _pixels(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
@@ -354,6 +376,7 @@ _COCO = "benchmarks.coco"
 _COCO_BYTES = 123_287 * 368 * 368 * 3  # of all its images' pixels
 _TRAINING = "benchmarks.training"
 _WORKERS = 2
+_AS_FAST = 1.1  # up to so many times as long a pass with scalar labels may take to be recommended
 # Seconds that Prefect may cost, and that a Retry may take to be at work again.
 _FLOW_COST, _RETRY_COST = 10, 20
 # As few as let the drawn sample be told from guessing, which the evaluation asks for.
@@ -376,6 +399,7 @@ BENCHMARKS = {
             "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches
         ),
         Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
+        Benchmark("precision", "a training step with precision=auto against float32", _precision),
         Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
         Benchmark("diagnosis", "a training step that is watched over against a bare one", _diagnosis),
         Benchmark("strategies", "2 and 8 devices and 2 processes against one device, on the same cores", _strategies),

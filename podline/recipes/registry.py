@@ -29,8 +29,18 @@ from podline.settings import load, nearest
 ENTRY_POINTS = "podline.recipes"
 FILE_SUFFIX = ".py"
 _LONGEST_NAME = 60
-# A recipe's module has its name and holds it as RECIPE; its docstring says the command and the result to expect.
-_SHIPPED = ("cifar10", "cifar100", "mnist", "sample", "coco_pose", "keypoints", "images")
+# A recipe's module has its name, with _ for -, and holds it as RECIPE; its docstring says the command and the result.
+_SHIPPED = (
+    "cifar10",
+    "cifar10-5min",
+    "cifar10-15min",
+    "cifar100",
+    "mnist",
+    "sample",
+    "coco_pose",
+    "keypoints",
+    "images",
+)
 # What has values by names that somebody else's code gives them: model.options.heads.
 _OPEN = ("augmentation.also", "conversion", "model.options", "optimizer.options")
 
@@ -150,7 +160,8 @@ def _require_new(name: str, found: Collection[str], source: str) -> None:
 
 
 def _shipped(name: str) -> Recipe:
-    return entry_points.load(f"podline.recipes.{name}:RECIPE")
+    module = name.replace("-", "_")
+    return entry_points.load(f"podline.recipes.{module}:RECIPE")
 
 
 def _installed(point: EntryPoint) -> Recipe:

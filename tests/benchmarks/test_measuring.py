@@ -135,6 +135,7 @@ def test_every_benchmark_runs_in_its_quick_form(tmp_path: Path) -> None:
         "pose-input",
         "shuffled-batches",
         "train-step",
+        "precision",
         "first-step",
         "diagnosis",
         "strategies-cpu:2",

@@ -133,6 +133,7 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
     assert {change.did for change in _deploy(project)} == {"as it was"}
 
 
+@pytest.mark.slow
 def test_a_flow_that_is_named_in_another_way_is_told(client: SyncPrefectClient, project: Path) -> None:
     """As a server has it to which a release deployed that named flows by their files."""
     by_file, by_module = "flows/cifar_training.py:cifar_training", "podline.flows.cifar_training.cifar_training"
@@ -156,6 +157,7 @@ def test_a_schedule_that_a_person_deleted_stays_away(client: SyncPrefectClient, 
     assert _about(again, "schedules.15 1 * * * Europe/Berlin").startswith("stays nothing")
 
 
+@pytest.mark.slow
 def test_of_what_was_deployed_before_values_were_remembered_the_servers_stay(
     client: SyncPrefectClient, project: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_who_is_told_of_failures_stays_until_taken_away_by_name(
     assert automations.told_already(client) == []
 
 
+@pytest.mark.slow
 def test_what_is_for_tpus_comes_with_a_tpu(
     client: SyncPrefectClient, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

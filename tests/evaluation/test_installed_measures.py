@@ -67,6 +67,7 @@ def test_known_measures_come_first_and_unknown_ones_are_called_by_their_names() 
     assert measure_named("gone_figure").in_percent is False
 
 
+@pytest.mark.slow
 def test_from_the_evaluation_to_the_ledger_and_the_guard_of_a_promotion(package: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(package)}
 

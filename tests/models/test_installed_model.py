@@ -421,6 +421,7 @@ def test_a_layer_of_a_class_of_one_s_own_is_found_when_the_run_is_judged(tmp_pat
     podline(tmp_path, packages, "models", "promote", run, "--root", "root", "--anyway", "--reason", "a test")
 
 
+@pytest.mark.slow
 def test_from_the_first_step_to_the_champion(packages: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "podline.cli", "sample", "drawn", "--train", "600"], check=True, cwd=tmp_path)
     for root in ("root", "undisturbed"):

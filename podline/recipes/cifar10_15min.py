@@ -1,0 +1,17 @@
+"""A residual network, twice as wide, on CIFAR-10 for as long as fits into fifteen minutes of two CPU cores.
+
+podline run cifar10-15min --source DIR --root ROOT
+"""
+
+from __future__ import annotations
+
+from podline.recipes.cifar10_5min import RECIPE as SHORT
+from podline.recipes.settings import AugmentationSettings, Duration
+
+RECIPE = SHORT.model_copy(
+    update={
+        "name": "cifar10-15min",
+        "duration": Duration(epochs=20),
+        "augmentation": AugmentationSettings(pad=2, flip=True, alternate=True, cutout=8),
+    }
+)

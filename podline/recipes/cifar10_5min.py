@@ -1,0 +1,24 @@
+"""A residual network, twice as wide, on CIFAR-10 for as long as fits into five minutes of two CPU cores.
+
+podline run cifar10-5min --source DIR --root ROOT
+"""
+
+from __future__ import annotations
+
+from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.recipes.small_images import FALLING, MUON
+
+RECIPE = Recipe(
+    name="cifar10-5min",
+    dataset="cifar10",
+    model=ModelSettings(kind="resnet", width=2.0),
+    batch_size=1000,
+    precision="auto",
+    duration=Duration(epochs=6),
+    optimizer=MUON,
+    schedule=FALLING,
+    augmentation=AugmentationSettings(pad=2, flip=True, alternate=True),
+    label_smoothing=0.1,
+    evaluate_every=Duration(epochs=2),
+    views=6,
+)
