@@ -20,6 +20,7 @@ from podline.recipes.settings import (
     ByEpochSettings,
     Duration,
     ModelSettings,
+    OptimizerSettings,
     PlateauSettings,
     Recipe,
     ScheduleSettings,
@@ -50,7 +51,7 @@ KILLS = 4
 
 
 def spec_of(root: Path) -> TrainSpec:
-    """All that a run has to remember at once: a plateau, annealing, an average, batches that change."""
+    """All that a run has to remember at once: a plateau, annealing, an average, batches that change, Muon's moments."""
     publish_dataset(root)
     recipe = Recipe(
         name="t",
@@ -59,12 +60,14 @@ def spec_of(root: Path) -> TrainSpec:
         batch_size=4,
         duration=Duration(steps=400),
         schedule=ScheduleSettings(
-            kind="plateau", learning_rate=0.02, plateau=PlateauSettings(factor=0.5, patience=1, least=0.1)
+            kind="plateau", learning_rate=0.3, plateau=PlateauSettings(factor=0.5, patience=1, least=0.1)
         ),
+        optimizer=OptimizerSettings(kind="muon", momentum=0.6),
+        precision="auto",
         annealing=AnnealingSettings(temperature=0.01),
         validation_share=0.25,
         by_epoch=ByEpochSettings(batch_size=ByEpoch[int](at=((10, 8),))),
-        augmentation=AugmentationSettings(flip=True),
+        augmentation=AugmentationSettings(flip=True, alternate=True),
         ema_decay=0.9,
         evaluate_every=Duration(steps=40),
         checkpoint_steps=3,  # so that some kills meet one that is being written
