@@ -69,9 +69,9 @@ def run(
 ) -> None:
     """From raw archive to report: convert, validate, train, evaluate, report, as a Prefect flow on this machine.
 
-    RECIPE is cifar10, cifar100, mnist, sample or coco_pose, images or keypoints for those of your own, or the path of a
-    Python file that holds a recipe (see docs/extending.md). Recipes for the data sets sample and coco need no --source:
-    they train on drawn pictures then.
+    RECIPE is cifar10, cifar10-5min, cifar10-15min, cifar100, mnist, sample or coco_pose, images or keypoints for those
+    of your own, or the path of a Python file that holds a recipe (see docs/extending.md). Recipes for the data sets
+    sample and coco need no --source: they train on drawn pictures then.
 
       podline run sample
       podline run images --source photos --name flowers --root podline-root

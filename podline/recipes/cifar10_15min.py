@@ -1,6 +1,8 @@
 """A residual network, twice as wide, on CIFAR-10 for as long as fits into fifteen minutes of two CPU cores.
 
 podline run cifar10-15min --source DIR --root ROOT
+
+Expect 90.5 % of 5,082 images held out of CIFAR-10's training split as JPEG files; docs/accuracy.md has the time.
 """
 
 from __future__ import annotations

@@ -8,6 +8,6 @@ from podline.recipes.settings import OptimizerSettings, Part, ScheduleSettings
 OPTIMIZER = OptimizerSettings(kind="sgd", momentum=0.9, nesterov=True, weight_decay=5e-3)
 SCHEDULE = ScheduleSettings(kind="one_cycle", learning_rate=0.2, warmup=Part(share=0.2))
 
-# Most accuracy for the time: a rate of 0.1 to 0.25 is as good, and so is any smoothing of labels from 0.1 to 0.2.
+# After 8 epochs of CIFAR-10 rates of 0.12 and 0.24 were equal within chance.
 MUON = OptimizerSettings(kind="muon", momentum=0.6)
 FALLING = ScheduleSettings(kind="one_cycle", learning_rate=0.15)
