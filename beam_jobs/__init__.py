@@ -1,1 +1,1 @@
-"""The conversion: planning and shard writing, on any Beam runner."""
+"""The conversion: planning and shard writing, as a Beam job."""

@@ -2,8 +2,8 @@
 
 The default runner is Beam's own FnApiRunner in this process, named here and not left to Beam: ``DirectRunner`` chooses
 by itself, and may look for a binary that it would download. More than one worker means as many processes of it.
-Everything else comes as ordinary Beam flags: ``--runner=DataflowRunner --project=…``, ``--runner=PortableRunner
---job_endpoint=… --environment_type=LOOPBACK``.
+Another runner comes by ordinary Beam flags, as ``--runner=PortableRunner --job_endpoint=…
+--environment_type=LOOPBACK``; its workers must see the cache of the machine that starts the conversion.
 """
 
 from __future__ import annotations

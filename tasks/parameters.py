@@ -137,7 +137,7 @@ class MachineGroup(BaseModel, frozen=True):
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
-        description="Passed to Apache Beam as they are, like --runner=DataflowRunner.",
+        description="Passed to Apache Beam as they are, like --runner=PortableRunner; see docs/storage.md.",
         json_schema_extra=place(3),
     )
     allow_left_out: float = Field(

@@ -55,7 +55,7 @@ conversion_options = in_order(
         "beam_options",
         multiple=True,
         metavar="OPTION",
-        help="Passed to Beam as it is, like --beam-option=--runner=DataflowRunner; may be repeated.",
+        help="Passed to Beam as it is, like --beam-option=--runner=PortableRunner (see docs/storage.md); repeatable.",
     ),
     click.option(
         "--allow-left-out",
