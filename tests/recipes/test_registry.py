@@ -14,7 +14,7 @@ from podline.recipes.settings import Duration, Recipe
 @pytest.mark.parametrize("name", registry.names())
 def test_every_recipe_has_its_name_and_says_its_command(name: str) -> None:
     assert registry.get(name).name == name
-    written = importlib.import_module(f"podline.recipes.{name}").__doc__
+    written = importlib.import_module(f"podline.recipes.{name.replace('-', '_')}").__doc__
     assert f"podline run {name}" in written
 
 
