@@ -1,0 +1,388 @@
+"""Runs code that parses untrusted files in child processes with limits on memory, CPU time and wall-clock time.
+
+A file that asks for too much, hangs or crashes its parser costs one child and one clear error. Limits grow with the
+size of the input. An item that hits one is tried once more alone, with four times the limits, so that neither a busy
+machine nor an earlier item's memory decides.
+
+Requests to a child are pickles; replies are JSON, since what a parser returns comes from an untrusted file. A function
+that makes arrays writes them into a file. Linux counts the memory (``RLIMIT_DATA``); elsewhere only time is limited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import faulthandler
+import json
+import os
+import pickle
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, NamedTuple, Self
+
+from podline import entry_points
+from podline.errors import PodlineError, SourceError, from_json, one_line
+
+AGAIN = 4
+"""Times its limits that an item has when it is tried again."""
+
+_QUIET = {
+    # One thread each: the memory of threads counts as well, and several children run side by side.
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    # Arrow's own pool reserves more than it needs.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+_NO_MEMORY = ("bad_alloc", "out of memory", "outofmemory", "insufficient memory", "allocat", "malloc", "realloc")
+_ENDING = 10.0  # seconds that a child may take to end after its pipe closed
+_LONGEST_REPLY = 1 << 30
+_SIZE = struct.Struct("<q")
+_DATA = getattr(resource, "RLIMIT_DATA", None) if sys.platform == "linux" else None
+
+
+class Limits(NamedTuple):
+    """What parsing one item may take.
+
+    Attributes:
+        memory: bytes beyond those of the idle child.
+        seconds: of CPU time, all threads together.
+        wait: seconds of wall-clock time, beside four times those of CPU time.
+    """
+
+    memory: int
+    seconds: float
+    wait: float = 10.0
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds of wall-clock time."""
+        return 4 * self.seconds + self.wait
+
+    def times(self, factor: float) -> Limits:
+        """Return the limits multiplied."""
+        return Limits(int(self.memory * factor), self.seconds * factor, self.wait)
+
+
+def limits_of(size: int, memory: float = 4.0, rate: float = 20e6) -> Limits:
+    """Return the limits for an input.
+
+    Args:
+        size: bytes of the input.
+        memory: bytes that each of them may take, beside 64 MB.
+        rate: bytes that a second of CPU time parses at least, beside 0.4 s.
+    """
+    return Limits(64_000_000 + int(memory * size), 0.4 + size / rate)
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A limit that an item hit, or the crash of its parser.
+
+    Attributes:
+        reason: what happened, to follow the item's name.
+        limited: whether higher limits could help.
+    """
+
+    reason: str
+    limited: bool
+
+
+class _DeathError(Exception):
+    """A child that ended during an item.
+
+    Attributes:
+        at: the item's number in the batch; -1 is before the first.
+        breach: what it was.
+    """
+
+    def __init__(self, at: int, breach: Breach) -> None:
+        super().__init__(breach.reason)
+        self.at = at
+        self.breach = breach
+
+
+class Sandbox:
+    """A child process that parses untrusted items. It serves one thread at a time; leaving the ``with`` block ends it.
+
+    Args:
+        maker: ``module:name`` of a function that the child calls once with ``arguments``. It returns the function that
+            parses one item and returns JSON. Imports belong here: they do not count towards an item's limits.
+        arguments: anything that can be pickled.
+    """
+
+    def __init__(self, maker: str, *arguments: object) -> None:
+        self._make = (maker, arguments)
+        self._child: _Child | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+    def map(self, items: Sequence[Any], limits: Sequence[Limits]) -> list[Any]:
+        """Parse items.
+
+        Returns:
+            For each item what the child's function returned, or a :class:`Breach`.
+
+        Raises:
+            PodlineError: the function raised it.
+            OSError: the function raised it: a full disk, a file that cannot be read.
+            SourceError: the function raised another exception.
+        """
+        results: list[Any] = []
+        while len(results) < len(items):
+            first = len(results)
+            try:
+                replies = self._ask(items[first:], limits[first:])
+            except _DeathError as died:
+                if died.at < 0:
+                    raise SourceError(f"a process that reads untrusted files {died.breach.reason}") from died
+                # Nothing of the batch was answered; what came before the item is parsed again.
+                before = self.map(items[first : first + died.at], limits[first : first + died.at])
+                results += [*before, self._alone(items[first + died.at], limits[first + died.at], died.breach)]
+                continue
+            for at, reply in enumerate(replies, first):
+                breach = _breach_in(reply, limits[at])
+                results.append(_value(reply) if breach is None else self._alone(items[at], limits[at], breach))
+        return results
+
+    def again(self, item: Any, limits: Limits) -> Any:
+        """Parse an item once more with :data:`AGAIN` times its limits; see :meth:`map`.
+
+        For results that a lack of memory may have caused, as a library reports it as damage.
+        """
+        self.close()
+        more = limits.times(AGAIN)
+        try:
+            (reply,) = self._ask([item], [more])
+        except _DeathError as died:
+            return died.breach
+        breach = _breach_in(reply, more)
+        return _value(reply) if breach is None else breach
+
+    def _alone(self, item: Any, limits: Limits, breach: Breach) -> Any:
+        """A crash stays one with more memory; a limit may have been too low."""
+        return self.again(item, limits) if breach.limited else breach
+
+    def _ask(self, items: Sequence[Any], limits: Sequence[Limits]) -> list[Any]:
+        if self._child is None:
+            self._child = _Child(*self._make)
+        try:
+            return self._child.ask(items, limits)
+        except (OSError, EOFError):
+            child, self._child = self._child, None
+            raise child.death(limits) from None
+
+
+class _Child:
+    """The process, its pipes, the number of the item it parses, and what it wrote to stderr."""
+
+    def __init__(self, maker: str, arguments: Sequence[object]) -> None:
+        self._state = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (likewise)
+        os.pwrite(self._state.fileno(), _SIZE.pack(-1), 0)
+        self._process = subprocess.Popen(  # noqa: S603 (our own)
+            [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({self._state.fileno()})"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, **_QUIET},
+            pass_fds=(self._state.fileno(),),
+        )
+        with contextlib.suppress(OSError):  # a child that is gone is noticed when it is asked
+            _send(self._process.stdin, pickle.dumps((maker, arguments)))
+
+    def ask(self, items: Sequence[Any], limits: Sequence[Limits]) -> list[Any]:
+        _send(self._process.stdin, pickle.dumps((list(items), list(limits))))
+        return json.loads(_receive(self._process.stdout))
+
+    def end(self) -> None:
+        self._process.kill()  # it has nothing that could be half done
+        self._process.communicate()
+        self._state.close()
+        self._log.close()
+
+    def death(self, limits: Sequence[Limits]) -> _DeathError:
+        """Return why the child is gone."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING)
+        code = self._process.poll()
+        (at,) = _SIZE.unpack(os.pread(self._state.fileno(), _SIZE.size, 0))
+        said = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
+        self.end()
+        return _DeathError(at, _breach_of(code, said, limits[at] if at >= 0 else Limits(0, 0.0)))
+
+
+def _breach_of(code: int | None, said: str, limits: Limits) -> Breach:
+    if code == -signal.SIGPROF:
+        return Breach(f"takes more than {limits.seconds:.3g} s of CPU time", limited=True)
+    if code == -signal.SIGALRM:
+        return Breach(f"takes more than {limits.patience:.3g} s", limited=True)
+    if _tells_of_memory(said):
+        return Breach(_too_much(limits), limited=True)
+    name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+    last = said.strip().splitlines()[-1:] if code is not None and code >= 0 else []
+    return Breach(": ".join([f"crashes its parser ({name})", *last]), limited=code == -signal.SIGKILL)
+
+
+def _breach_in(reply: dict[str, Any], limits: Limits) -> Breach | None:
+    return Breach(_too_much(limits), limited=True) if reply.get("memory") else None
+
+
+def _too_much(limits: Limits) -> str:
+    return f"takes more than {limits.memory / 1e6:,.0f} MB of memory"
+
+
+def _tells_of_memory(said: str) -> bool:
+    return any(word in said.lower() for word in _NO_MEMORY)
+
+
+def _value(reply: dict[str, Any]) -> Any:
+    if "error" in reply:
+        raise from_json(reply["error"])
+    if "system" in reply:
+        raise OSError(*reply["system"])
+    if "other" in reply:
+        raise SourceError(reply["other"])
+    return reply["value"]
+
+
+def confined(function: str, *arguments: Any, what: str, limits: Limits, factor: float = 1.0) -> Any:
+    """Call a function once in a child of its own.
+
+    Args:
+        function: ``module:name``.
+        arguments: anything that can be pickled.
+        what: the file, for an error.
+        limits: of the call.
+        factor: by which the user multiplies them: the setting ``parse_limits``.
+
+    Returns:
+        The function's result, which is JSON.
+
+    Raises:
+        SourceError: a limit was hit, or the parser crashed.
+        PodlineError: the function raised it.
+        OSError: likewise.
+    """
+    with Sandbox(f"{__name__}:caller", function) as sandbox:
+        (result,) = sandbox.map([arguments], [limits.times(factor)])
+    if isinstance(result, Breach):
+        raise SourceError(refusal(what, result, factor))
+    return result
+
+
+def refusal(what: str, breach: Breach, factor: float) -> str:
+    """Return an error's text: the file, the limit and the setting that raises it."""
+    remedy = "; if you trust it, raise the setting parse_limits" if breach.limited else ""
+    return f"{what} {breach.reason} to read{f' (parse_limits={factor:g})' if breach.limited else ''}{remedy}"
+
+
+def caller(function: str) -> Callable[[Sequence[Any]], Any]:
+    """Return a function of an item that calls ``function`` with the item's members."""
+    call = entry_points.load(function)
+    return lambda arguments: call(*arguments)
+
+
+def serve(state: int) -> None:
+    """Answer what the parent asks, until it is gone. Runs in the child.
+
+    Args:
+        state: the descriptor of the file that says which item is being parsed.
+    """
+    faulthandler.enable(all_threads=False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    maker, arguments = pickle.loads(_receive(source))  # noqa: S301 (our parent)
+    parse = entry_points.load(maker)(*arguments)
+    while True:
+        try:
+            items, limits = pickle.loads(_receive(source))  # noqa: S301 (our parent)
+        except EOFError:
+            return
+        used = _data_bytes()
+        replies = []
+        for at, (item, limit) in enumerate(zip(items, limits, strict=True)):
+            os.pwrite(state, _SIZE.pack(at), 0)
+            replies.append(_within(limit._replace(memory=used + limit.memory), partial(parse, item)))
+        _send(target, json.dumps(replies).encode())
+
+
+def _within(limits: Limits, call: Callable[[], Any]) -> dict[str, Any]:
+    """Call a function within limits that end this process: SIGPROF by CPU time, SIGALRM by the clock."""
+    signal.setitimer(signal.ITIMER_REAL, limits.patience)
+    signal.setitimer(signal.ITIMER_PROF, limits.seconds)
+    _limit_data(limits.memory)
+    try:
+        return {"value": call()}
+    except MemoryError:
+        return {"memory": True}
+    except PodlineError as error:
+        return {"memory": True} if _tells_of_memory(str(error)) else {"error": error.to_json()}
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            return {"memory": True}
+        return {"system": [error.errno, error.strerror, error.filename and str(error.filename)]}
+    except Exception as error:
+        text = f"{type(error).__name__}: {one_line(error)}"
+        return {"memory": True} if _tells_of_memory(text) else {"other": text}
+    finally:
+        _limit_data(resource.RLIM_INFINITY)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit_data(limit: int) -> None:
+    if _DATA is not None:
+        resource.setrlimit(_DATA, (limit, resource.getrlimit(_DATA)[1]))
+
+
+def _data_bytes() -> int:
+    if _DATA is None:
+        return 0
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
+
+
+def _send(stream: IO[bytes] | None, message: bytes) -> None:
+    if stream is None:
+        raise EOFError
+    stream.write(_SIZE.pack(len(message)) + message)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes] | None) -> bytes:
+    """Return one message.
+
+    Raises:
+        EOFError: the other side is gone, or claims more than a reply may have.
+    """
+    head = stream.read(_SIZE.size) if stream is not None else b""
+    if len(head) < _SIZE.size:
+        raise EOFError
+    (size,) = _SIZE.unpack(head)
+    message = stream.read(size) if stream is not None and 0 <= size <= _LONGEST_REPLY else b""
+    if len(message) < size:
+        raise EOFError
+    return message

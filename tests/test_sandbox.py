@@ -1,0 +1,87 @@
+"""One misbehaving item costs a child, never the caller or its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from podline.errors import SettingsError, SourceError
+from podline.sandbox import Breach, Limits, Sandbox, confined
+
+SMALL = Limits(50_000_000, 0.2, wait=0.5)
+
+
+@pytest.fixture(name="box")
+def _box(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "support"))
+    with Sandbox("sandbox_cases:parser", 100) as box:
+        yield box
+
+
+def parsed(box: Sandbox, *items: object) -> list[object]:
+    return box.map(items, [SMALL] * len(items))
+
+
+def test_items_are_answered_in_order_whatever_a_library_prints(box: Sandbox) -> None:
+    assert parsed(box, 1, "print", 2) == [101, "said", 102]
+    assert parsed(box) == []
+
+
+@pytest.mark.parametrize(
+    ("item", "word", "limited"),
+    [
+        ([1_000], "MB of memory", True),
+        (30.0, "CPU time", True),
+        ("crash", "SIGSEGV", False),
+        ("exit", "exit code 3", False),
+    ],
+)
+def test_an_item_that_misbehaves_is_named_and_its_neighbours_are_answered(
+    box: Sandbox, item: object, word: str, limited: bool
+) -> None:
+    before, breach, after = parsed(box, 1, item, 2)
+    assert (before, after) == (101, 102)
+    assert isinstance(breach, Breach)
+    assert word in breach.reason
+    assert breach.limited is limited
+
+
+def test_an_item_slightly_above_its_limits_is_answered_at_the_second_try(box: Sandbox) -> None:
+    assert parsed(box, 1, [100], 0.5, 2) == [101, 100_000_000, 0.5, 102]
+
+
+def test_an_item_that_hangs_without_cpu_time_is_ended_by_the_clock(box: Sandbox) -> None:
+    breach, after = parsed(box, "sleep", 1)
+    assert isinstance(breach, Breach)
+    assert "CPU" not in breach.reason
+    assert after == 101
+
+
+def test_memory_of_earlier_items_does_not_count(box: Sandbox) -> None:
+    assert parsed(box, *[[40]] * 10) == [40_000_000] * 10
+
+
+def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
+    with pytest.raises(SettingsError, match="side=33"):
+        parsed(box, "settings")
+    with pytest.raises(OSError, match="No space left") as full:
+        parsed(box, "full")
+    assert full.value.filename == "/somewhere/file"
+    with pytest.raises(SourceError, match="bad magic"):
+        parsed(box, "value")
+    assert parsed(box, 5) == [105]
+
+
+def test_one_call_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "support"))
+    assert confined("sandbox_cases:total", 2, 3, what="a.csv", limits=SMALL) == 5
+    with pytest.raises(SourceError, match=r"a\.csv.*memory.*parse_limits"):
+        confined("sandbox_cases:grow", 3_000, what="a.csv", limits=SMALL)
+    assert confined("sandbox_cases:grow", 3_000, what="a.csv", limits=SMALL, factor=100) == 3_000_000_000
+
+
+def test_a_child_that_cannot_start_is_an_error() -> None:
+    with Sandbox("podline.no_such_module:parser") as box, pytest.raises(SourceError, match="no_such_module"):
+        box.map([1], [SMALL])
