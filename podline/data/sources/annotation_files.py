@@ -10,6 +10,7 @@ from typing import IO
 
 from podline.data.sources import bounds
 from podline.data.sources.coco_images import open_zip
+from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, RemotePath
 from podline.data.sources.shown import printable
@@ -40,10 +41,12 @@ class HashedStream:
         """So many bytes, or fewer at the end.
 
         Raises:
-            SourceError: they are more than they may be, or cannot be read.
+            SourceError: they are more than they may be, cannot be read, or are a Git LFS pointer.
         """
         with _explained(self.shown):
             block = self._stream.read(size)
+        if not self.size:
+            refuse_lfs_pointer(block, self.shown)
         self.size += len(block)
         if self.size > self._most:
             raise SourceError(f"{self.shown} has more than {self._most:,} bytes, far more than annotations have")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from podline.data.heap import keep_what_is_freed
 from podline.data.sources.headers import inspect_image
 from podline.data.sources.jpeg import Jpeg, JpegError
+from podline.data.sources.lfs import PROBLEM, is_lfs_pointer
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 HEADER_BYTES = _LOCAL_HEADER.size
@@ -127,6 +128,8 @@ class Seen(NamedTuple):
 
 def seen(data: bytes) -> Seen:
     """Looks at an image's bytes."""
+    if is_lfs_pointer(data):
+        return Seen(len(data), zlib.crc32(data), None, PROBLEM)
     try:
         return Seen(len(data), zlib.crc32(data), inspect_image(data), "")
     except JpegError as error:

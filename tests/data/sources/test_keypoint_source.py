@@ -177,6 +177,17 @@ def test_other_json_is_passed_over_and_what_is_no_json_is_named(tmp_path: Path) 
         opened(tmp_path)
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
+
+
+@pytest.mark.parametrize("files", ["mice.json", "images/*.png"])
+def test_git_lfs_pointers_are_named(tmp_path: Path, files: str) -> None:
+    for path in written(tmp_path, document()).glob(files):
+        path.write_bytes(POINTER)
+    with pytest.raises(SourceError, match=r"Git LFS pointer .*git lfs pull"):
+        opened(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("train", "test"),
     [("annotations/mice_train.json", "annotations/mice_val.json"), ("train/_a.coco.json", "valid/_a.coco.json")],

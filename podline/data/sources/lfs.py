@@ -1,0 +1,39 @@
+"""Git LFS pointers: short text files that stand for files that were not fetched.
+
+https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podline.errors import SourceError
+
+PROBLEM = "is a Git LFS pointer vs the file that it stands for; run `git lfs pull`"
+"""What is wrong with such a file; a phrase that follows the file's name."""
+
+_HEAD = b"version https://git-lfs.github.com/spec/"
+
+
+def is_lfs_pointer(head: bytes) -> bool:
+    """Return whether a file that begins with these bytes is a Git LFS pointer."""
+    return head.startswith(_HEAD)
+
+
+def refuse_lfs_pointer(path_or_head: Path | bytes, where: str) -> None:
+    """Raise an error about a Git LFS pointer in place of a file.
+
+    Args:
+        path_or_head: the file, or its first bytes.
+        where: what the error calls it.
+
+    Raises:
+        SourceError: it is a Git LFS pointer.
+        OSError: the file cannot be read.
+    """
+    head = path_or_head
+    if isinstance(head, Path):
+        with head.open("rb") as stream:
+            head = stream.read(len(_HEAD))
+    if is_lfs_pointer(head):
+        raise SourceError(f"{where} {PROBLEM}")

@@ -1,0 +1,90 @@
+"""Hostile files of weights: whatever they name, nothing outside them is read."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from podline.errors import ArtifactError
+from podline.models.weights_files import read_weights
+
+FLOATS = np.arange(4, dtype=np.float32)
+
+
+def _virtual(group: Any, other: Path) -> None:
+    layout = h5py.VirtualLayout((4,), "f4")
+    layout[:] = h5py.VirtualSource(str(other), "values", (4,))
+    group.create_virtual_dataset("0", layout)
+
+
+def _nested(group: Any, _other: Path) -> None:
+    for _ in range(300):
+        group = group.create_group("inner")
+
+
+def _again(group: Any, _other: Path) -> None:
+    group["0"] = FLOATS
+    group["1"] = group["0"]
+
+
+HOSTILE: dict[str, Callable[[Any, Path], Any]] = {
+    "external": lambda group, other: group.create_dataset("0", (4,), "f4", external=[(str(other), 0, 16)]),
+    "ExternalLink": lambda group, other: group.update({"0": h5py.ExternalLink(str(other), "/values")}),
+    "SoftLink": lambda group, other: group.update({"0": h5py.SoftLink("/elsewhere")}),
+    "virtual": _virtual,
+    "second link": lambda group, other: group.update({"0": group.parent}),
+    "nested": _nested,
+    "to an object": _again,
+    "declares": lambda group, other: group.create_dataset("0", (1 << 40,), "f4", chunks=(1024,)),
+}
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ".keras"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_leads_out_of_a_file_is_refused_by_name(tmp_path: Path, kind: str, suffix: str) -> None:
+    other, content = tmp_path / "other.h5", tmp_path / "content.h5"
+    with h5py.File(other, "w") as h5:
+        h5["values"] = FLOATS
+    with h5py.File(content, "w") as h5:
+        h5["elsewhere"] = FLOATS
+        group = h5.create_group("layers/dense/vars")
+        group.attrs["name"] = "dense"
+        HOSTILE[kind](group, other)
+    file = tmp_path / f"hostile{suffix}"
+    if suffix == ".keras":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.write(content, "model.weights.h5")
+    else:
+        content.rename(file)
+    with pytest.raises(ArtifactError, match=kind) as error:
+        read_weights(file)
+    assert str(file) in str(error.value)
+
+
+def test_a_link_out_of_the_old_layout_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "old.h5", "w") as h5:
+        h5["model_weights"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/")
+    with pytest.raises(ArtifactError, match=r"model_weights is a link \(ExternalLink\) to .*other.h5"):
+        read_weights(tmp_path / "old.h5")
+
+
+def test_a_keras_file_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.weights.h5", bytes(70_000_000))
+    with pytest.raises(ArtifactError, match="70,000,000 bytes vs"):
+        read_weights(tmp_path / "m.keras")
+
+
+def test_variables_that_are_a_link_to_another_place_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(FLOATS.tobytes())
+    variables = tmp_path / "saved" / "variables"
+    variables.mkdir(parents=True)
+    (variables / "variables.data-00000-of-00001").symlink_to(tmp_path / "secret")
+    with pytest.raises(ArtifactError, match=r"variables.data-00000-of-00001 is a link to .*secret"):
+        read_weights(tmp_path / "saved")
