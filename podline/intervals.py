@@ -41,9 +41,12 @@ def guessing_interval(class_counts: Sequence[int]) -> Metric:
 
     The best such guess always names the split's most frequent class, and is right with the probability p = that class's
     share, which is 1 / classes where they are balanced and more where they are not: no guess with other probabilities
-    does better. In n examples its accuracy lies within p ± 1.96 · sqrt(p (1 - p) / n) with 95 %. An accuracy lies in
-    this range exactly if its Wilson interval holds p, so the two can be read side by side. Whoever is not above the
-    range has not shown that the images told them anything.
+    does better. The training split's most frequent class may be a rare one here; a model that answers another class for
+    every image would then pass.
+
+    In n examples its accuracy lies within p ± 1.96 · sqrt(p (1 - p) / n) with 95 %. An accuracy lies in this range
+    exactly if its Wilson interval holds p, so the two can be read side by side. Whoever is not above the range has not
+    shown that the images told them anything.
 
     Args:
         class_counts: examples of each class in the split that is judged.

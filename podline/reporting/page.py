@@ -92,7 +92,7 @@ def _against_guessing(evaluation: Evaluation) -> str:
     )
     untrained, seen = evaluation.untrained.metrics, evaluation.seen
     return quoted.joined(
-        "Always naming the most frequent class of the training split would be right for ",
+        f"Always naming the most frequent class of the {evaluation.split} split would be right for ",
         quoted.metric("evaluation.guessing", "top1", evaluation.guessing),
         ", the same network before training for ",
         quoted.metric_of("evaluation.untrained.metrics", "top1", untrained),

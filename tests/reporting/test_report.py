@@ -325,6 +325,7 @@ def test_a_result_that_is_guessing_says_so(tmp_path: Path) -> None:
     assert "cannot be told from guessing" in reported.html
     assert 'class="warning"' in reported.html
     assert "cannot be told from guessing" in reported.markdown
+    assert "most frequent class of the test split" in reported.markdown
 
 
 def test_grey_images_are_grey() -> None:
