@@ -36,7 +36,7 @@ from podline.store import digests
 from podline.store.contract import explained
 
 _PIXELS, _SEEN = "pixels", "seen.json"
-_FORM = "splits and columns"  # of what is kept in the cache folder
+_FORM = "splits at any depth"  # of what is kept in the cache folder
 
 
 @dataclass(frozen=True)
