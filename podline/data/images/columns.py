@@ -33,7 +33,7 @@ class NoColumnError(SourceError):
 
 
 def columns_of(where: str, names: Sequence[str], settings: ImagesSettings, file: str = "") -> Columns:
-    """Which column is which: as the settings say, else by its name.
+    """Return which column is which, and require those of files and of labels.
 
     Args:
         where: what errors call the table.
@@ -43,24 +43,40 @@ def columns_of(where: str, names: Sequence[str], settings: ImagesSettings, file:
 
     Raises:
         NoColumnError: none can be the files', or the labels'.
-        SourceError: one that the settings name is not there, or two may be meant.
+        SourceError: see :func:`known_columns`.
     """
-    given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
-    found = {what: _column(where, names, what, given[what]) for what in _KNOWN}
+    found = known_columns(where, names, settings, file)
     for what in ("file", "label"):
-        if not found[what]:
+        if not getattr(found, what):
             raise NoColumnError(
                 f"{where} has the columns {_listed(names)}, and no one of {what}s: is it one of them? "
                 f"give --set conversion.{what}_column=NAME"
             )
-    return Columns(**found)
+    return found
+
+
+def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, file: str = "") -> Columns:
+    """Return which column is which: as the settings say, else by its name; empty of one that is not there.
+
+    Args:
+        where: what errors call the table.
+        names: its columns.
+        settings: may name them.
+        file: the column of files or images, where it is known already.
+
+    Raises:
+        NoColumnError: one that the settings name is not there.
+        SourceError: two may be meant.
+    """
+    given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
+    return Columns(**{what: _column(where, names, what, given[what]) for what in _KNOWN})
 
 
 def _column(where: str, names: Sequence[str], what: str, given: str) -> str:
     setting = f"--set conversion.{what}_column"
     if given:
         if given not in names:
-            raise SourceError(f"{where} has the columns {_listed(names)} vs {setting}={given}; give one of them")
+            raise NoColumnError(f"{where} has the columns {_listed(names)} vs {setting}={given}; give one of them")
         return given
     fitting = [name for name in names if re.sub(r"[^0-9a-z]", "", name.lower()) in _KNOWN[what]]
     if len(fitting) > 1:

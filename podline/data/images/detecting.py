@@ -20,8 +20,9 @@ from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
 
 _ACCEPTED = (
-    "class folders (<class>/* or train/<class>/*), a table of files and labels (CSV, TSV, JSON Lines, Parquet), "
-    "WebDataset's tar files, Parquet with images, or a folder that TensorFlow Datasets has prepared; see docs/images.md"
+    "class folders (<class>/*, train/<class>/* or <class>/train/*), a table of files and labels (CSV, TSV, JSON Lines, "
+    "Parquet), WebDataset's tar files, Parquet with images, or a folder that TensorFlow Datasets has prepared; see "
+    "docs/images.md"
 )
 
 
@@ -94,7 +95,11 @@ def _layouts(
     parquet = [file for file in whole if file.name.endswith(".parquet") and holds_images(file.path)]
     other = [file for file in whole if file.name.endswith(tables.ENDINGS) and file not in parquet]
     table, problems = tables.tables_in(other, files, settings)
-    found: dict[str, Layout | None] = {"folders": folders_in(asked), "table": table}
+    found: dict[str, Layout | None] = {"folders": None, "table": table}
+    try:
+        found["folders"] = folders_in(asked)
+    except SourceError as error:
+        problems.insert(0, error)
     try:
         found["webdataset"] = webdataset_in([file for file in whole if file.name.endswith(ARCHIVES)], settings)
         found["parquet"] = images_in(parquet, settings)

@@ -1,4 +1,4 @@
-"""Class folders: ``train/<class>/…`` and ``test/<class>/…``, or ``<class>/…`` alone.
+"""Class folders: ``train/<class>/…`` and ``test/<class>/…`` at any depth, ``<class>/train/…``, or ``<class>/…`` alone.
 
 A class is named by its folder's path, as ``Latin/character01``.
 """
@@ -6,12 +6,15 @@ A class is named by its folder's path, as ``Latin/character01``.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from podline.data.images.items import SPLITS, TRAINING, Item, Place
+from podline.data.images.items import Item, Place
 from podline.data.images.listing import Found
+from podline.data.images.split_folders import Folder, SplitFolders, class_folders, split_folders
 
 
 @dataclass(frozen=True)
@@ -20,16 +23,16 @@ class Folders:
 
     Attributes:
         found: everything in the source.
-        tops: folders of splits → the split; empty if the source's own folders are the classes.
+        depth: where the folders of splits are; None if there are none.
     """
 
     found: Sequence[Found]
-    tops: Mapping[str, str]
+    depth: SplitFolders | None
 
     @property
     def words(self) -> str:
         """Which folders hold what."""
-        return "folders, " + (" and ".join(f"{top}/<class>/" for top in self.tops) or "<class>/")
+        return "folders, " + (" and ".join(self._tops) or "<class>/")
 
     @property
     def state(self) -> object:
@@ -39,28 +42,40 @@ class Folders:
     @property
     def splits(self) -> frozenset[str]:
         """By the folders' names."""
-        return frozenset(self.tops.values())
+        return frozenset(name.lower() for name in self._names)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the folders of splits in which classes are."""
+        found = (self._split_and_class(file) for file in self.found if file.bytes >= 0 and not file.hidden)
+        return sorted({split for split, name in found if split and name})
+
+    @property
+    def _tops(self) -> list[str]:
+        if self.depth is None or self.depth.above is None:
+            return [f"<class>/{name}/" for name in self._names]
+        return ["/".join((*self.depth.above, name, "<class>/")) for name in self._names]
 
     def items(self) -> Iterator[Item]:
         """Every file, by name."""
         return map(self._item, self.found)
 
     def _item(self, file: Found) -> Item:
-        split, label = self._class_of(file)
+        split, folder = self._split_and_class(file)
+        label = unicodedata.normalize("NFC", "/".join(folder))
         reason = self._reason(file, split, label)
-        return Item(file.name, Place(file.path), label or None, split, reason=reason, stray=bool(reason))
+        return Item(file.name, Place(file.path), label or None, split.lower(), reason=reason, stray=bool(reason))
 
-    def _class_of(self, file: Found) -> tuple[str, str]:
-        """Its split and its class; a folder without a file is one of its own class."""
-        folders = file.parts if file.bytes < 0 and Path(file.path).is_dir() else file.parts[:-1]
-        split = self.tops.get(folders[0], "") if folders else ""
-        return split, unicodedata.normalize("NFC", "/".join(folders[1:] if self.tops else folders))
+    def _split_and_class(self, file: Found) -> tuple[str, Folder]:
+        """Return the name of its split's folder, and its class; a folder without a file is one of its own class."""
+        folder = tuple(file.parts if file.bytes < 0 and Path(file.path).is_dir() else file.parts[:-1])
+        return self.depth.split_and_class(folder) if self.depth else ("", folder)
 
     def _reason(self, file: Found, split: str, label: str) -> str:
         if file.hidden:
             return "is hidden, or the system's own"
-        if self.tops and not split:
-            return f"lies in none of {', '.join(f'{top}/' for top in self.tops)}"
+        if self.depth and not split:
+            return f"lies in none of {', '.join(top.removesuffix('<class>/') for top in self._tops)}"
         if not label:
             return "lies in no class folder"
         if file.bytes < 0:
@@ -69,13 +84,16 @@ class Folders:
 
 
 def folders_in(found: Sequence[Found]) -> Folders | None:
-    """Class folders, if files lie in two of them at least."""
-    files = [file.parts for file in found if file.bytes >= 0 and not file.hidden]
-    tops = {parts[0]: parts[0].lower() for parts in files if len(parts) > 2 and parts[0].lower() in SPLITS}
-    if not any(split in TRAINING for split in tops.values()):
-        tops = {}
-    classes = {tuple(parts[1:-1] if tops else parts[:-1]) for parts in files if not tops or parts[0] in tops}
-    named = [
-        folder for folder in classes if folder and folder[0].lower() not in SPLITS
-    ]  # in train/1.jpg it is no class
-    return Folders(found, tops) if len(named) > 1 else None
+    """Return class folders, if images lie in two of them at least.
+
+    Raises:
+        SourceError: a folder may be a split or a class.
+    """
+    files = [file for file in found if file.bytes >= 0 and not file.hidden]
+    images = [file for file in files if file.is_image] or files
+    folders = Counter(tuple(file.parts[:-1]) for file in images)
+    depth = split_folders(folders)
+    classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
+    if not depth and len(class_folders(folders)) < 2:
+        return None  # as train/1.jpg, test/1.jpg
+    return Folders(found, depth) if len(classes) > 1 else None

@@ -5,13 +5,40 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import RemotePath, open_remote
 from podline.store import digests
 from podline.store.prefetch import in_order
+
+# Of images, whether they are decoded or not.
+IMAGE_ENDINGS = frozenset(
+    [
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".webp",
+        ".bmp",
+        ".dib",
+        ".gif",
+        ".tif",
+        ".tiff",
+        ".heic",
+        ".heif",
+        ".avif",
+        ".jp2",
+        ".jxl",
+        ".psd",
+        ".ppm",
+        ".pgm",
+        ".pbm",
+        ".tga",
+    ]
+)
 
 
 class Found(NamedTuple):
@@ -38,6 +65,11 @@ class Found(NamedTuple):
     def hidden(self) -> bool:
         """Whether it, or a folder that it is in, is none of the user's."""
         return _NOT_OURS.search(self.name) is not None
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its name ends as that of an image."""
+        return PurePosixPath(self.name).suffix.lower() in IMAGE_ENDINGS
 
     @property
     def state(self) -> list[object]:

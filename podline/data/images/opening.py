@@ -36,7 +36,7 @@ from podline.store import digests
 from podline.store.contract import explained
 
 _PIXELS, _SEEN = "pixels", "seen.json"
-_FORM = "columns"  # of what is kept in the cache folder
+_FORM = "splits at any depth"  # of what is kept in the cache folder
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,10 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     becoming = settings.model_dump(mode="json", exclude={"near_share"})
     key = digests.of_json([_FORM, dataset.base, dataset.version, becoming, source, layout.state])
     pixels, seen = made_once(work, key, partial(_look, layout, settings))
-    columns: list[list[Any]] = json.loads(_content(seen))
-    decided = decide([Seen(*one) for one in zip(*columns, strict=True)], layout.splits, settings.test_share)
-    opened = _source(dataset, source, layout, settings, pixels, decided)
+    said: dict[str, Any] = json.loads(_content(seen))
+    splits = frozenset(said["splits"])
+    decided = decide([Seen(*one) for one in zip(*said["columns"], strict=True)], splits, settings.test_share)
+    opened = _source(dataset, source, layout.words, splits, settings, pixels, decided)
     return replace(opened, search=NearSearch(work, key, pixels, settings))
 
 
@@ -123,7 +124,8 @@ def _content(file: RawFile) -> bytes:
 
 def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFile]:
     """Decodes the images of a layout; those of a split that is not used are passed over."""
-    unread = unread_splits(layout.splits)
+    splits = layout.splits
+    unread = unread_splits(splits)
     items = (item for item in layout.items() if item.split not in unread)
     seen: list[Seen] = []
     with explained("write", folder):
@@ -149,17 +151,24 @@ def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFil
         size = settings.side * settings.side * settings.channels
         with (folder / _PIXELS).open("r+b") as stream:
             stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
-        (folder / _SEEN).write_text(json.dumps([*zip(*seen, strict=True)]))
+        said = {"splits": sorted(splits), "columns": [*zip(*seen, strict=True)]}
+        (folder / _SEEN).write_text(json.dumps(said))
     return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN)]
 
 
 def _source(
-    dataset: DataSet, source: str, layout: Layout, settings: ImagesSettings, pixels: RawFile, decided: Decided
+    dataset: DataSet,
+    source: str,
+    layout: str,
+    given: frozenset[str],
+    settings: ImagesSettings,
+    pixels: RawFile,
+    decided: Decided,
 ) -> ImagesSource:
     names = _class_names(decided)
     if len(names) < 2:
         raise SourceError(
-            f"{source}: {layout.words}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
+            f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
             f"{_most_left_out(decided)}"
         )
     files = (_content_of(decided),)
@@ -170,7 +179,7 @@ def _source(
         splits=tuple(_split(split, source, settings, pixels, decided, names) for split in (TRAIN, TEST)),
         quarantined=_quarantined(decided),
         decided=decided,
-        words=_words(layout, settings, decided, names),
+        words=_words(layout, given, settings, decided, names),
     )
 
 
@@ -233,13 +242,15 @@ def _most_left_out(decided: Decided) -> str:
     return f"; {sum(map(bool, decided.reasons)):,} of {len(decided.seen):,} files are left out: {first} {reason}"
 
 
-def _words(layout: Layout, settings: ImagesSettings, decided: Decided, names: Sequence[str]) -> tuple[str, ...]:
+def _words(
+    layout: str, given: frozenset[str], settings: ImagesSettings, decided: Decided, names: Sequence[str]
+) -> tuple[str, ...]:
     sizes = ", ".join(f"{len(decided.kept(split)):,} {split}" for split in (TRAIN, TEST))
-    test = test_split_of(layout.splits)
+    test = test_split_of(given)
     how = f"tested on {test}" if test else f"{settings.test_share:.0%} to test on, by a hash"
-    unread = sorted(unread_splits(layout.splits))
+    unread = sorted(unread_splits(given))
     passed = f"; {', '.join(unread)} is not read" if unread else ""
-    line = f"layout: {layout.words}; {plural(len(names), 'class', 'classes')}, {sizes}; {how}{passed}"
+    line = f"layout: {layout}; {plural(len(names), 'class', 'classes')}, {sizes}; {how}{passed}"
     turned = sum(decided.seen[at].turned for at in decided.kept())
     told = [f"{plural(turned, 'image')} turned as EXIF says"] if turned else []
     return (line, *_smaller(settings, decided), *told)

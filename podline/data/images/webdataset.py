@@ -6,15 +6,17 @@ members' path up to the first dot of the name.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from podline.data.images.columns import columns_of, text_of
+from podline.data.images.columns import NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
@@ -58,51 +60,78 @@ class WebDataset:
 
     @property
     def splits(self) -> frozenset[str]:
-        """By the archives' names."""
-        return frozenset(split_in_name(file.name) for file in self.found) - {""}
+        """By the samples' JSON, else by the archives' names."""
+        return frozenset(item.split for items in self._items.values() for item in items if not item.reason) - {""}
 
     def items(self) -> Iterator[Item]:
         """Every sample."""
         for file in self.found:
-            split = split_in_name(file.name)
-            for key, sample in _samples(file):
-                yield self._item(f"{file.name}/{key}", sample)._replace(split=split)
+            yield from self._items_of(file) if _packed(file) else self._items[file.name]
 
-    def _item(self, key: str, sample: Sample) -> Item:
+    @cached_property
+    def _items(self) -> dict[str, list[Item]]:
+        """Each archive's samples; of a compressed one without the images' bytes, which may be more than the memory.
+
+        Raises:
+            SourceError: an archive cannot be read, or no sample says its class.
+        """
+        items = {
+            file.name: [item._replace(data=b"") if _packed(file) else item for item in self._items_of(file)]
+            for file in self.found
+        }
+        if all(item.label is None for of_file in items.values() for item in of_file):
+            self._require_a_label()
+        return items
+
+    def _require_a_label(self) -> None:
+        """Raises an error that names the JSON's keys, if a sample has JSON that can be read."""
+        for file in self.found:
+            for key, sample in _samples(file):
+                with contextlib.suppress(ValueError):
+                    if _JSON in sample:
+                        columns_of(f"{file.name}/{key}.json", ["__key__", *_json(sample)], self.settings, "__key__")
+
+    def _items_of(self, file: Found) -> Iterator[Item]:
+        for key, sample in _samples(file):
+            yield self._item(f"{file.name}/{key}", split_in_name(file.name), sample)
+
+    def _item(self, key: str, split: str, sample: Sample) -> Item:
         key = printable(key, 1_000)
         images = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
         if len(images) != 1:
             has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
-            return Item(key, b"", reason=f"{printable(has)} vs one image", stray=not images and _CLASS not in sample)
+            stray = not images and _CLASS not in sample
+            return Item(key, b"", None, split, reason=f"{printable(has)} vs one image", stray=stray)
         try:
             said = self._said(sample)
         except ValueError as error:
-            return Item(key, b"", reason=str(error))
-        return Item(key, sample[images[0]], said.get("label"), group=said.get("group") or "")
+            return Item(key, b"", None, split, reason=str(error))
+        split = (said.get("split") or split).strip().lower()
+        return Item(key, sample[images[0]], said.get("label"), split, said.get("group") or "")
 
     def _said(self, sample: Sample) -> dict[str, str | None]:
-        """A sample's label, and its group if there is one.
+        """Return a sample's label, split and group, as far as it says them.
 
         Raises:
             ValueError: what is there cannot be read.
         """
+        said: dict[str, str | None] = {}
+        if _JSON in sample:
+            values = _json(sample)
+            try:
+                columns = known_columns("its JSON", ["__key__", *values], self.settings, "__key__")
+            except NoColumnError as error:
+                raise ValueError(f"cannot be used: {error}") from None
+            try:
+                said = {what: text_of(values[name]) for what, name in columns._asdict().items() if name in values}
+            except ValueError as error:
+                raise ValueError(f"has a value that {error}") from None
         if _CLASS in sample and not self.settings.label_column:
             try:
-                return {"label": _content(sample[_CLASS]).decode().strip() or None}
+                said["label"] = _content(sample[_CLASS]).decode().strip() or None
             except UnicodeDecodeError:
                 raise ValueError("has a class that is no UTF-8") from None
-        if _JSON not in sample:
-            return {}
-        try:
-            values: Any = json.loads(_content(sample[_JSON]))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"has JSON that cannot be read: {printable(reason(error))}") from None
-        if not is_object(values):
-            raise ValueError("has JSON that is no object")
-        columns = columns_of("its JSON", ["__key__", *values], self.settings, "__key__")
-        return {
-            what: text_of(values[name]) for what, name in (("label", columns.label), ("group", columns.group)) if name
-        }
+        return said
 
 
 def webdataset_in(found: Sequence[Found], settings: ImagesSettings) -> WebDataset | None:
@@ -138,7 +167,7 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
 
 def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
     """An archive's files, with where their bytes are; of a compressed one the bytes themselves."""
-    packed = not file.name.endswith(ENDINGS[0])
+    packed = _packed(file)
     unpacked = 0
     try:
         with tarfile.open(file.path, "r|gz" if packed else "r:") as tar:
@@ -179,6 +208,25 @@ def _require_end(file: Found, end: int) -> None:
         if len(rest) < tarfile.BLOCKSIZE or any(rest) or stream.read(1):
             size = f"{file.bytes:,} bytes, of which {end:,} were read"
             raise SourceError(f"{file.path} does not end as a tar file does: {size}; {_REMEDY}")
+
+
+def _json(sample: Sample) -> dict[str, Any]:
+    """Return the object in a sample's JSON.
+
+    Raises:
+        ValueError: it cannot be read, or is another value.
+    """
+    try:
+        values: Any = json.loads(_content(sample[_JSON]))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"has JSON that cannot be read: {printable(reason(error))}") from None
+    if not is_object(values):
+        raise ValueError("has JSON that is no object")
+    return values
+
+
+def _packed(file: Found) -> bool:
+    return not file.name.endswith(ENDINGS[0])
 
 
 def _content(place: Place | bytes) -> bytes:

@@ -11,6 +11,8 @@ import pytest
 from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, reasons, records
 from PIL import Image, ImageOps
 
+from podline.data.images.folders import Folders, folders_in
+from podline.data.images.listing import Found
 from podline.errors import SourceError
 
 
@@ -164,6 +166,74 @@ def test_a_test_image_is_not_trained_on(tmp_path: Path) -> None:
     shutil.copy(folder / "train" / "cat" / "006.png", folder / "test" / "cat" / "another.png")
     with pytest.raises(SourceError, match=r"2 of the 102 test images are training images as well vs 1% at most"):
         opened(folder)
+
+
+def found(*folders: str) -> Folders | None:
+    """What two images in each of some folders are taken for."""
+    names = [f"{folder}/{at}.jpg" for folder in folders for at in range(2)]
+    return folders_in([Found(name, name, 1, 0) for name in names])
+
+
+@pytest.mark.parametrize(
+    ("folders", "splits", "classes"),
+    [
+        ("a b/x b/y", "", "a b/x b/y"),
+        ("train/a train/b val/a", "train val", "a b"),
+        ("set/train/a set/train/b/c set/test/a", "train test", "a b/c"),
+        ("x/set/Training/a x/set/Training/b x/set/Testing/a", "training testing", "a b"),
+        ("images/train/a images/train/b images/valid/a", "train valid", "a b"),
+        ("split-1/train/a split-1/train/b split-1/validation/b", "train validation", "a b"),
+        ("a/train b/train a/test b/test", "train test", "a b"),
+        ("x/a/Train x/b/Train x/b/Val", "train val", "x/a x/b"),
+        ("set/train/a set/train/b", "train", "a b"),
+        ("train/a train/b test", "train", "a b"),
+        ("train/a train/b train/c other", "train", "a b c"),
+        ("train_station test_tube cat dog cow", "", "train_station test_tube cat dog cow"),
+    ],
+)
+def test_split_folders_are_found_at_any_depth(folders: str, splits: str, classes: str) -> None:
+    layout = found(*folders.split())
+    assert layout is not None
+    assert layout.splits == set(splits.split())
+    assert {item.label for item in layout.items() if item.label and not item.reason} == set(classes.split())
+
+
+@pytest.mark.parametrize(
+    ("folders", "named", "remedy"),
+    [
+        ("a/train/x a/train/y b/train/x b/val/y", "a/train/, b/train/", "give one of them as the source .a or b."),
+        ("split-1/train/a split-1/test/b split-2/train/a split-2/test/b", "split-1/train/", "split-1 or split-2"),
+        ("train/a train/b extra/train/a extra/train/b extra/train/c", "train/, extra/train/", "give one of them"),
+        ("cat dog test", "test/ may be a split or a class", "no folder is named train.*rename the folder"),
+        ("cat dog Train", "Train/ may be", "rename the folder"),
+        ("vehicle/train vehicle/car animal/cat", "vehicle/train/ may be", "rename the folder"),
+        ("train/a train/b train/val/a train/val/b", "train/ may be", "rename the folder"),
+        ("train/test train/cat val/test val/cat", "train/ may be", "rename the folder"),
+        ("train/train/a train/train/b test/test/a", "train/", "give"),
+        ("a/test b/test a/val b/val", "a/test/ may be", "no folder is named train"),
+        ("seg_train/seg_train/a seg_train/seg_train/b seg_test/seg_test/a", "seg_train/ and seg_test/", "rename them"),
+        ("train2017/a train2017/b val2017/a", "train2017/ and val2017/", "rename them"),
+    ],
+)
+def test_folders_that_may_be_splits_or_classes_are_refused(folders: str, named: str, remedy: str) -> None:
+    with pytest.raises(SourceError, match=remedy) as error:
+        found(*folders.split())
+    assert named in str(error.value)
+
+
+@pytest.mark.parametrize("folders", ["train test", "images/train images/val", "train/images valid/images"])
+def test_split_folders_without_classes_are_no_class_folders(folders: str) -> None:
+    assert found(*folders.split()) is None
+
+
+def test_a_parent_folder_is_the_same_source(tmp_path: Path) -> None:
+    folder = split_folders(tmp_path / "parent" / "data set", "test")
+    expected = opened(folder)
+    assert records(opened(folder.parent)) == records(expected)
+    assert opened(folder.parent).files == expected.files
+    shutil.copytree(folder, folder.parent / "more")
+    with pytest.raises(SourceError, match=r"several folders hold splits.*give one of them"):
+        opened(folder.parent)
 
 
 def test_a_class_that_is_not_trained_is_left_out(tmp_path: Path) -> None:

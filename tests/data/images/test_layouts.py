@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,43 @@ def test_a_sample_without_image_or_class_is_left_out(tmp_path: Path) -> None:
         "part-000.tar/b": "has txt, cls vs one image",
         "part-000.tar/c": "has png.json, cls vs one image",
     }
+
+
+def samples(path: Path, said: list[dict[str, Any]], classes: bool = False) -> Path:
+    """A WebDataset of images with JSON of each; with a class in a file of its own."""
+    path.parent.mkdir(parents=True)
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as tar:
+        for number, values in enumerate(said):
+            members = {"png": encoded(drawn(number)), "json": json.dumps(values).encode()}
+            members |= {"cls": CLASSES[number % 2].encode()} if classes else {}
+            for ending, content in members.items():
+                info = tarfile.TarInfo(f"{number:03}.{ending}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return path.parent
+
+
+@pytest.mark.parametrize("name", ["part.tar", "part.tar.gz", "train-0.tar"])
+@pytest.mark.parametrize("classes", [True, False])
+def test_a_samples_json_says_its_split(tmp_path: Path, name: str, classes: bool) -> None:
+    said = [{"split": "Test" if number % 4 == 3 else "train"} for number in range(40)]
+    labels = [{} if classes else {"label": CLASSES[number // 2 % 2]} for number in range(40)]
+    folder = samples(tmp_path / "raw" / name, [one | label for one, label in zip(said, labels, strict=True)], classes)
+    for source in (opened(folder), opened(folder)):  # the second one is in the cache
+        assert source.sizes == {"train": 30, "test": 10}
+        assert "tested on test" in source.looked_at()[1].notes[0]
+
+
+def test_a_sample_without_a_label_is_counted_as_left_out(tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [{"label": CLASSES[number % 2]} for number in range(40)]
+    said[3:6] = [{}, {"label": None}, {"label": {"a": 1}}]
+    folder = samples(tmp_path / "raw" / "part.tar", said)
+    source = opened(folder)
+    assert set(reasons(source)) == {f"part.tar/00{number}" for number in (3, 4, 5)}
+    assert sum(part.reasons.total() for part in source.left_out) == 3
+    assert opened(folder, label_column="label").read == 40
+    with pytest.raises(SourceError, match=r"keys?|columns .*label_column"):
+        opened(samples(tmp_path / "none" / "part.tar", [{"species": "cat"}] * 4))
 
 
 @pytest.mark.parametrize("cut", [12_000, 40_000])
