@@ -222,9 +222,7 @@ HEAD = b"POST /v1/models/t:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r
 
 def slow_clients(server: Server, stack: contextlib.ExitStack, count: int, sent: bytes) -> list[socket.socket]:
     """Connections that send something and stop."""
-    made = [
-        stack.enter_context(socket.create_connection(("127.0.0.1", server.started["port"]))) for _ in range(count)
-    ]
+    made = [stack.enter_context(socket.create_connection(("127.0.0.1", server.started["port"]))) for _ in range(count)]
     for connection in made:
         connection.settimeout(60)
         connection.sendall(sent)
