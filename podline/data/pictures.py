@@ -75,14 +75,24 @@ def check_picture(path: Path) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    with _about(str(path)):
-        if data.startswith(_JPEG):
-            _looked_at(inspect, data)
-        elif data.startswith(PNG):
-            _looked_at(inspect_png, data)
-        else:
-            _opened(data, _OTHERS)
+    picture_pixels(data, str(path))
     return data
+
+
+def picture_pixels(data: bytes, where: str) -> int:
+    """Return how many pixels a file's header declares, without decoding it; ``where`` is what errors call it.
+
+    Raises:
+        SourceError: it is of no kind that is decoded, is truncated, or is larger than anybody's picture.
+    """
+    with _about(where):
+        if data.startswith(_JPEG):
+            found = _looked_at(inspect, data)
+        elif data.startswith(PNG):
+            found = _looked_at(inspect_png, data).image
+        else:
+            found = _opened(data, _OTHERS)
+    return found.width * found.height
 
 
 def read_picture(path: Path) -> Pixels:

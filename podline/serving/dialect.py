@@ -10,15 +10,27 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.pictures import picture_pixels
+from podline.data.sources import bounds
 from podline.errors import SourceError
 
 Images = npt.NDArray[np.uint8]
 Outputs = Mapping[str, npt.NDArray[Any]]
+Result = TypeVar("Result")
+
+MAX_IMAGES = 128
+"""Images of a request."""
+
+MAX_INPUT_PIXELS = 4_000_000
+"""Pixels of a request's images, as the model takes them: their answers take more memory than they do."""
+
+MAX_PIXELS = bounds.PIXELS
+"""Pixels of a request's pictures before they are decoded, all together: those of one large picture."""
 
 _MODELS = re.compile(
     r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
@@ -82,7 +94,13 @@ def target_of(method: str, path: str) -> Target:
     return Target(found["model"], version, found["label"], verb)
 
 
-def asked(body: bytes, name: str, shape: tuple[int, ...], decode: Callable[[bytes, str], Images]) -> Asked:
+def asked(
+    body: bytes,
+    name: str,
+    shape: tuple[int, ...],
+    decode: Callable[[bytes, str], Images],
+    pixels: Callable[[bytes, str], int] = picture_pixels,
+) -> Asked:
     """The images that a body of ``:predict`` holds.
 
     Args:
@@ -90,9 +108,10 @@ def asked(body: bytes, name: str, shape: tuple[int, ...], decode: Callable[[byte
         name: of the model's one input.
         shape: of an image, (height, width, channels).
         decode: from a picture's file, and what errors call it, to an image of this shape.
+        pixels: from the same to the number of pixels that the file's header declares.
 
     Raises:
-        RequestError: it is not what it must be.
+        RequestError: it is not what it must be, or holds too much.
     """
     document = _document(body)
     keys = [key for key in ("instances", "inputs") if key in document]
@@ -108,7 +127,15 @@ def asked(body: bytes, name: str, shape: tuple[int, ...], decode: Callable[[byte
         values = _named(values, name, "inputs")
     if not isinstance(values, list) or not values:
         raise RequestError(f"'{keys[0]}' must be a list of at least one image vs {_shown(values)}")
-    return Asked(_images(values, keys[0], shape, decode), by_row, signature)
+    most = most_images(shape)
+    if len(values) > most:
+        raise RequestError(f"'{keys[0]}' has {len(values):,} images vs {most} at most; send fewer at once")
+    return Asked(_images(values, keys[0], shape, decode, pixels), by_row, signature)
+
+
+def most_images(shape: tuple[int, ...]) -> int:
+    """Return how many images of a shape (height, width, channels) a request may hold."""
+    return max(1, min(MAX_IMAGES, MAX_INPUT_PIXELS // (shape[0] * shape[1])))
 
 
 def answered(outputs: Outputs, *, by_row: bool) -> bytes:
@@ -156,24 +183,44 @@ def _named(value: Any, name: str, where: str) -> Any:
     return value[name]
 
 
-def _images(values: list[Any], where: str, shape: tuple[int, ...], decode: Callable[[bytes, str], Images]) -> Images:
-    pictures = [place for place, value in enumerate(values) if isinstance(value, dict)]
-    if not pictures:
+def _images(
+    values: list[Any],
+    where: str,
+    shape: tuple[int, ...],
+    decode: Callable[[bytes, str], Images],
+    pixels: Callable[[bytes, str], int],
+) -> Images:
+    named = [(f"{where}[{place}]", value) for place, value in enumerate(values)]
+    files = {here: _file(value, here) for here, value in named if isinstance(value, dict)}
+    if not files:
         return _numbers(values, where, shape)
+    # Before any is decoded: a small file may declare as many pixels as take a second.
+    declared = sum(_of_picture(pixels, data, here) for here, data in files.items())
+    if declared > MAX_PIXELS:
+        raise RequestError(f"the pictures of {where} have {declared:,} pixels vs {MAX_PIXELS:,} at most; send fewer")
     images = np.empty((len(values), *shape), np.uint8)
-    for place, value in enumerate(values):
-        here = f"{where}[{place}]"
-        images[place] = _picture(value, here, decode) if isinstance(value, dict) else _numbers([value], here, shape)[0]
+    for place, (here, value) in enumerate(named):
+        file = files.get(here)
+        images[place] = _numbers([value], here, shape)[0] if file is None else _of_picture(decode, file, here)
     return images
 
 
-def _picture(value: dict[str, Any], where: str, decode: Callable[[bytes, str], Images]) -> Images:
+def _file(value: dict[str, Any], where: str) -> bytes:
     if value.keys() != {"b64"} or not isinstance(value["b64"], str):
         raise RequestError(f"{where} must be an image or {{'b64': STRING}} vs {_shown(value)}")
     try:
-        return decode(base64.b64decode(value["b64"], validate=True), where)
-    except (binascii.Error, ValueError, SourceError) as error:
-        raise RequestError(f"{error}" if isinstance(error, SourceError) else f"{where}: {error}") from None
+        return base64.b64decode(value["b64"], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(f"{where}: {error}") from None
+
+
+def _of_picture(function: Callable[[bytes, str], Result], data: bytes, where: str) -> Result:
+    try:
+        return function(data, where)
+    except SourceError as error:
+        raise RequestError(str(error)) from None
+    except ValueError as error:
+        raise RequestError(f"{where}: {error}") from None
 
 
 def _numbers(values: list[Any], where: str, shape: tuple[int, ...]) -> Images:

@@ -15,6 +15,7 @@ import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from podline.serving.dialect import RequestError, Target, answered, asked, encoded, target_of
 from podline.serving.versions import Version, Versions
@@ -23,7 +24,11 @@ from podline.store.contract import Store
 MAX_BODY = 16 * 2**20
 """Bytes of a request's body; more is refused before it is read."""
 MAX_REQUESTS = 64
-"""Requests that are answered or wait at once; more are refused."""
+"""Whole requests that are answered or wait at once; more are refused."""
+MAX_CONNECTIONS = 128
+"""Open connections; for one more, the one that has waited longest for its request is closed."""
+HEAD_SECONDS = 5.0
+"""Within which the head of a request comes, from the first byte of a connection or of the next request."""
 
 _BODY_SECONDS, _REST_SECONDS, _POLL_SECONDS, _GRACE_SECONDS = 30.0, 5.0, 1.0, 30
 _THREADS = 4
@@ -42,7 +47,6 @@ class Application:
         """Answers a request."""
         if scope["type"] != "http":
             return
-        self._at_work += 1
         try:
             status, body = 200, await self._answer(Request(scope, receive))
         except RequestError as error:
@@ -53,12 +57,11 @@ class Application:
             # Whatever TensorFlow says of a request, one answer fails and not the server.
             logging.getLogger(__name__).exception("a request failed")
             status, body = 500, encoded({"error": f"{type(error).__name__}: {error}"[:1000]})
-        finally:
-            self._at_work -= 1
         headers = None
-        if status in (408, 413, 503):
+        if status in (408, 413):
             # The rest of a body that was not read must not be taken for the next request.
             headers = {"connection": "close"}
+        if status == 413:
             await _drop_rest(Request(scope, receive))
         await Response(body, status, headers, "application/json")(scope, receive, send)
 
@@ -73,10 +76,15 @@ class Application:
             return encoded(_metadata(target, version))
         if target.verb != "predict":
             raise RequestError(f"{target.verb} is not served: the model has no such signature; use predict", 501)
-        if self._at_work > MAX_REQUESTS:
-            raise RequestError(f"{self._at_work:,} requests at once vs {MAX_REQUESTS} at most; try again later", 503)
+        # Whoever sends slowly keeps nobody else waiting: only a request that is whole counts.
         body = await _body(request)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, _predicted, body, version)
+        if self._at_work >= MAX_REQUESTS:
+            raise RequestError(f"{MAX_REQUESTS} requests are being answered vs {MAX_REQUESTS} at most; try again", 503)
+        self._at_work += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, _predicted, body, version)
+        finally:
+            self._at_work -= 1
 
 
 def _predicted(body: bytes, version: Version) -> bytes:
@@ -117,6 +125,59 @@ async def _drop_rest(request: Request) -> None:
                 dropped += len(part)
                 if dropped > MAX_BODY:
                     return
+
+
+class _Connection(H11Protocol):
+    """An HTTP connection that is closed if the head of its next request does not come in time.
+
+    uvicorn's ``timeout_keep_alive`` ends with the first byte of a head, and its ``limit_concurrency`` refuses whoever
+    comes last, not who waits.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def _answers(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def _whole(self) -> bool:
+        """Whether a request is here with its body and is being answered."""
+        return self._answers and not self.cycle.more_body
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._set_deadline()
+        if len(self.connections) > MAX_CONNECTIONS:
+            waiting = [each for each in self.connections if isinstance(each, _Connection) and not each._whole]
+            if waiting:
+                min(waiting, key=lambda each: each._since)._abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._clear_deadline()
+
+    def _set_deadline(self) -> None:
+        """Start the time in which a head must come; the application has one of its own for a body."""
+        if self._answers:
+            self._clear_deadline()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._since = self.loop.time()
+            self._deadline = self.loop.call_later(HEAD_SECONDS, self._abort)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _abort(self) -> None:
+        self.connections.discard(self)
+        self.transport.abort()
 
 
 class _Server(uvicorn.Server):
@@ -196,6 +257,10 @@ def serve(
         began({"model": recipe, "version": now.number, "run": now.entry.run, "url": url, "port": port})
 
     config = uvicorn.Config(
-        Application(versions), lifespan="off", log_level=logging.ERROR, timeout_graceful_shutdown=_GRACE_SECONDS
+        Application(versions),
+        http=_Connection,
+        lifespan="off",
+        log_level=logging.ERROR,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     _Server(config, listens, follow).run(sockets=[listening])

@@ -25,6 +25,7 @@ CHAMPION, PREVIOUS = "champion", "previous"
 """The labels of versions."""
 
 _WARM_UP = (1, 2)
+_BATCH = 16  # images in memory at once with all that a network makes of them
 _DEFAULT = "serving_default"
 
 
@@ -55,7 +56,9 @@ class Model(NamedTuple):
         if name not in self.signatures:
             known = ", ".join(sorted(self.signatures))
             raise RequestError(f'Serving signature key "{name}" not found; there are {known}')
-        return self.signatures[name](images)
+        answer = self.signatures[name]
+        parts = [answer(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)]
+        return {output: np.concatenate([part[output] for part in parts]) for output in parts[0]}
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,21 @@ from __future__ import annotations
 import base64
 import json
 
+import cv2
 import numpy as np
 import pytest
 
 from podline.errors import SourceError
-from podline.serving.dialect import RequestError, answered, asked, target_of
+from podline.serving.dialect import (
+    MAX_IMAGES,
+    MAX_INPUT_PIXELS,
+    MAX_PIXELS,
+    RequestError,
+    answered,
+    asked,
+    most_images,
+    target_of,
+)
 
 SHAPE = (2, 3, 1)
 IMAGE = np.arange(6, dtype=np.uint8).reshape(SHAPE)
@@ -22,7 +32,7 @@ def decode(data: bytes, where: str) -> np.ndarray:
 
 def images(document) -> np.ndarray:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return asked(body, "images", SHAPE, decode).images
+    return asked(body, "images", SHAPE, decode, lambda data, where: len(data)).images
 
 
 PICTURE = {"b64": base64.b64encode(IMAGE.tobytes()).decode()}
@@ -80,6 +90,33 @@ def test_what_is_no_image_is_named_with_both_values(document, said):
         images(document)
     assert caught.value.status == 400
     assert len(str(caught.value)) < 300
+
+
+def test_small_pictures_of_many_pixels_are_refused_before_they_are_decoded():
+    encoded = cv2.imencode(".png", np.zeros((4000, 4000, 3), np.uint8))[1].tobytes()
+    assert len(encoded) < 100_000
+    picture = {"b64": base64.b64encode(encoded).decode()}
+    decoded = []
+
+    def counted(data: bytes, where: str) -> np.ndarray:
+        decoded.append(where)
+        return IMAGE
+
+    for count in (MAX_PIXELS // 16_000_000, MAX_PIXELS // 16_000_000 + 1):
+        body = json.dumps({"instances": [picture] * count}).encode()
+        if count * 16_000_000 <= MAX_PIXELS:
+            assert len(asked(body, "images", SHAPE, counted).images) == len(decoded) == count
+        else:
+            with pytest.raises(RequestError, match="64,000,000 pixels vs 48,000,000 at most"):
+                asked(body, "images", SHAPE, counted)
+    assert len(decoded) == MAX_PIXELS // 16_000_000
+
+
+def test_a_request_holds_so_many_images():
+    assert len(images({"instances": [ROWS] * MAX_IMAGES})) == MAX_IMAGES
+    with pytest.raises(RequestError, match=f"{MAX_IMAGES + 1} images vs {MAX_IMAGES} at most"):
+        images({"instances": [ROWS] * (MAX_IMAGES + 1)})
+    assert 1 <= most_images((368, 368, 3)) * 368 * 368 <= MAX_INPUT_PIXELS
 
 
 def test_an_output_has_a_name_only_beside_others():

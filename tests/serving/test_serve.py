@@ -30,7 +30,7 @@ from podline.evaluation.guesses import read_guesses
 from podline.progress import silent
 from podline.promotion.promote import promote
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
-from podline.serving.server import MAX_BODY
+from podline.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.stages.specs import EvaluateSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -215,6 +215,45 @@ def test_a_body_that_is_too_long_is_refused_and_the_server_goes_on(server):
     parts = (b" " * 2**20 for _ in range(MAX_BODY // 2**20 + 1))
     assert httpx.post(f"{server.url}:predict", content=parts, timeout=60).status_code == 413
     assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
+
+
+HEAD = b"POST /v1/models/t:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+
+
+def slow_clients(server: Server, stack: contextlib.ExitStack, count: int, sent: bytes) -> list[socket.socket]:
+    """Connections that send something and stop."""
+    made = [stack.enter_context(socket.create_connection(("127.0.0.1", server.started["port"]))) for _ in range(count)]
+    for connection in made:
+        connection.settimeout(60)
+        connection.sendall(sent)
+    return made
+
+
+def test_a_hundred_slow_clients_keep_nobody_waiting(server):
+    with contextlib.ExitStack() as stack:
+        heads = slow_clients(server, stack, 30, HEAD[:-2]) + slow_clients(server, stack, 5, b"")
+        slow_clients(server, stack, 65, HEAD + b"{")
+        for _ in range(20):
+            assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
+        assert {head.recv(1) for head in heads} == {b""}, "a head that does not come ends the connection"
+
+
+def test_of_more_connections_than_there_may_be_those_that_wait_are_closed(server):
+    with contextlib.ExitStack() as stack:
+        first = slow_clients(server, stack, 1, HEAD + b"{")[0]
+        slow_clients(server, stack, MAX_CONNECTIONS, HEAD + b"{")
+        assert predicted(server.url, {"instances": IMAGES[:1].tolist()})["predictions"]
+        assert first.recv(1) == b""
+
+
+def test_a_second_request_that_does_not_come_ends_the_connection(server):
+    with contextlib.ExitStack() as stack:
+        ask = b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+        [connection] = slow_clients(server, stack, 1, ask)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        connection.sendall(b"x")
+        while connection.recv(1000):
+            pass
 
 
 @pytest.mark.slow
