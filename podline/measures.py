@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from podline import entry_points
 from podline.errors import SettingsError
@@ -57,26 +57,46 @@ SHIPPED = (
 )
 
 
-@functools.cache
-def known() -> dict[str, Measure]:
-    """Name → measure: those that Podline ships, then the installed ones.
+class Loaded(NamedTuple):
+    """The measures: name → measure, those that Podline ships first; why others could not be loaded, a line each."""
 
-    Raises:
-        SettingsError: an installed one cannot be loaded, or has the name of another.
-    """
+    measures: dict[str, Measure]
+    problems: tuple[str, ...]
+
+
+@functools.cache
+def loaded() -> Loaded:
+    """Load the measures of installed packages."""
     found = {measure.name: measure for measure in SHIPPED}
+    problems = []
     for point in entry_points.installed(ENTRY_POINTS):
-        measure = entry_points.load_installed(point)
+        try:
+            measure = entry_points.load_installed(point)
+        except SettingsError as error:
+            problems.append(str(error))
+            continue
         if not isinstance(measure, Measure) or measure.of_classes is None:
-            raise SettingsError(f"entry point {point.value} is no podline.measures.Measure with of_classes")
-        if measure.name in found:
-            raise SettingsError(f"entry point {point.value}: another measure is named {measure.name!r}")
-        found[measure.name] = measure
-    return found
+            problems.append(f"entry point {point.value} is no podline.measures.Measure with of_classes")
+        elif measure.name in found:
+            problems.append(f"entry point {point.value}: another measure is named {measure.name!r}")
+        else:
+            found[measure.name] = measure
+    return Loaded(found, tuple(problems))
+
+
+def known() -> dict[str, Measure]:
+    """Return name → measure of all that can be loaded: to show figures, of which none may hide the others."""
+    return loaded().measures
 
 
 def installed() -> list[Measure]:
-    """The measures of installed packages."""
+    """Return the measures of installed packages.
+
+    Raises:
+        SettingsError: one cannot be loaded, or has the name of another.
+    """
+    for problem in loaded().problems:
+        raise SettingsError(f"{problem}; repair or uninstall its package")
     return [measure for measure in known().values() if measure.of_classes is not None]
 
 

@@ -19,7 +19,7 @@ from podline.errors import ArtifactError, SettingsError
 from podline.figures import metric_text
 from podline.ledger import chain
 from podline.ledger.ledger import FOLDER, Named, entries, entry_of, foreign, names
-from podline.measures import measure_named
+from podline.measures import loaded, measure_named
 from podline.plurals import plural
 from podline.reporting.ledger import COLUMNS, frame_of, row_of
 from podline.store.contract import Store, explained
@@ -75,6 +75,8 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any)
     _say_what_is_missing(store)
     for name in foreign(store):
         click.echo(f"{store.where(name)} is left out: by its name it is no entry of the ledger; move it away", err=True)
+    for problem in loaded().problems:
+        click.echo(f"{problem}; its figures are shown by their names", err=True)
     for error in damaged[:-1]:
         click.echo(f"{error}", err=True)
     if damaged:

@@ -34,6 +34,7 @@ from podline.ledger.paces import earlier, trained_at
 from podline.ledger.recording import plain
 from podline.ledger.slowness import slowness
 from podline.models.descriptions import describe_run
+from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.reporting.standing import RunStanding, standing_of
 from podline.stages.specs import ReportSpec, TrainResult
@@ -92,8 +93,8 @@ class RunFacts:
         return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
 
 
-def gather(store: Store, spec: ReportSpec) -> RunFacts:
-    """Reads everything that the report on a run needs.
+def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
+    """Read everything that the report on a run needs; ``reporter`` is told of damage in other runs.
 
     Raises:
         StoreError: a file of the run or of its data set is not there.
@@ -101,10 +102,13 @@ def gather(store: Store, spec: ReportSpec) -> RunFacts:
     """
     evaluation = _evaluation(store, spec)
     manifest = read_manifest(store, spec.dataset_folder)
-    return kind_of(evaluation).facts(store, spec, manifest, evaluation, _shared(store, spec, manifest, evaluation))
+    shared = _shared(store, spec, manifest, evaluation, reporter)
+    return kind_of(evaluation).facts(store, spec, manifest, evaluation, shared)
 
 
-def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyEvaluation) -> dict[str, Any]:
+def _shared(
+    store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyEvaluation, reporter: Reporter
+) -> dict[str, Any]:
     """What :class:`RunFacts` holds, by name."""
     trained = read_completion(store, spec.folder, "train")
     asked = training_of(store, spec.run)
@@ -131,7 +135,7 @@ def _shared(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: AnyE
         "initial_weights": read_initial_weights(store, spec.folder) if recipe.init else None,
         "origin": origin,
         "evaluation": evaluation,
-        "standing": standing_of(store, spec, recipe, evaluation, _finished(events)),
+        "standing": standing_of(store, spec, recipe, evaluation, _finished(events), reporter),
     }
 
 

@@ -20,7 +20,7 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
 
     Args:
         spec: which run, which data set, which evaluation.
-        reporter: told of each of the two files.
+        reporter: told of each of the two files, and of damaged files of other runs.
 
     Raises:
         StoreError: a file of the run or of its data set is not there, or the report cannot be written.
@@ -29,7 +29,7 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     started = time.perf_counter()
     store = open_store(spec.root)
     reporter.progress(0, 2, "files")
-    facts = gather(store, spec)
+    facts = gather(store, spec, reporter)
     kind = kind_of(facts.evaluation)
     html, markdown = kind.html(facts), kind.markdown(facts)
     for done, (file, text) in enumerate({HTML: html, MARKDOWN: markdown}.items(), start=1):

@@ -6,7 +6,7 @@ says the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -14,12 +14,14 @@ from typing import Literal
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import Promotion, read_promotion
-from podline.errors import StoreError
+from podline.errors import ArtifactError, StoreError
 from podline.evaluation.noise import Difference, unpaired
 from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.differences import same_but_for_seed
 from podline.ledger.recording import plain
+from podline.measures import measure_named
+from podline.progress import Reporter
 from podline.recipes.settings import Recipe
 from podline.reporting.drop import Explained, explain
 from podline.reporting.pairs import Pair, judgement, paired
@@ -28,9 +30,9 @@ from podline.store.contract import Store
 
 NIGHTS = 7
 """So many nights are looked back at."""
+LOOKED_AT = 100
+"""So many entries of a recipe are read at most: in a bucket a second or two."""
 
-# Of which less is better.
-_COSTS = frozenset({"loss", "calibration_error"})
 Word = Literal["better", "worse", "noise"]
 Role = Literal["champion", "night before", "run before"]
 
@@ -60,7 +62,7 @@ class Rival:
 
     def word(self) -> Word:
         """What to think of the difference."""
-        return "noise" if self.difference.noise else "better" if self.difference.value > 0 else "worse"
+        return word_of(self.evaluation.measure, self.difference)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,9 @@ class RunStanding:
     worse: Explained | None = None
 
 
-def standing_of(store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyEvaluation, until: float) -> RunStanding:
+def standing_of(
+    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyEvaluation, until: float, reporter: Reporter
+) -> RunStanding:
     """Where a run stands.
 
     Args:
@@ -91,22 +95,24 @@ def standing_of(store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyE
         evaluation: of the run.
         until: the Unix time from which on others are not looked at.
 
+        reporter: told of entries and files of other runs that are damaged: they are left out.
+
     Raises:
-        StoreError: something cannot be read.
-        ArtifactError: an entry of the ledger is damaged.
+        StoreError: the ledger cannot be read.
+        ArtifactError: the decision on the run's promotion is damaged.
     """
-    nights, last = _before(store, spec, recipe, evaluation, until)
+    nights, last = _before(_judged(store, spec, recipe.name, evaluation, until, reporter), recipe)
     promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
     rival = None
     if promotion and promotion.against not in ("", spec.run):
-        rival = _rival(store, spec, evaluation, "champion", promotion.against)
+        rival = _rival(store, spec, evaluation, "champion", promotion.against, reporter)
     if rival is None and last is not None:
         role = "night before" if last.started == "schedule" else "run before"
-        rival = _rival(store, spec, evaluation, role, last.run)
-    return RunStanding(nights, rival, promotion, _why_worse(store, spec, rival) if rival else None)
+        rival = _rival(store, spec, evaluation, role, last.run, reporter)
+    return RunStanding(nights, rival, promotion, _why_worse(store, spec, rival, reporter) if rival else None)
 
 
-def _why_worse(store: Store, spec: ReportSpec, rival: Rival) -> Explained | None:
+def _why_worse(store: Store, spec: ReportSpec, rival: Rival, reporter: Reporter) -> Explained | None:
     if spec.split != JUDGED or rival.pair is None:
         return None
     try:
@@ -114,24 +120,25 @@ def _why_worse(store: Store, spec: ReportSpec, rival: Rival) -> Explained | None
     except StoreError:
         # Other files of it are gone: then the figures side by side are all that can be told.
         return None
+    except ArtifactError as error:
+        reporter.warn(f"{rival.run} is compared by its figures alone: {error}")
+        return None
     return found if found.drop.worse else None
 
 
 def word_of(name: str, before_to_after: Difference) -> Word:
     """What to think of the difference of any metric."""
-    better = before_to_after.value < 0 if name in _COSTS else before_to_after.value > 0
+    better = (before_to_after.value > 0) == measure_named(name).higher_is_better
     return "noise" if before_to_after.noise else "better" if better else "worse"
 
 
-def _before(
-    store: Store, spec: ReportSpec, recipe: Recipe, evaluation: AnyEvaluation, until: float
-) -> tuple[tuple[Entry, ...], Entry | None]:
+def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...], Entry | None]:
     """The nights before, the oldest first, and what to hold the run against: the last one, or else the last run."""
     settings = plain(recipe)
     nights: list[Entry] = []
     others: list[Entry] = []
     last = None
-    for entry in _judged(store, spec, recipe.name, evaluation, until):
+    for entry in judged:
         last = last or entry
         if same_but_for_seed(entry.settings.get("recipe", {}), settings):
             (nights if entry.started == "schedule" else others).append(entry)
@@ -141,11 +148,13 @@ def _before(
     return tuple(reversed(found)), found[0] if found else last
 
 
-def _judged(store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float) -> Iterator[Entry]:
+def _judged(
+    store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
+) -> Iterator[Entry]:
     """Entries of the runs before, the newest first; a run that found a model done tells nothing new of it."""
     wanted = ledger.names(store, recipe=recipe, state="finished", until=datetime.fromtimestamp(until, UTC))
     told = {spec.run}
-    for entry in ledger.entries(store, wanted):
+    for entry in ledger.entries(store, wanted[:LOOKED_AT], damaged=lambda error: reporter.warn(f"left out: {error}")):
         outcome = entry.outcome
         if entry.run in told or outcome is None or outcome.measure != evaluation.measure:
             continue
@@ -159,6 +168,7 @@ def _rival(
     evaluation: AnyEvaluation,
     role: Role,
     run: str,
+    reporter: Reporter,
 ) -> Rival | None:
     folder = spec.verdict_folder.replace(spec.run, run, 1)
     try:
@@ -166,12 +176,18 @@ def _rival(
     except StoreError:
         # Runs are deleted to make room, and their entries stay; nothing is left to compare with.
         return None
+    except ArtifactError as error:
+        reporter.warn(f"not compared with {run}: {error}")
+        return None
     before, after = judgement(folder, other), judgement(spec.verdict_folder, evaluation)
     if before.measure != after.measure:
         return None
     try:
         pair = paired(store, before, after)
     except StoreError:
+        pair = None
+    except ArtifactError as error:
+        reporter.warn(f"{run} is compared by its figures alone: {error}")
         pair = None
     return Rival(role, run, other, _differences(pair, other, evaluation), pair)
 

@@ -12,12 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from ledger_entries import night
 from support.extending import code_of, install
 
 from podline import measures
+from podline.commands.runs import runs_group
 from podline.errors import SettingsError
 from podline.evaluation.installed_measures import compared, figures_of, value_of
+from podline.ledger.ledger import publish
 from podline.measures import Measure, measure_named, shown
+from podline.store.opening import open_store
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
 SAID = np.array([0, 0, 1, 1, 0, 1])
@@ -34,10 +39,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def macro_f1(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measure]:
     """The page's measure, as this process knows it."""
     monkeypatch.syspath_prepend(package)
-    measures.known.cache_clear()
+    measures.loaded.cache_clear()
     [found] = measures.installed()
     yield found
-    measures.known.cache_clear()
+    measures.loaded.cache_clear()
 
 
 def test_its_value_is_scikit_learn_s(macro_f1: Measure) -> None:
@@ -65,6 +70,25 @@ def test_a_measure_that_gives_no_number_is_named(value: Any, message: str) -> No
 def test_known_measures_come_first_and_unknown_ones_are_called_by_their_names() -> None:
     assert [each.label for each in shown(["gone_figure", "loss", "top1"])] == ["accuracy", "loss", "gone figure"]
     assert measure_named("gone_figure").in_percent is False
+
+
+def test_one_that_cannot_be_loaded_fails_an_evaluation_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toml = '[project.entry-points."podline.measures"]\nbroken = "broken_measures:BROKEN"\n'
+    monkeypatch.syspath_prepend(install(tmp_path, {"broken_measures": "raise OSError('no licence')"}, toml))
+    measures.loaded.cache_clear()
+    try:
+        assert list(measures.known()) == [measure.name for measure in measures.SHIPPED]
+        with pytest.raises(SettingsError, match=r"broken_measures:BROKEN.*no licence"):
+            measures.installed()
+        publish(open_store(tmp_path / "root"), night(0))
+        listed = CliRunner().invoke(runs_group, ["list", "--root", str(tmp_path / "root")])
+        assert listed.exit_code == 0
+        assert "accuracy 80.0 %" in listed.stdout
+        assert "broken_measures:BROKEN" in listed.stderr
+    finally:
+        measures.loaded.cache_clear()
 
 
 @pytest.mark.slow

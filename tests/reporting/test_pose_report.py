@@ -43,7 +43,7 @@ def test_the_page_needs_no_other_file_and_is_found_again(spec, page):
 
 def test_figures_are_those_of_the_evaluation(spec, page):
     store = open_store(spec.root)
-    evaluation = gather(store, spec).evaluation
+    evaluation = gather(store, spec, silent()).evaluation
     text = store.read_bytes(report(spec, silent()).markdown).decode()
     ap = evaluation.trained.metrics["ap"]
     for shown in (re.sub(r"<[^>]+>", "", page), text):
@@ -58,7 +58,7 @@ def test_figures_are_those_of_the_evaluation(spec, page):
 
 
 def test_pictures_of_found_and_labelled_people_side_by_side(spec, page):
-    facts = gather(open_store(spec.root), spec)
+    facts = gather(open_store(spec.root), spec, silent())
     assert isinstance(facts, PoseFacts)
     judged = [picture for pictures in facts.pictures.values() for picture in pictures]
     assert len({picture.figures.image_id for picture in judged}) == len(judged) >= 2
@@ -127,7 +127,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     entries = [entered(before, -1), entered(now, 1)]
     store = open_store(tmp_path)
     [verdict] = compare(store, entries).verdicts
-    rival = gather(store, now).standing.rival
+    rival = gather(store, now, silent()).standing.rival
     assert rival is not None
     assert (rival.run, rival.difference.method) == (before.run, "bootstrap")
     assert rival.difference == verdict.difference

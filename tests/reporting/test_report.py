@@ -105,7 +105,7 @@ class Reported:
 
     @property
     def facts(self) -> ClassFacts:
-        return gather(open_store(self.spec.root), self.spec)
+        return gather(open_store(self.spec.root), self.spec, silent())
 
     @property
     def markdown_tables(self) -> list[Rows]:

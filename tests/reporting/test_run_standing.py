@@ -15,16 +15,20 @@ from finished_nights import decided, entered, finished_nights
 from finished_run import NOON, finished_run
 from ledger_entries import DAY, night, outcome
 
+from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import completion_name
 from podline.evaluation.guesses import GUESSES, Guesses
+from podline.evaluation.noise import Difference
 from podline.inventory.catalogue import training_of
+from podline.kinds.table import read_evaluation
 from podline.ledger import ledger
 from podline.ledger.recording import plain
-from podline.progress import silent
-from podline.recipes.settings import Duration
+from podline.measures import Measure, known
+from podline.progress import Event, Reporter, silent
+from podline.recipes.settings import Duration, Recipe
 from podline.reporting.facts import gather
 from podline.reporting.report import report
-from podline.reporting.standing import NIGHTS, RunStanding
+from podline.reporting.standing import LOOKED_AT, NIGHTS, RunStanding, standing_of, word_of
 from podline.stages.specs import ReportSpec
 from podline.store.opening import open_store
 
@@ -44,7 +48,7 @@ def page(specs: list[ReportSpec]) -> str:
 
 
 def _standing(spec: ReportSpec) -> RunStanding:
-    return gather(open_store(spec.root), spec).standing
+    return gather(open_store(spec.root), spec, silent()).standing
 
 
 def test_the_nights_before_are_the_last_seven_the_oldest_first(specs: list[ReportSpec]) -> None:
@@ -101,6 +105,56 @@ def test_a_run_whose_files_are_gone_is_a_night_but_no_rival(tmp_path: Path) -> N
     standing = _standing(spec)
     assert len(standing.nights) == 1
     assert standing.rival is None
+
+
+@pytest.mark.parametrize("file", ["evaluation.json", "guesses.npz", "stages/train.json"])
+def test_damage_of_the_run_before_is_told_and_the_report_is_written(tmp_path: Path, file: str) -> None:
+    before, spec = (finished_run(tmp_path, seed=seed, records=200) for seed in (0, 1))
+    store = open_store(tmp_path)
+    for each, right in ((before, 180), (spec, 60)):
+        _guessed(each, np.arange(200) < right)
+    entered(before, NOON - DAY)
+    store.publish_bytes(f"{before.folder}/{file}", b"torn", replace=True)
+    told: list[Event] = []
+    report(spec, Reporter("report", told.append))
+    assert any(before.run in event["message"] for event in told if event.get("level") == "warning")
+
+
+def test_a_damaged_entry_is_told_and_left_out(tmp_path: Path) -> None:
+    before, spec = (finished_run(tmp_path, seed=seed) for seed in (0, 1))
+    store = open_store(tmp_path)
+    entered(before, NOON - 2 * DAY)
+    entered(before, NOON - DAY)
+    damaged = ledger.file_of(ledger.names(store)[0].name)
+    store.publish_bytes(damaged, b"{}", replace=True)
+    told: list[Event] = []
+    standing = gather(store, spec, Reporter("report", told.append)).standing
+    assert [entry.run for entry in standing.nights] == [before.run]
+    assert any(damaged in event["message"] for event in told if event.get("level") == "warning")
+
+
+def test_only_the_latest_entries_of_a_recipe_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, store = finished_run(tmp_path), open_store(tmp_path)
+    for number in range(LOOKED_AT + 5):
+        ledger.publish(store, night(-1 - number, settings={}))
+    read: list[str] = []
+    was = ledger.read
+    monkeypatch.setattr(ledger, "read", lambda store, name: read.append(name) or was(store, name))
+    standing_of(store, spec, *_asked(spec), NOON, silent())
+    assert len(read) == LOOKED_AT
+
+
+@pytest.mark.parametrize(("name", "word"), [("top1", "better"), ("loss", "worse"), ("macro_error", "worse")])
+def test_more_is_better_or_worse_as_the_measure_says(monkeypatch: pytest.MonkeyPatch, name: str, word: str) -> None:
+    installed = Measure("macro_error", "macro error", higher_is_better=False, of_classes=lambda *_: 0.0)
+    monkeypatch.setitem(known(), "macro_error", installed)
+    grown = Difference(value=0.1, low=0.05, high=0.15, p_value=0.001, method="unpaired", examples=100)
+    assert word_of(name, grown) == word
+
+
+def _asked(spec: ReportSpec) -> tuple[Recipe, AnyEvaluation]:
+    store = open_store(spec.root)
+    return training_of(store, spec.run).recipe, read_evaluation(store, spec.folder)
 
 
 def _guessed(spec: ReportSpec, right: np.ndarray) -> None:
