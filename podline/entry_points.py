@@ -25,8 +25,8 @@ def installed(group: str) -> list[EntryPoint]:
     return list(importlib.metadata.entry_points(group=group))
 
 
-def named(group: str, name: str, what: str) -> Any:
-    """What an installed package adds to a group by a name.
+def point(group: str, name: str, what: str) -> EntryPoint:
+    """Return the entry point by which an installed package adds something to a group.
 
     Args:
         group: as ``podline.hooks``.
@@ -34,25 +34,34 @@ def named(group: str, name: str, what: str) -> Any:
         what: what it is, for a person: ``hook``.
 
     Raises:
-        SettingsError: none has this name, or it cannot be imported.
+        SettingsError: none has this name.
     """
-    points = {point.name: point for point in installed(group)}
+    points = {found.name: found for found in installed(group)}
     if name not in points:
         known = f"installed: {', '.join(points)}" if points else f"no package is installed that adds one ({group})"
         raise SettingsError(f"there is no {what} {name!r}; {known}")
-    return load_installed(points[name])
+    return points[name]
 
 
-def load_installed(point: EntryPoint) -> Any:
+def named(group: str, name: str, what: str) -> Any:
+    """Return what an entry point of :func:`point` stands for.
+
+    Raises:
+        SettingsError: none has this name, or it cannot be imported.
+    """
+    return load_installed(point(group, name, what))
+
+
+def load_installed(named: EntryPoint) -> Any:
     """What an installed package's entry point stands for.
 
     Raises:
         SettingsError: it cannot be imported, or is not there.
     """
     try:
-        return point.load()
+        return named.load()
     except Exception as error:
-        raise SettingsError(f"entry point {point.value} ({point.name} of {point.group}): {reason(error)}") from error
+        raise SettingsError(f"entry point {named.value} ({named.name} of {named.group}): {reason(error)}") from error
 
 
 def reason(error: Exception) -> str:

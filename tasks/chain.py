@@ -13,6 +13,7 @@ from prefect.states import Cancelled
 from podline import settings
 from podline.ledger.recording import recorded
 from podline.progress import Reporter
+from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
 from podline.stages.completed import manifest_sha256
 from podline.stages.from_recipe import evaluation_spec, pace_spec, training_spec
@@ -73,7 +74,7 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
         )
     machine = settings.load()
     store = open_store(parameters.machine.root or machine.root)
-    recipe = parameters.training_recipe()
+    recipe = with_code(parameters.training_recipe())
     strategy = parameters.machine.strategy or machine.strategy
     add_tags(recipe.name, recipe.dataset)
     reporter = Reporter("ledger", stage_listener("ledger"))

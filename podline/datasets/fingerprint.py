@@ -12,6 +12,7 @@ from podline.data.tfds import FEATURES, features_file
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
 from podline.progress import Reporter
 from podline.recipes import datasets
+from podline.recipes.own_code import of_dataset
 from podline.stages.completed import find_completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
@@ -32,12 +33,14 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
     Raises:
         SettingsError: there is no such data set.
     """
-    version = datasets.find(spec.dataset).version
+    dataset = datasets.find(spec.dataset)
+    version, code = dataset.version, of_dataset(dataset)
     return {
         "seed": spec.seed,
         "shard_bytes": spec.shard_bytes,
         "min_shards": spec.min_shards,
         **({"version": version} if version else {}),
+        **({"source_code": code} if code else {}),
         **spec.settings.converter(),
     }
 

@@ -20,12 +20,12 @@ from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
 from podline.frozen import Json
+from podline.recipes.parts import AUGMENTATIONS
 from podline.recipes.settings import AugmentationSettings, Recipe
 
 Images = npt.NDArray[np.uint8]
 Ids = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
-ENTRY_POINTS = "podline.augmentations"
 
 # Images handled at a time: few enough that what is made on the way stays in the processor's cache and in memory that
 # NumPy has already. A batch of 512 in one go took twice as long.
@@ -112,7 +112,7 @@ class Chance:
 
 @functools.cache
 def _installed(name: str) -> Callable[[Images, Chance, Json], Images]:
-    return entry_points.named(ENTRY_POINTS, name, "augmentation")
+    return entry_points.named(AUGMENTATIONS, name, "augmentation")
 
 
 def _also(name: str, images: Images, amount: Json, chance: Chance) -> Images:

@@ -335,7 +335,7 @@ def overridden(recipe: Recipe) -> dict[str, Any]:
     """Dotted path → value, of what is given in place of what the recipe of that name says; else nothing."""
     if not registry.has(recipe.name):
         return {}
-    written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe))
+    written, given = (flat(plain(each)) for each in (registry.get(recipe.name), recipe.model_copy(update={"code": {}})))
     return {
         path: value
         for path, value in given.items()

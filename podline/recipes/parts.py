@@ -92,6 +92,8 @@ class Registry:
         return found
 
 
+AUGMENTATIONS = "podline.augmentations"
+HOOKS = "podline.hooks"
 MODELS = Registry(
     "model",
     "podline.models",

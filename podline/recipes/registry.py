@@ -218,7 +218,8 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
     Raises:
         SettingsError: a path that recipes do not have, or a value that cannot be.
     """
-    document = recipe.model_dump()
+    # Other values are another run, of the code as it is now.
+    document = recipe.model_dump(exclude={"code"} if changes else None)
     paths = _paths(Recipe)
     for path, value in changes.items():
         *branches, leaf = path.split(".")

@@ -325,6 +325,7 @@ class Recipe(Frozen):
         seed: of weights, order, augmentation and dropout.
         deterministic: the same bits every time on a CPU, for some speed.
         summary_steps: steps between two lines of metrics.jsonl; also the length of the loop on the device.
+        code: what of it is installed code, as ``model vit`` → a digest of that code; filled in when the run is named.
         hooks: those of installed packages, by name; see :class:`podline.training.loop.Hook`.
         promotion: what makes a trained model the recipe's champion; as training does not depend on it, it is no part
             of a run's name.
@@ -362,6 +363,7 @@ class Recipe(Frozen):
     seed: int = Field(default=0, ge=0)
     deterministic: bool = False
     hooks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
+    code: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
     promotion: PromotionSettings = Field(
         default=PromotionSettings(), exclude_if=lambda value: value == PromotionSettings()
     )

@@ -79,6 +79,8 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
             return None
         verified[artifact.name.removeprefix(f"{folder}/")] = artifact.sha256, before
     note(store, folder, verified)
+    if code := getattr(getattr(spec, "recipe", None), "code", None):
+        reporter.log(f"unchanged: data, settings, and the code of {', '.join(code)}")
     return result.model_copy(update={"reused": True})
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from podline import entry_points, measures
 from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
 from podline.frozen import JsonObject
-from podline.recipes import datasets
+from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
+from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
 from podline.stages.preflight import PaceSpec
 from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
@@ -41,7 +43,7 @@ def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: Stra
     folder = dataset_folder(recipe.dataset, fingerprint)
     return TrainSpec(
         root=store.uri,
-        recipe=with_checksum(fitted(store, recipe, folder)),
+        recipe=with_code(with_checksum(fitted(store, recipe, folder))),
         fingerprint=fingerprint,
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
@@ -73,5 +75,11 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
         views=training.recipe.views,
+        measures=_measures() if training.recipe.kind == "classification" else {},
         strategy=training.strategy,
     )
+
+
+def _measures() -> dict[str, str]:
+    """Return the digest of each installed measure's code, by its name."""
+    return {point.name: own_code.of_point(point) for point in entry_points.installed(measures.ENTRY_POINTS)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -247,6 +248,9 @@ class EvaluateSpec(RunSpec):
     batch_size: int = Field(default=500, ge=1)
     evaluation_version: int = EVALUATION_VERSION
     views: Views = Field(default=1, exclude_if=lambda views: views == 1)
+    measures: dict[str, str] = Field(
+        default_factory=dict, exclude_if=operator.not_, description="installed measures → a digest of their code"
+    )
     strategy: StrategyName = "auto"
 
     not_hashed = frozenset({"root", "batch_size", "strategy"})

@@ -23,6 +23,7 @@ from podline.ledger.paces import earlier, trained_at
 from podline.ledger.recording import plain
 from podline.ledger.slowness import EARLY_FACTOR, Slowness, slowness
 from podline.plurals import plural
+from podline.recipes.parts import HOOKS
 from podline.stages.preflight import Preflight
 from podline.stages.table import TRAIN
 from podline.training import devices
@@ -47,7 +48,6 @@ _NEWS_SECONDS = 1.0
 # Processes that run or wait, by core: more than training alone makes.
 _BUSY = 2.0
 
-HOOKS = "podline.hooks"
 """The group of entry points by which installed packages add hooks: functions of a
 :class:`~podline.training.run.Run` that give a hook."""
 

@@ -10,6 +10,7 @@ from podline.errors import ArtifactError, StoreError
 from podline.inventory.catalogue import dataset_for, training_of
 from podline.progress import Reporter
 from podline.recipes.choices import Choices
+from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import fitted
 from podline.stages.tools import LearningRateSpec
@@ -52,7 +53,7 @@ def learning_rate_spec(
     dataset = dataset_for(store, recipe, fingerprint, reporter)
     return LearningRateSpec(
         root=store.uri,
-        recipe=with_checksum(fitted(store, recipe, dataset.folder)),
+        recipe=with_code(with_checksum(fitted(store, recipe, dataset.folder))),
         fingerprint=dataset.fingerprint,
         manifest_digest=manifest_digest(store, dataset.folder),
         **begins,

@@ -19,6 +19,7 @@ from podline.kinds.table import kind_of
 from podline.models.counts import described
 from podline.plurals import plural
 from podline.progress import Reporter
+from podline.recipes.own_code import require_unchanged
 from podline.settings import cluster, load
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.preflight import Pace, PaceSpec, Preflight, PreflightSpec
@@ -172,6 +173,7 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
     """A run, but for where it writes and for those who watch it: its data set, its plan, its first state."""
+    require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     base = finished(store, spec.recipe.further) if spec.recipe.further else None

@@ -1,7 +1,7 @@
 """A source of whatever gives images: each raw file is decoded once into the cache folder, and read there by position.
 
 For data sets of one's own whose raw files hold small images in a format that Podline does not know; docs/extending.md
-has an example. What is decoded lies under a checksum of the raw file, the data set's name and its version.
+has an example. What is decoded lies under a checksum of the raw file, the data set's name, its version and its code.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from podline.data.sources.source import Source
 from podline.entry_points import reason
 from podline.errors import PodlineError, SourceError
 from podline.recipes.datasets import DataSet
+from podline.recipes.own_code import of_dataset
 from podline.store import digests
 from podline.store.contract import explained
 
@@ -54,7 +55,7 @@ def decoded_source(
     """Opens a folder of raw files, each of which a function reads.
 
     Args:
-        dataset: what it is; raise its version when ``read`` changes.
+        dataset: what it is.
         source: the folder that holds the files, here or in ``gs://``.
         splits: ``train`` and ``test`` → the names of their files.
         class_names: by label.
@@ -95,7 +96,7 @@ def _raw_files(source: str, names: Sequence[str], work: Path) -> dict[str, RawFi
 
 
 def _decoded(dataset: DataSet, raw: RawFile, classes: int, read: Read, work: Path) -> _Part:
-    key = digests.of_json([dataset.name, dataset.version, classes, raw.sha256])
+    key = digests.of_json([dataset.name, dataset.version, of_dataset(dataset), classes, raw.sha256])
     pixels, records = made_once(work, key, partial(_decode, raw, classes, read))
     with np.load(str(records.path)) as columns:
         labels, (height, width, channels) = columns["labels"], columns["shape"].tolist()

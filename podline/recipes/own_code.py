@@ -1,0 +1,211 @@
+"""Digests of code that is not Podline's own: a run, an evaluation, a data set depends on it as on a setting.
+
+The digest of a module covers its source and that of all that it imports of the same package, folder or distribution,
+and so on. Nothing is executed: import statements are read, and files found as Python's import would find them. It is
+the syntax tree without docstrings that is hashed: a comment, a line break or a docstring changes no result, and must
+not start a training of hours. What is imported otherwise than by a statement, and data files, are not covered.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.metadata import Distribution, EntryPoint
+from pathlib import Path
+from typing import Any
+
+from podline import entry_points
+from podline.errors import SettingsError
+from podline.recipes import datasets
+from podline.recipes.datasets import DataSet
+from podline.recipes.parts import AUGMENTATIONS, HOOKS, MODELS, OPTIMIZERS
+from podline.recipes.settings import Recipe
+from podline.store import digests
+
+_DIGITS = 16
+_OURS = "podline"
+_INSTALLED = ("site-packages", "dist-packages")
+# What a recipe or a data set says is in a run's name by its values.
+_DECLARATIONS = ("Recipe", "DataSet")
+
+
+def with_code(recipe: Recipe) -> Recipe:
+    """Return the recipe with the digests of the installed code that it trains with; those it has stay.
+
+    Raises:
+        SettingsError: the recipe names a part that is not installed.
+    """
+    found = {} if recipe.code else _of_parts(recipe)
+    return recipe.model_copy(update={"code": found}) if found else recipe
+
+
+def require_unchanged(recipe: Recipe) -> None:
+    """Refuse to train with other code than a run is named by.
+
+    Raises:
+        SettingsError: the code was changed, or is not installed.
+    """
+    for part, found in _of_parts(recipe).items():
+        if (named := recipe.code.get(part)) != found:
+            raise SettingsError(
+                f"{part}: its code is {found} vs {named or 'none'} that the run was named by: it was changed, or is "
+                f"another one here; give the recipe's name in place of the run's or spec's, which begins a new run"
+            )
+
+
+def of_dataset(dataset: DataSet) -> str:
+    """Return the digest of the code that reads a data set; empty for Podline's own."""
+    points = {point.name: point for point in entry_points.installed(datasets.ENTRY_POINTS)}
+    modules = [place.partition(":")[0] for place in (dataset.open, dataset.settings)]
+    return of_modules(modules, points[dataset.base].dist if dataset.base in points else None)
+
+
+def of_point(point: EntryPoint) -> str:
+    """Return the digest of what an entry point stands for."""
+    return of_modules([point.module], point.dist)
+
+
+def of_modules(names: Iterable[str], distribution: Distribution | None = None) -> str:
+    """Return the digest of modules and of what they import that belongs to them; empty if all are Podline's.
+
+    Args:
+        names: of the modules.
+        distribution: what they were installed with: its other modules belong to them.
+    """
+    waiting = [name for name in names if not _is_ours(name)]
+    own = _Own(waiting, distribution)
+    found: dict[str, str] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in own:
+            continue
+        spec = _spec_of(name)
+        if spec is None:  # a name in a module
+            continue
+        found[name], imported = _read(spec)
+        waiting += [*imported, *filter(None, [name.rpartition(".")[0]])]
+    return digests.of_json(sorted(found.items()))[:_DIGITS] if found else ""
+
+
+def _of_parts(recipe: Recipe) -> dict[str, str]:
+    """What of a recipe's training is installed → its digest."""
+    augmented = [recipe.augmentation, *(value for _, value in _later(recipe))]
+    used = [
+        (MODELS.what, MODELS.group, [] if recipe.pose or recipe.model.kind in MODELS.shipped else [recipe.model.kind]),
+        (
+            OPTIMIZERS.what,
+            OPTIMIZERS.group,
+            [] if recipe.optimizer.kind in OPTIMIZERS.shipped else [recipe.optimizer.kind],
+        ),
+        ("augmentation", AUGMENTATIONS, sorted({name for settings in augmented for name in settings.also})),
+        ("hook", HOOKS, recipe.hooks),
+    ]
+    return {
+        f"{what} {name}": of_point(entry_points.point(group, name, what))
+        for what, group, names in used
+        for name in names
+    }
+
+
+def _later(recipe: Recipe) -> Iterable[Any]:
+    changes = recipe.changing.augmentation
+    return changes.at if changes else ()
+
+
+class _Own:
+    """Which modules belong to some: those of their package, beside them, or installed with them."""
+
+    def __init__(self, names: Iterable[str], distribution: Distribution | None) -> None:
+        self._belongs = {name.partition(".")[0]: True for name in names}
+        self._folders = {folder for top in self._belongs if (folder := _folder(top)) and folder.name not in _INSTALLED}
+        files = (distribution.files if distribution else None) or ()
+        self._installed = {Path(str(file.locate())).resolve() for file in files}
+
+    def __contains__(self, name: str) -> bool:
+        top = name.partition(".")[0]
+        if top not in self._belongs:
+            self._belongs[top] = not _is_ours(top) and top not in sys.stdlib_module_names and self._is_beside(top)
+        return self._belongs[top]
+
+    def _is_beside(self, top: str) -> bool:
+        spec = _spec_of(top)
+        if spec is None or spec.origin is None:
+            return False
+        return _folder(top) in self._folders or Path(spec.origin).resolve() in self._installed
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] == _OURS
+
+
+def _folder(top: str) -> Path | None:
+    """The folder that a module or a package lies in."""
+    spec = _spec_of(top)
+    if spec is None:
+        return None
+    places = spec.submodule_search_locations
+    place = next(iter(places), None) if places is not None else spec.origin
+    return Path(place).resolve().parent if place else None
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """Where a module is; no package above it is imported, as importlib.util.find_spec would."""
+    top, *inner = name.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    for part in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
+    return spec
+
+
+def _read(spec: ModuleSpec) -> tuple[str, list[str]]:
+    """The digest of one module, and the names that it imports."""
+    if not spec.has_location or not hasattr(spec.loader, "get_data"):  # a folder without __init__.py
+        return "", []
+    data: bytes = spec.loader.get_data(spec.origin)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+        if str(spec.origin).endswith(".py"):
+            tree = ast.parse(data)
+            package = spec.name if spec.submodule_search_locations is not None else spec.parent or ""
+            return digests.of_json(_outline(tree)), list(_imports(tree, package))
+    return digests.of_bytes(data), []  # compiled
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            with contextlib.suppress(ImportError):  # beyond the topmost package
+                base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
+
+
+def _outline(node: Any) -> Any:
+    """A syntax tree as JSON. Empty fields are left out: a later Python adds some."""
+    if isinstance(node, list):
+        return [_outline(each) for each in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, ast.Module):
+        fields["body"] = [each for each in node.body if not _declares(each)]
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+        fields["body"] = fields["body"][1:]
+    kept = [[name, _outline(value)] for name, value in fields.items() if value is not None and value != []]
+    return [type(node).__name__, kept]
+
+
+def _declares(statement: ast.stmt) -> bool:
+    """Whether it is as RECIPE = Recipe(…)."""
+    value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+    called = value.func if isinstance(value, ast.Call) else None
+    return (called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")) in _DECLARATIONS
