@@ -33,6 +33,9 @@ CLIENT_SECRET = "PREFECT_API_AUTH_STRING"  # noqa: S105 (likewise)
 _UI_API_URL = "PREFECT_UI_API_URL"
 # Variables with our prefix that are no settings: the file of settings, and the tests' folder of real data.
 _NOT_SETTINGS = frozenset({_SETTINGS_FILE, "PODLINE_REAL_DATA", "PODLINE_TEST_OUTPUT"})
+# How often, in seconds, a flow run sends a heartbeat; Prefect's default is 180. The automation that finds runs that are
+# gone, and the patrol, count on it (tasks/runs/tags.py).
+HEARTBEAT = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
 # Every process below a stage's child inherits this, so that those in a session of their own are found as well.
 STAGE_MARK = "_PODLINE_STAGE"
 
@@ -379,6 +382,7 @@ def _own_prefect(home: Path, api_url: str, secret: str) -> dict[str, str]:
         "PREFECT_API_URL": api_url,
         SERVER_SECRET: secret,
         CLIENT_SECRET: secret,
+        **HEARTBEAT,
         "PREFECT_RESULTS_LOCAL_STORAGE_PATH": str(home / "results"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",

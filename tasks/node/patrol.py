@@ -27,7 +27,6 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.settings import get_current_settings
 from prefect.states import Crashed
 from prefect.variables import Variable
 
@@ -37,6 +36,7 @@ from podline.tasks.node import tpu_lease, tpu_use
 from podline.tasks.node.node_run import end_run, living_runs
 from podline.tasks.node.tpu_holder import holders
 from podline.tasks.runs.asking import explained, require_named
+from podline.tasks.runs.tags import OUR_TAGS, SILENCE
 from podline.tpu import lock
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import in_words
@@ -50,11 +50,8 @@ _FLOW = "podline.flows.tpu_patrol:tpu_patrol"
 # What the patrol remembers from one round to the next.
 _MEMORY = "tpu_patrol"
 _LEASE = "lease tpu"
-# A lease that nobody renews ends within Prefect's 300 s, and the server looks for such every few seconds.
+# A lease that nobody renews ends within 120 s (tpu_lease), and the server looks for such every few seconds.
 _LEASE_ENDS = 600.0
-# A run gives a sign of life every so often by Prefect's settings; one that is late by so many is gone.
-_MISSED = 4
-_BEATS = 180
 _TURN_SECONDS = 5.0
 
 
@@ -119,10 +116,11 @@ class _Round:
         Variable.set(_MEMORY, json.dumps(self._seen), overwrite=True)
 
     def _runs(self) -> Iterator[PatrolFinding]:
-        """Runs that are said to be running, and those on the node, which use it even before they run."""
+        """Runs of ours that are said to be running, and those on the node, which use it even before they run."""
         on_node = {run.id: run for run in self._on_node()}
-        running = {run.id: run for run in self._running() if str(run.id) != flow_run.id}
-        limit = _MISSED * float(get_current_settings().flows.heartbeat_frequency or _BEATS)
+        ours = (run for run in self._running() if set(run.tags) & set(OUR_TAGS))
+        running = {run.id: run for run in ours if str(run.id) != flow_run.id}
+        limit = SILENCE.total_seconds()
         for run in (running | on_node).values():
             silent = self._silence(run)
             case = run_case(silent, limit, orphan=run.id in on_node and self._is_orphan(run))

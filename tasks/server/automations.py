@@ -14,19 +14,14 @@ from prefect.exceptions import ObjectNotFound
 
 from podline.errors import SettingsError
 from podline.tasks.runs.nights import PAUSED
+from podline.tasks.runs.tags import OUR_TAGS, SILENCE, TAG
 
 GONE = "Podline: runs that are gone"
 AGAIN = "Podline: crashed runs begin again, once"
 FAILURES = "Podline: says what failed"
 PAUSES = "Podline: says what it paused"
-# The tag of the deployments in prefect.yaml whose runs a person or a schedule starts.
-TAG = "podline"
-
 REMOVED = "removed"
 
-# How often a flow run gives a sign of life is PREFECT_FLOWS_HEARTBEAT_FREQUENCY, 30 s by the job variables in
-# prefect.yaml; a run that misses four is gone.
-_SILENCE = timedelta(seconds=130)
 # A worker reports a run that is gone twice: when its process is, and 22 to 24 s later, when it has tidied up. The
 # second report marks a run that was started again meanwhile as Crashed, so that it would be started once more beside
 # itself; and a worker with a --limit fails for good at a run that it gets again before. So it waits this long.
@@ -37,6 +32,8 @@ _PAUSE = timedelta(seconds=60)
 _ENDS = ("Completed", "Failed", "Cancelled", "AwaitingRetry")
 _RUNS = {"prefect.resource.id": ["prefect.flow-run.*"]}
 _TAGGED = {"prefect.resource.id": [f"prefect.tag.{TAG}"], "prefect.resource.role": ["tag"]}
+# Other flows on the server may send a heartbeat every 180 s, Prefect's default.
+_OURS = {**_TAGGED, "prefect.resource.id": [f"prefect.tag.{tag}" for tag in OUR_TAGS]}
 
 
 class Told(NamedTuple):
@@ -106,24 +103,27 @@ def put(client: SyncPrefectClient, name: str, automation: AutomationCore | None)
 
 
 def _gone() -> AutomationCore:
-    """A run without heartbeats becomes Crashed: Prefect's "detect zombie flows"."""
+    """Mark a run of ours without heartbeats as Crashed: Prefect's "detect zombie flows"."""
     beat = "prefect.flow-run.heartbeat"
     trigger = {
         "type": "event",
         "after": [beat],
         "expect": [beat, *(f"prefect.flow-run.{end}" for end in _ENDS)],
         "match": _RUNS,
+        "match_related": _OURS,
         "for_each": ["prefect.resource.id"],
         "posture": "Proactive",
         "threshold": 1,
-        "within": _SILENCE.total_seconds(),
+        "within": SILENCE.total_seconds(),
     }
     crash = {
         "type": "change-flow-run-state",
         "state": "CRASHED",
         "message": "No sign of life any more: its process or its machine is gone.",
     }
-    return _automation(GONE, "A run that gave signs of life and gives none any more becomes Crashed.", trigger, [crash])
+    return _automation(
+        GONE, "A run of Podline's deployments whose heartbeats have stopped becomes Crashed.", trigger, [crash]
+    )
 
 
 def _again() -> AutomationCore:

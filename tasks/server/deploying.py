@@ -33,6 +33,7 @@ from podline.errors import PodlineError
 from podline.frozen import Frozen
 from podline.tasks.node.tpu_lease import LIMIT, make_limit
 from podline.tasks.runs.asking import explained, require_named
+from podline.tasks.runs.tags import TPU_TAG
 from podline.tasks.server import automations, project_file
 from podline.tasks.server.addresses import nights_path
 from podline.tasks.server.deployment_merge import (
@@ -47,11 +48,9 @@ from podline.tasks.server.deployment_merge import (
 )
 from podline.tasks.server.page_links import address, serves_pages
 
-TPU = "tpu"
-"""The pool, and the tag of the deployments, that are for TPUs alone."""
 POOLS = {
     "cpu": "Flows, on a machine without accelerators; or with GPUs.",
-    TPU: "Stages on a TPU's own node, by the worker there.",
+    "tpu": "Stages on a TPU's own node, by the worker there.",
 }
 # What of a deployment a person writes down.
 _WRITTEN = {
@@ -110,8 +109,8 @@ def deployed(request: Request) -> Iterator[Change]:
 
 def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:
     before = _deployments(client)
-    for_tpus = settings.load().tpu is not None or any(TPU in found.document["tags"] for found in before.values())
-    wanted = [each for each in document["deployments"] if for_tpus or TPU not in each.get("tags", ())]
+    for_tpus = settings.load().tpu is not None or any(TPU_TAG in found.document["tags"] for found in before.values())
+    wanted = [each for each in document["deployments"] if for_tpus or TPU_TAG not in each.get("tags", ())]
     for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted if each.get("work_pool")):
         yield Change("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
     if for_tpus:
@@ -153,7 +152,7 @@ def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[C
 
 def _with_pages(deployment: Mapping[str, Any]) -> dict[str, Any]:
     """A deployment whose description leads to the index of its nights, if its runs train anything."""
-    if TPU in deployment.get("tags", ()):
+    if TPU_TAG in deployment.get("tags", ()):
         return dict(deployment)
     link = f"[All nights]({address(nights_path(deployment['name']))})"
     described = str(deployment.get("description") or "").strip()

@@ -60,6 +60,8 @@ def main() -> None:
     parser.add_argument("--pool", default="cpu", help="whose runs it takes up")
     parser.add_argument("--name", default=f"podline on {socket.gethostname()}", help="what the UI calls it")
     arguments = parser.parse_args()
+    # Its runs inherit it.
+    settings.export(settings.HEARTBEAT)
     if project_file.is_installed():
         # Its runs work in temporary folders: a root that is relative would be gone with them.
         settings.keep_places()

@@ -12,6 +12,7 @@ from support.extending import install
 
 from podline.cli import cli
 from podline.errors import SettingsError
+from podline.settings import HEARTBEAT
 
 
 def init(folder: Path) -> str:
@@ -57,6 +58,7 @@ def test_nothing_is_left_to_fill_in_and_the_files_name_the_project(tmp_path: Pat
     assert sys.executable in files["Makefile"]
     for deployment in yaml.safe_load(files["prefect.yaml"])["deployments"]:
         assert deployment["parameters"]["parameters"]["recipe"] == "new-shapes"
+        assert deployment["work_pool"]["job_variables"] == {"env": HEARTBEAT}
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

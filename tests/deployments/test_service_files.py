@@ -41,6 +41,23 @@ OTHERS = {
 OF_COMPOSITION = {"PODLINE_RAW_DATA"}
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """A loader that refuses a key given twice in one mapping, as Docker Compose does."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return the mapping, if its keys differ; keys that a merge brings in may be overridden."""
+        keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        double = {key for key in keys if keys.count(key) > 1}
+        if double:
+            raise yaml.constructor.ConstructorError(None, None, f"twice: {sorted(double)}", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+@pytest.mark.parametrize("file", [PROJECT / "prefect.yaml", *sorted(FILES.rglob("*.y*ml"))], ids=lambda file: file.name)
+def test_no_key_of_a_file_is_given_twice(file: Path) -> None:
+    assert yaml.load(file.read_text(), _UniqueKeys)  # noqa: S506 (a safe loader)
+
+
 def entries(unit: Path, key: str) -> list[str]:
     return re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)
 

@@ -34,6 +34,7 @@ from podline.flows.stage_on_node import stage_on_node
 from podline.flows.tpu_patrol import tpu_patrol
 from podline.tasks.node import patrol, tpu_lease, tpu_use
 from podline.tasks.node.node_run import DEPLOYMENT
+from podline.tasks.runs.tags import TAG
 from podline.tpu.patrol import PatrolCase, PatrolFinding
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
@@ -61,9 +62,9 @@ class Ground:
         """Whether somebody has the limit's only slot."""
         return users_of_tpu(self.client) > 0
 
-    def running(self, beat_ago: float | None = None) -> FlowRun:
+    def running(self, beat_ago: float | None = None, tag: str = TAG) -> FlowRun:
         """A run that is said to be running, perhaps with a heartbeat some seconds ago."""
-        run = self.client.create_flow_run(cifar_training, state=Running())
+        run = self.client.create_flow_run(cifar_training, state=Running(), tags=[tag])
         if beat_ago is not None:
             beat = {
                 "id": str(uuid.uuid4()),
@@ -200,12 +201,13 @@ def test_a_run_whose_signs_of_life_have_stopped_is_marked_as_crashed(
     ground: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ground() as it:
-        silent, unseen = it.running(beat_ago=HOUR), it.running()
-        monkeypatch.setattr(patrol, "_MISSED", 0)
+        silent, unseen, foreign = it.running(beat_ago=HOUR), it.running(), it.running(beat_ago=HOUR, tag="others")
+        monkeypatch.setattr(patrol, "SILENCE", timedelta())
         found = it.round()
         assert found[f"run {silent.name}"].done == "marked as crashed"
         assert found[f"run {unseen.name}"].case is PatrolCase.UNSEEN
-        assert (it.state(silent), it.state(unseen)) == ("Crashed", "Running")
+        assert f"run {foreign.name}" not in found
+        assert (it.state(silent), it.state(unseen), it.state(foreign)) == ("Crashed", "Running", "Running")
 
 
 def test_a_run_on_the_node_that_no_flow_waits_for_is_cancelled(ground: Any) -> None:

@@ -17,10 +17,12 @@ from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.events import emit_event
+from prefect.events.related import tags_as_related_resources
 from prefect.states import Crashed, Failed, Pending, Running
 
 from podline.errors import SettingsError
 from podline.tasks.runs.nights import PAUSED
+from podline.tasks.runs.tags import TAG, TPU_TAG
 from podline.tasks.server import automations
 
 
@@ -66,7 +68,7 @@ def deployment(client: SyncPrefectClient) -> UUID:
     pool = f"pool-{uuid.uuid4()}"
     client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
     flow = client.create_flow_from_name("nothing")
-    return client.create_deployment(flow, "nightly", work_pool_name=pool, tags=[automations.TAG])
+    return client.create_deployment(flow, "nightly", work_pool_name=pool, tags=[TAG])
 
 
 def wait_until(true: Callable[[], bool]) -> None:
@@ -83,9 +85,10 @@ def begun(client: SyncPrefectClient, run: UUID) -> None:
 
 
 def gives_a_sign_of_life(client: SyncPrefectClient, run: UUID) -> None:
-    """From now on, its silence would be noticed."""
+    """Send a heartbeat as Prefect does; from now on, silence would be noticed."""
     resource, event = f"prefect.flow-run.{run}", "prefect.flow-run.heartbeat"
-    emit_event(event, resource={"prefect.resource.id": resource})
+    related = tags_as_related_resources(client.read_flow_run(run).tags)
+    emit_event(event, resource={"prefect.resource.id": resource}, related=list(related))
     wanted = {"filter": {"event": {"name": [event]}, "resource": {"id": [resource]}}}
     wait_until(lambda: client.request("POST", "/events/filter", json=wanted).json()["events"])
 
@@ -158,6 +161,27 @@ def test_a_run_that_crashes_begins_again_once_and_each_failure_is_told(
     assert automations.put(client, automations.AGAIN, automations.wanted([])[automations.AGAIN]) == "as it was"
     assert automations.put(client, automations.FAILURES, None) == automations.REMOVED
     assert automations.put(client, automations.FAILURES, None) == "as it was"
+
+
+def test_a_silent_run_becomes_crashed_if_it_is_ours_and_others_are_left_alone(
+    client: SyncPrefectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(automations, "SILENCE", timedelta(seconds=10))  # the least that the server takes
+    automations.put(client, automations.GONE, automations.wanted([])[automations.GONE])
+    flow = client.create_flow_from_name("nothing")
+
+    def running(*tags: str) -> UUID:
+        name = f"deployment-{uuid.uuid4()}"
+        run = client.create_flow_run_from_deployment(client.create_deployment(flow, name, tags=list(tags))).id
+        begun(client, run)
+        gives_a_sign_of_life(client, run)
+        return run
+
+    # The foreign ones first: when the last of ours is found, they have been silent for longer.
+    foreign = [running(), running("nightly", "tpu"), running("podline-of-others")]
+    ours = [running(TAG, "nightly"), running(TPU_TAG)]
+    wait_until(lambda: all(client.read_flow_run(run).state_name == "Crashed" for run in ours))
+    assert {client.read_flow_run(run).state_name for run in foreign} == {"Running"}
 
 
 def test_a_block_that_is_not_there_is_named(client: SyncPrefectClient) -> None:
