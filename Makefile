@@ -1,5 +1,6 @@
 # Podline's commands. Everything is set up on first use; `make help` lists what there is.
-PYTHON ?= python3.11
+# Without PYTHON=…, deployments/setup.sh takes the first of python3.11, python3.12, python3.13 and python3 that fits.
+PYTHON ?=
 ROOT ?= podline-root
 # Test files at a time. Tests mostly wait for servers and processes; each of these may need 2 GB of memory.
 TEST_WORKERS ?= 2
@@ -12,7 +13,7 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-long check wheel lock clean
+.PHONY: help setup setup-gpu run test test-slow test-long check wheel lock clean
 
 help: ## this list
 	@echo "Podline: raw vision archives become a trained, evaluated, reported model."
@@ -22,8 +23,11 @@ setup: $(READY) ## make the virtual environment in .venv and install the locked 
 
 # The lock has hashes and no address: packages come from wherever this machine's pip gets its own.
 $(READY): requirements.lock pyproject.toml deployments/setup.sh
-	@PYTHON=$(PYTHON) UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV)
+	@PYTHON=$(PYTHON) UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV) requirements.lock
 	@touch $@
+
+setup-gpu: $(READY) ## add NVIDIA's libraries to .venv, so that every command can use GPUs; see docs/gpu.md
+	@UV_VERSION=$(UV_VERSION) bash deployments/setup.sh $(VENV) deployments/gpu.lock
 
 run: $(READY) ## the whole flow on the built-in sample, here, on the CPU: convert, validate, train, evaluate, report
 	@echo "Podline: the whole flow on the drawn sample; everything it makes goes to $(ROOT)/"
@@ -52,11 +56,13 @@ wheel: $(READY) ## build the package as a wheel, in dist/
 	rm -rf build
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
-lock: $(READY) ## compile requirements.lock, deployments/cpu.lock and deployments/tpu.lock again from pyproject.toml
+lock: $(READY) ## compile requirements.lock and deployments/{cpu,gpu,tpu}.lock again from pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --group dev \
 	  --python-version 3.11 --output-file requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu \
 	  --constraint requirements.lock --python-version 3.11 --output-file deployments/cpu.lock
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra gpu \
+	  --constraint requirements.lock --python-version 3.11 --output-file deployments/gpu.lock
 	$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-header --extra tpu --constraint requirements.lock \
 	  --python-version 3.11 --python-platform x86_64-manylinux_2_31 --output-file deployments/tpu.lock
 

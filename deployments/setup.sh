@@ -1,21 +1,30 @@
 #!/usr/bin/env bash
-# Makes a virtual environment and installs the locked dependencies and Podline into it. Called by make.
-#   PYTHON=python3.11 UV_VERSION=… deployments/setup.sh FOLDER
+# Makes a virtual environment and installs a lock file and Podline into it. Called by make.
+#   UV_VERSION=… [PYTHON=/path/to/python] deployments/setup.sh FOLDER LOCK
 set -euo pipefail
 
-venv=$1
+venv=$1 lock=$2
 fail() { echo "podline: error: $*" >&2; exit 1; }
+works() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
-command -v "$PYTHON" >/dev/null || fail "$PYTHON is not there; install Python 3.11, 3.12 or 3.13, or say make PYTHON=/path/to/python"
-"$PYTHON" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-  || fail "$PYTHON is $("$PYTHON" -V 2>&1); Podline needs Python 3.11, 3.12 or 3.13; say make PYTHON=/path/to/python"
-"$PYTHON" -c 'import venv, ensurepip' 2>/dev/null \
-  || fail "$PYTHON has no venv module; install it (Debian: apt install python3-venv)"
+# The first of those named, or of the usual names, that is a Python of ours; 3.11 first, which most tests ran on.
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+    if works "$candidate"; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  fail "got ${PYTHON:-python3.11, python3.12, python3.13 and python3}, expected one that is Python 3.11, 3.12 or 3.13" \
+    "with its venv module (Debian: apt install python3-venv); install one, or say make PYTHON=/path/to/python"
+}
 
-echo "Podline: making $venv and installing the locked dependencies (about 4 GB; a minute with a near index)"
-if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+echo "Podline: installing $lock into $venv (about 4 GB, 8 GB with a GPU's libraries; a minute with a near index)"
+if ! works "$venv/bin/python"; then
+  python=$(find_python)
   rm -rf "$venv"
-  "$PYTHON" -m venv "$venv" || fail "cannot make $venv"
+  "$python" -m venv "$venv" || fail "cannot make $venv"
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$UV_VERSION" \
   || fail "pip cannot install uv $UV_VERSION; is a package index within reach of pip?"
@@ -31,9 +40,9 @@ certificates=${SSL_CERT_FILE:-${PIP_CERT:-$(configured cert)}}
 # folder cannot be written, each process would compile whatever it imports: TensorFlow and Beam take three times as long.
 export UV_COMPILE_BYTECODE=1
 # pip takes minutes where uv takes seconds, but it knows every way in which an index can be configured.
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes -r requirements.lock \
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes -r "$lock" \
   || { echo "Podline: uv could not; trying pip, which is slower"
-       "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock; } \
+       "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"; } \
   || fail "the locked dependencies cannot be installed; the lines above say why"
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --editable . \
   || fail "Podline itself cannot be installed; the lines above say why"

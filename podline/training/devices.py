@@ -25,6 +25,9 @@ _TPU_SUBLANE = 8
 # publishes the model; who is killed or rebooted is noticed at once.
 _SUM_SECONDS = 600
 
+# What a machine with a GPU needs for TensorFlow to see it.
+_INSTALL = "for a GPU install NVIDIA's driver and libraries (make setup-gpu, or the extra gpu; see docs/gpu.md)"
+
 
 def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.distribute.Strategy:
     """Sets this process up for one run: devices, a clean Keras session, every seed, determinism if asked for.
@@ -74,10 +77,9 @@ def _fallen_back() -> list[str]:
         SettingsError: the setting ``require_accelerator`` forbids it.
     """
     if settings.load().require_accelerator:
-        there = ", ".join(_shown()) or "the machine shows none either"
         raise SettingsError(
-            f"strategy=auto: TensorFlow sees no GPU ({there}) and require_accelerator forbids the CPU; mend the "
-            "driver, or ask for strategy=cpu"
+            f"strategy=auto: TensorFlow sees no GPU ({_there()}) and require_accelerator forbids the CPU; {_INSTALL}, "
+            "or ask for strategy=cpu"
         )
     return _cpus(1)
 
@@ -87,15 +89,19 @@ def _shown() -> list[str]:
     return [] if settings.gpus_are_hidden() else accelerators()
 
 
+def _there() -> str:
+    return ", ".join(_shown()) or "the machine shows none either"
+
+
 def fallback(strategy: str) -> str:
     """A warning where a strategy chose the CPU though the machine has an accelerator; empty if all is well."""
     if strategy != "auto" or tf.config.list_physical_devices("GPU"):
         return ""
     there = _shown()
     return (
-        f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow can use none of it; mend the "
-        "driver or the installation (the extra gpu or tpu), ask for strategy=tpu on a TPU VM, or for strategy=cpu if "
-        "the CPU is meant; the setting require_accelerator makes this an error"
+        f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow can use none of it; "
+        f"{_INSTALL}; ask for strategy=tpu on a TPU VM, or for strategy=cpu if the CPU is meant; the setting "
+        "require_accelerator makes this an error"
         if there
         else ""
     )
@@ -126,7 +132,9 @@ def _gpus(name: str) -> list[str]:
     """All GPUs, with memory on demand."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        raise SettingsError(f"strategy={name}: TensorFlow sees no GPU on this machine; use cpu, or auto")
+        raise SettingsError(
+            f"strategy={name}: TensorFlow sees no GPU ({_there()}); {_INSTALL}, or ask for strategy=cpu or auto"
+        )
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     return [f"/device:GPU:{number}" for number in range(len(gpus))]

@@ -163,7 +163,7 @@ def test_flows_have_no_variable_of_the_servers() -> None:
 
 
 def test_no_tool_of_development_is_in_an_image() -> None:
-    for lock in ("cpu.lock", "tpu.lock"):
+    for lock in ("cpu.lock", "gpu.lock", "tpu.lock"):
         packages = set(re.findall(r"^([a-z0-9_.-]+)==", (FILES / lock).read_text(), re.MULTILINE))
         assert {"prefect", "apache-beam"} <= packages
         assert not packages & {"pytest", "hypothesis", "playwright", "ruff", "pyright", "tensorflow-datasets"}

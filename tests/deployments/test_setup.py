@@ -1,0 +1,72 @@
+"""The set-up script: which Python it takes, with programs of the usual names in a folder that alone is searched."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parent.parent.parent
+SCRIPT = PROJECT / "deployments" / "setup.sh"
+# As pyenv's shim of a version that is installed and not chosen.
+NOT_CHOSEN = "echo 'pyenv: command not found' >&2; exit 127"
+TOO_OLD = "exit 1"
+# Passes the script's questions, and says so when it is asked for an environment.
+FITS = f'case "$*" in *-m\\ venv*) echo "asked: $0"; exit 1;; *) exec {sys.executable} "$@";; esac'
+
+
+def set_up(folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
+    """Run the script where only these programs are found; each name is that of a Python without its dot."""
+    found = folder / "bin"
+    found.mkdir()
+    (found / "rm").symlink_to(shutil.which("rm") or "")
+    for name, body in programs.items():
+        program = found / re.sub(r"^python3(\d+)$", r"python3.\1", name)
+        program.write_text(f"#!{shutil.which('bash')}\n{body}\n")
+        program.chmod(0o755)
+    return subprocess.run(
+        [shutil.which("bash") or "", str(SCRIPT), str(folder / "venv"), "requirements.lock"],
+        env={"PATH": str(found), "UV_VERSION": "0", "PYTHON": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    ("programs", "taken"),
+    [
+        ({"python311": FITS, "python312": FITS}, "python3.11"),
+        ({"python311": NOT_CHOSEN, "python312": FITS, "python3": TOO_OLD}, "python3.12"),
+        ({"python313": FITS}, "python3.13"),
+        ({"python312": TOO_OLD, "python3": FITS}, "python3"),
+    ],
+)
+def test_the_first_python_that_fits_is_taken(tmp_path: Path, programs: dict[str, str], taken: str) -> None:
+    done = set_up(tmp_path, **programs)
+    assert f"asked: {tmp_path}/bin/{taken}\n" in done.stdout
+
+
+def test_where_no_python_fits_one_line_names_the_versions_and_the_remedy(tmp_path: Path) -> None:
+    done = set_up(tmp_path, python311=NOT_CHOSEN, python3=TOO_OLD)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert all(word in line for word in ("3.11", "3.12", "3.13", "PYTHON=", "venv"))
+    assert not (tmp_path / "venv").exists()
+
+
+def versions(lock: Path) -> set[str]:
+    return set(re.findall(r"^[a-z0-9_.-]+==[^ ]+", lock.read_text(), re.MULTILINE))
+
+
+def test_the_gpu_lock_adds_nvidia_s_libraries_and_nothing_else() -> None:
+    cpu, gpu = versions(PROJECT / "deployments" / "cpu.lock"), versions(PROJECT / "deployments" / "gpu.lock")
+    assert cpu < gpu
+    assert {package.partition("-")[0] for package in gpu - cpu} == {"nvidia"}
+    # What tests run with is what a GPU's machine runs with.
+    assert cpu <= versions(PROJECT / "requirements.lock")
