@@ -35,7 +35,7 @@ from podline.training.hooks import Evaluate, RunClock, SaveCheckpoints, WriteMet
 from podline.training.loop import Hook, StepsDone, require_keys, run_loop
 from podline.training.objective import IMAGE
 from podline.training.pace import Watched
-from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, VALIDATION
+from podline.training.plan import EVALUATION_SPLIT, VALIDATION
 from podline.training.plateau import Plateau
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse
@@ -180,7 +180,7 @@ def _loop(run: Run, step: int, between: Between) -> int:
 
 def _probe(run: Run) -> Probe:
     """A look into the model that is evaluated, at images from all over the test split."""
-    test = run.splits[EVALUATION_SPLIT]
+    test = run.test_reader
     ids = np.linspace(0, len(test), few(test, run.manifest), endpoint=False).astype(np.int64)
     images = test.gather(ids, (IMAGE,))[IMAGE]
     return Probe(run.strategy, run.state.evaluated, images, run.recipe.model.data_format)
@@ -210,7 +210,7 @@ class Scoring:
         self._run = run
         held_out = run.plan.validation if len(run.plan.validation) else None
         self._split = EVALUATION_SPLIT if held_out is None else VALIDATION
-        self._reader = run.splits[EVALUATION_SPLIT if held_out is None else TRAINING_SPLIT]
+        self._reader = run.test_reader if held_out is None else run.training_reader
         self._batches = EvaluationInput(
             self._reader,
             run.manifest,

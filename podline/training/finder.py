@@ -15,12 +15,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from podline.data.reader import open_split
-from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.manifest import read_manifest
 from podline.errors import ArtifactError, SettingsError
-from podline.input.pipeline import TrainingInput
 from podline.inventory.catalogue import training_of
-from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes.settings import Recipe
@@ -29,14 +26,11 @@ from podline.stages.tools import LearningRateResult, LearningRateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder
-from podline.training.initial_weights import take_weights
 from podline.training.optimizers import build_optimizer
-from podline.training.plan import TRAINING_SPLIT, plan_training
 from podline.training.rate_chart import rate_chart
 from podline.training.rate_search import Suggestion, explodes_at, suggest
-from podline.training.run import initial_state, prepared
+from podline.training.run import Trainer, build_trainer, prepared
 from podline.training.state import TrainingState
-from podline.training.steps import TrainingSteps
 
 DOCUMENT, CHART = "finder.json", "chart.png"
 # Between two looks at the loss: the rate grows by a few percent a step, so not much is lost by a late look.
@@ -92,15 +86,18 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     strategy = prepared(spec.recipe, spec.strategy)
-    state = initial_state(spec.recipe, manifest, strategy)
+    trainer = build_trainer(store, spec.dataset_folder, spec.recipe.at_first, manifest, strategy, reporter)
     if spec.run:
-        _restore(spec, store, state)
-    elif spec.recipe.init:
-        reporter.log(f"weights begin with those of {take_weights(state, spec.recipe.init)}")
+        _restore(spec, store, trainer.state)
+    elif taken := trainer.begin():
+        reporter.log(f"weights begin with those of {taken}")
+    elif trainer.base:
+        reporter.log(trainer.base.in_words)
+    first = trainer.state.step
     optimizers = [build_optimizer(spec.recipe.optimizer) for _ in range(2)]
-    require_obedient(optimizers, spec.low, spec.high, state.step + spec.steps)
-    rising = RisingRate(spec.low, spec.high, spec.steps, first=state.step)
-    losses = _losses(spec, store, manifest, strategy, state, rising, reporter)
+    require_obedient(optimizers, spec.low, spec.high, trainer.state.steps_before + first + spec.steps)
+    rising = RisingRate(spec.low, spec.high, spec.steps, first)
+    losses = _losses(trainer, rising, reporter)
     rates = [rising.at(rising.first + step) for step in range(len(losses))]
     found = suggest(rates, losses, spec.recipe.schedule)
     return _finish(spec, store, rates, losses, found, time.monotonic() - started)
@@ -156,34 +153,21 @@ def _step_size(optimizer: Any, rate: float, steps: int) -> float:
     return float(np.abs(np.asarray(variable)).max())
 
 
-def _losses(
-    spec: LearningRateSpec,
-    store: Store,
-    manifest: Manifest,
-    strategy: tf.distribute.Strategy,
-    state: TrainingState,
-    rising: RisingRate,
-    reporter: Reporter,
-) -> list[float]:
+def _losses(trainer: Trainer, rising: RisingRate, reporter: Reporter) -> list[float]:
     """The loss of each step, until they explode."""
-    recipe, first = spec.recipe.at_first, rising.first
-    plan, objective = plan_training(recipe, manifest), kind_of(recipe).objective(recipe, manifest)
-    reader = open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT, reporter)
-    batches = TrainingInput(
-        reader, manifest, objective.fields, order=plan.order, augmentation=recipe.image_augmentation
-    )
+    first, batches = rising.first, trainer.batches()
     losses: list[float] = []
     with batches.explained():
-        parts = strategy.distribute_datasets_from_function(
-            lambda context: batches.dataset(first, first + spec.steps, context=context)
+        parts = trainer.strategy.distribute_datasets_from_function(
+            lambda context: batches.dataset(first, first + rising.steps, context=context)
         )
-        steps = TrainingSteps(strategy, state, rising, objective, parts, recipe.batch_size)
-        while len(losses) < spec.steps:
-            part = steps.advance(min(_STEPS_AT_ONCE, spec.steps - len(losses)))
+        steps = trainer.training_steps(parts, trainer.plan.phase(0), rising)
+        while len(losses) < rising.steps:
+            part = steps.advance(min(_STEPS_AT_ONCE, rising.steps - len(losses)))
             losses += part.series["loss"].tolist()
             reporter.progress(
                 len(losses),
-                spec.steps,
+                rising.steps,
                 "steps",
                 {
                     "loss": losses[-1] if np.isfinite(losses[-1]) else 0.0,
@@ -197,7 +181,7 @@ def _losses(
                 )
                 losses = losses[:end]
                 break
-    reader.require_unchanged()
+    trainer.training_reader.require_unchanged()
     return losses
 
 
@@ -231,5 +215,13 @@ def _finish(
 
 def _title(spec: LearningRateSpec) -> str:
     recipe: Recipe = spec.recipe
-    begins = f"from step {spec.checkpoint_step} of {spec.run}" if spec.run else "from fresh weights"
+    begins = (
+        f"from step {spec.checkpoint_step} of {spec.run}"
+        if spec.run
+        else f"further from {recipe.further}"
+        if recipe.further
+        else f"from {recipe.init.file}"
+        if recipe.init
+        else "from fresh weights"
+    )
     return f"{recipe.name}, {recipe.optimizer.kind}, batches of {recipe.batch_size}, {begins}"

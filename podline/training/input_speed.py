@@ -27,19 +27,16 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.data.reader import open_split
-from podline.documents.manifest import Manifest, SplitInfo, read_manifest
+from podline.documents.manifest import SplitInfo, read_manifest
 from podline.input.pipeline import Arrays, TrainingInput
-from podline.kinds.table import kind_of
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import InputSpeed, InputSpeedSpec, StageSpeed
 from podline.store.opening import open_store
 from podline.store.page_cache import let_go, may_keep
 from podline.training import devices
-from podline.training.plan import TRAINING_SPLIT, Plan, plan_training
-from podline.training.run import initial_state
-from podline.training.steps import TrainingSteps
+from podline.training.plan import TRAINING_SPLIT, Plan
+from podline.training.run import Trainer, build_trainer
 
 Raw = tuple[int, npt.NDArray[np.int64], Arrays]
 Take = Callable[[int], Arrays]
@@ -112,27 +109,22 @@ def run(spec: InputSpeedSpec, reporter: Reporter) -> InputSpeed:
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
     names = [f"{spec.dataset_folder}/{shard.file}" for shard in manifest.split(TRAINING_SPLIT).shards]
-    plan = plan_training(spec.recipe.at_first, manifest)
-    source = TrainingInput(
-        open_split(store, spec.dataset_folder, manifest, TRAINING_SPLIT),
-        manifest,
-        kind_of(spec.recipe).objective(spec.recipe, manifest).fields,
-        order=plan.order,
-        augmentation=spec.recipe.image_augmentation,
-    )
     # The input of one device, the first GPU if there is one.
     strategy = tf.distribute.get_strategy()
+    trainer = build_trainer(store, spec.dataset_folder, spec.recipe.at_first, manifest, strategy, reporter)
+    trainer.begin()
+    source = trainer.batches()
     with source.explained():
-        return _measured(spec, reporter, manifest, store.locals(names), plan, stages_of(source, strategy))
+        return _measured(spec, reporter, trainer, store.locals(names), stages_of(source, strategy))
 
 
 def _measured(
-    spec: InputSpeedSpec, reporter: Reporter, manifest: Manifest, files: Sequence[Path], plan: Plan, stages: Stages
+    spec: InputSpeedSpec, reporter: Reporter, trainer: Trainer, files: Sequence[Path], stages: Stages
 ) -> InputSpeed:
     started, size = time.monotonic(), spec.recipe.batch_size
     say = _Progress(reporter)
     say("reading")
-    disk, read, raws = _reading(stages, files, plan, spec.seconds)
+    disk, read, raws = _reading(stages, files, trainer.plan, spec.seconds)
     say("augmenting")
     augment = _timed(lambda: (stages.augment(raw) for raw in itertools.cycle(raws)), spec.seconds)
     held = stages.augment(raws[0])
@@ -144,7 +136,7 @@ def _measured(
     say("the whole pipeline")
     together = _timed(lambda: stages.batch(lambda number: stages.made(number % len(raws))), spec.seconds)
     say("the model")
-    step, waiting = _Beside(spec, manifest, plan, stages, held, len(raws)).measure(2 * spec.seconds)
+    step, waiting = _Beside(trainer, stages, held, len(raws)).measure(2 * spec.seconds)
     say("done")
     took = {"read": read, "augment": augment, "batch": batch, "hand-over": hand_over}
     first = took | {"disk": disk}
@@ -156,7 +148,7 @@ def _measured(
         devices=devices.describe(tf.distribute.get_strategy()),
         stages=tuple(_speed(name, seconds, size) for name, seconds in took.items()),
         disk=_speed("disk", disk, size),
-        bottleneck=slowest(took if _fits_in_memory(manifest.split(TRAINING_SPLIT)) else first),
+        bottleneck=slowest(took if _fits_in_memory(trainer.training_reader.info) else first),
         first_pass_bottleneck=slowest(first),
         together=size / together,
         first_pass=size / (together + disk),
@@ -238,22 +230,10 @@ def _fits_in_memory(split: SplitInfo) -> bool:
 class _Beside:
     """The model, first with a batch that is always there, then with the input: one graph for both."""
 
-    def __init__(
-        self, spec: InputSpeedSpec, manifest: Manifest, plan: Plan, stages: Stages, held: Arrays, batches: int
-    ) -> None:
+    def __init__(self, trainer: Trainer, stages: Stages, held: Arrays, batches: int) -> None:
         self._stages, self._held, self._batches = stages, held, batches
         self._with_input = False
-        recipe = spec.recipe
-        strategy = tf.distribute.get_strategy()
-        state = initial_state(recipe, manifest, strategy)
-        self._steps = TrainingSteps(
-            strategy,
-            state,
-            plan.schedule,
-            kind_of(recipe).objective(recipe, manifest),
-            stages.batch(self._take),
-            recipe.batch_size,
-        )
+        self._steps = trainer.training_steps(stages.batch(self._take), trainer.plan.phase(0))
 
     def _take(self, number: int) -> Arrays:
         return self._stages.made(number % self._batches) if self._with_input else self._held

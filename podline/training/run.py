@@ -1,16 +1,16 @@
-"""Assembles a training run: model, state, steps, hooks, evaluation."""
+"""Builds what is trained (model, optimizer, first weights, training step), and the run around it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
-from podline.data.reader import SplitReader
+from podline.data.reader import SplitReader, open_split
 from podline.documents.initial_weights import InitialWeights
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import (
@@ -28,14 +28,14 @@ from podline.training import devices
 from podline.training.agreement import Agreement
 from podline.training.checkpoints import CheckpointFolder
 from podline.training.first_step import permanent
-from podline.training.further import Finished
+from podline.training.further import Finished, finished
 from podline.training.initial_weights import take_weights
 from podline.training.objective import Objective
 from podline.training.optimizers import build_optimizer
 from podline.training.phases import PhasedSteps, let_train
-from podline.training.plan import TRAINING_SPLIT, Phase, Plan
+from podline.training.plan import TRAINING_SPLIT, Phase, Plan, plan_training
 from podline.training.state import TrainingState
-from podline.training.steps import TrainingSteps
+from podline.training.steps import RateSchedule, TrainingSteps
 
 # Images that a model is looked at with: so many, and so many pixels, as all that their layers put out may be in memory
 # at once.
@@ -74,76 +74,29 @@ def few(reader: SplitReader, manifest: Manifest) -> int:
     return min(len(reader), _FEW, max(_FEW_PIXELS // (height * width), 2))
 
 
-@dataclass(frozen=True)
-class Run:
-    """What the parts of a run share.
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """A recipe on a data set, ready to train: what run, learning-rate finder and input benchmark get their step from.
 
     Attributes:
-        spec: what is trained on what.
-        shared: the store that holds other runs too.
-        store: where this process writes.
+        recipe: what is trained, and how.
         manifest: of the data set.
-        splits: its readers, by the splits' names.
-        plan: the run in steps.
+        training_reader: what is trained on.
+        plan: the training in steps.
         objective: what is trained for.
         strategy: what it runs under.
         base: the run that is trained further, if there is one.
         state: everything that training changes.
-        log: ``metrics.jsonl``.
-        events: ``events.jsonl``.
-        reporter: is told of progress.
-        agreement: how the processes that train together decide as one.
-        asked_to_stop: whether any of them was asked to end; a question to all of them.
     """
 
-    spec: TrainSpec
-    shared: Store
-    store: Store
+    recipe: Recipe
     manifest: Manifest
-    splits: dict[str, SplitReader]
+    training_reader: SplitReader
     plan: Plan
     objective: Objective
     strategy: tf.distribute.Strategy
     base: Finished | None
     state: TrainingState
-    log: MetricsLog
-    events: EventLog
-    reporter: Reporter
-    agreement: Agreement
-    asked_to_stop: Callable[[], bool]
-
-    @property
-    def recipe(self) -> Recipe:
-        """What is trained, and how."""
-        return self.spec.recipe
-
-    @property
-    def checkpoints(self) -> CheckpointFolder:
-        """The run's checkpoints."""
-        return CheckpointFolder(self.store, self.spec.folder, self.spec.digest())
-
-    @property
-    def training_reader(self) -> SplitReader:
-        """What is trained on."""
-        return self.splits[TRAINING_SPLIT]
-
-    def require_data_unchanged(self) -> None:
-        """Makes sure that the data are what was verified when the run began.
-
-        Raises:
-            ArtifactError: a file was changed since.
-        """
-        for split in self.splits.values():
-            split.require_unchanged()
-
-    def go_back_to(self, step: int) -> None:
-        """Sets the state to that of an earlier step, but for the number of steps done."""
-        self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
-
-    def tell(self, event: EventKind, step: int, message: str) -> None:
-        """Says what happened, in the log and in ``events.jsonl``."""
-        self.events.write(event, step, message)
-        self.reporter.log(message)
 
     def begin(self) -> InitialWeights | None:
         """Sets a fresh state to what training begins with: another run's end, or the weights of a file.
@@ -159,22 +112,15 @@ class Run:
             self.base.restore(self.state)
         return take_weights(self.state, self.recipe.init) if self.recipe.init else None
 
-    def begun_again(self) -> Run:
-        """The same run with the state that training begins with, made anew."""
+    def begun_again(self) -> Self:
+        """The same with the state that training begins with, made anew."""
         state = initial_state(self.recipe, self.manifest, self.strategy, self.state.steps_before)
         again = dataclasses.replace(self, state=state)
         again.begin()
         return again
 
-    def on_cpu(self, model: keras.Model) -> keras.Model:
-        """A copy of the run's model, or of its average, as it is, which nothing else uses."""
-        with tf.device("CPU:0"):
-            copy = kind_of(self.recipe).model(self.recipe, self.manifest)
-            copy.set_weights(model.get_weights())
-        return copy
-
     def batches(self) -> TrainingInput:
-        """The run's input."""
+        """The input of the training."""
         return TrainingInput(
             self.training_reader,
             self.manifest,
@@ -183,6 +129,114 @@ class Run:
             augmentation=self.recipe.image_augmentation,
             later=self.recipe.changing.augmentation,
         )
+
+    def training_steps(
+        self,
+        parts: Iterable[Any],
+        phase: Phase,
+        schedule: RateSchedule | None = None,
+        factor: Callable[[], float] = lambda: 1.0,
+    ) -> TrainingSteps:
+        """Build the step of a phase, in which the phase's layers train and no other.
+
+        Args:
+            parts: the batches, each replica's part of them.
+            phase: of the plan.
+            schedule: the learning rate, if it is not the plan's.
+            factor: what the rate is multiplied by.
+
+        Raises:
+            SettingsError: the model has no such layers.
+        """
+        let_train(self.state.model, phase.trainable_layers)
+        return TrainingSteps(
+            self.strategy, self.state, schedule or self.plan.schedule, self.objective, parts, phase.batch_size, factor
+        )
+
+
+def build_trainer(
+    store: Store,
+    dataset_folder: str,
+    recipe: Recipe,
+    manifest: Manifest,
+    strategy: tf.distribute.Strategy,
+    reporter: Reporter | None = None,
+) -> Trainer:
+    """Build the trainer of a recipe; its state is that of a fresh model until :meth:`Trainer.begin`.
+
+    Raises:
+        StoreError: there is no such data set, or no such run to be trained further.
+        SettingsError: the recipe does not fit the data set or the devices.
+        ArtifactError: the data set, or the run to be trained further, is damaged.
+    """
+    base = finished(store, recipe.further) if recipe.further else None
+    return Trainer(
+        recipe=recipe,
+        manifest=manifest,
+        plan=plan_training(recipe, manifest, base.epochs if base else 0),
+        objective=kind_of(recipe).objective(recipe, manifest),
+        training_reader=open_split(store, dataset_folder, manifest, TRAINING_SPLIT, reporter),
+        strategy=strategy,
+        base=base,
+        state=initial_state(recipe, manifest, strategy, base.steps if base else 0),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Trainer):
+    """What the parts of a run share, beside what is trained.
+
+    Attributes:
+        spec: what is trained on what.
+        shared: the store that holds other runs too.
+        store: where this process writes.
+        test_reader: of the test split.
+        log: ``metrics.jsonl``.
+        events: ``events.jsonl``.
+        reporter: is told of progress.
+        agreement: how the processes that train together decide as one.
+        asked_to_stop: whether any of them was asked to end; a question to all of them.
+    """
+
+    spec: TrainSpec
+    shared: Store
+    store: Store
+    test_reader: SplitReader
+    log: MetricsLog
+    events: EventLog
+    reporter: Reporter
+    agreement: Agreement
+    asked_to_stop: Callable[[], bool]
+
+    @property
+    def checkpoints(self) -> CheckpointFolder:
+        """The run's checkpoints."""
+        return CheckpointFolder(self.store, self.spec.folder, self.spec.digest())
+
+    def require_data_unchanged(self) -> None:
+        """Makes sure that the data are what was verified when the run began.
+
+        Raises:
+            ArtifactError: a file was changed since.
+        """
+        self.training_reader.require_unchanged()
+        self.test_reader.require_unchanged()
+
+    def go_back_to(self, step: int) -> None:
+        """Sets the state to that of an earlier step, but for the number of steps done."""
+        self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
+
+    def tell(self, event: EventKind, step: int, message: str) -> None:
+        """Says what happened, in the log and in ``events.jsonl``."""
+        self.events.write(event, step, message)
+        self.reporter.log(message)
+
+    def on_cpu(self, model: keras.Model) -> keras.Model:
+        """A copy of the run's model, or of its average, as it is, which nothing else uses."""
+        with tf.device("CPU:0"):
+            copy = kind_of(self.recipe).model(self.recipe, self.manifest)
+            copy.set_weights(model.get_weights())
+        return copy
 
     def steps(self, batches: TrainingInput, step: int, factor: Callable[[], float] = lambda: 1.0) -> PhasedSteps:
         """The run's steps on the device, from ``step`` on; ``factor`` is what the schedule's rate is multiplied by."""
@@ -206,11 +260,8 @@ class Run:
         )
         if advice:
             self.reporter.warn(advice)
-        let_train(self.state.model, phase.trainable_layers)
         self.reporter.log("turning the training step into a graph")
         with permanent(self.spec):
-            steps = TrainingSteps(
-                strategy, self.state, self.plan.schedule, self.objective, parts, phase.batch_size, factor
-            )
+            steps = self.training_steps(parts, phase, factor=factor)
         self.reporter.log(f"that took {steps.tracing_seconds:.1f} s; the first step comes now")
         return steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ from podline.documents.manifest import read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EventLog, MetricsLog, StepsLine, read_metrics
 from podline.documents.model_description import DESCRIPTION
 from podline.errors import DivergenceError, PreemptedError, SettingsError
-from podline.kinds.table import kind_of
 from podline.models.counts import described
 from podline.plurals import plural
 from podline.progress import Reporter
@@ -32,18 +32,16 @@ from podline.training.agreement import Agreement
 from podline.training.checkpoints import TimeSpent, restore_newest
 from podline.training.course import rehearsed, train_from
 from podline.training.export import KERAS, export_model
-from podline.training.further import finished
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
 from podline.training.mirror import fetch_run, mirrored
 from podline.training.objective import IMAGE
-from podline.training.plan import EVALUATION_SPLIT, TRAINING_SPLIT, plan_training
-from podline.training.run import Run, few, initial_state, prepared
+from podline.training.plan import EVALUATION_SPLIT
+from podline.training.run import Run, build_trainer, few, prepared
 from podline.training.state import TrainingState
 
 # Of the minutes that are asked for: a few steps by themselves are up to a tenth faster than many with all around them.
 _SURE = 0.9
-_SPLITS = (TRAINING_SPLIT, EVALUATION_SPLIT)
 # What a training leaves that later stages do without.
 _BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
 
@@ -176,28 +174,14 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
     require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
-    base = finished(store, spec.recipe.further) if spec.recipe.further else None
-    plan = plan_training(spec.recipe, manifest, base.epochs if base else 0)
-    objective = kind_of(spec.recipe).objective(spec.recipe, manifest)
-    splits = {name: open_split(store, spec.dataset_folder, manifest, name, reporter) for name in _SPLITS}
+    test_reader = open_split(store, spec.dataset_folder, manifest, EVALUATION_SPLIT, reporter)
     strategy = prepared(spec.recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
-    state = initial_state(spec.recipe, manifest, strategy, base.steps if base else 0)
+    trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     agreement = devices.agreement(strategy)
-    make_run = functools.partial(
-        Run,
-        spec=spec,
-        shared=store,
-        manifest=manifest,
-        splits=splits,
-        plan=plan,
-        objective=objective,
-        strategy=strategy,
-        agreement=agreement,
-        base=base,
-        state=state,
-    )
+    parts = {field.name: getattr(trainer, field.name) for field in dataclasses.fields(trainer)}
+    make_run = functools.partial(Run, **parts, spec=spec, shared=store, test_reader=test_reader, agreement=agreement)
     return make_run, agreement
 
 
@@ -247,7 +231,7 @@ def _finish(run: Run, clock: RunClock, traces: int) -> TrainResult:
     """Publishes the model and writes its completion record."""
     spec, plan = run.spec, run.plan
     run.require_data_unchanged()
-    test = run.splits[EVALUATION_SPLIT]
+    test = run.test_reader
     images = test.gather(np.arange(few(test, run.manifest)), (IMAGE,))[IMAGE]
     run.state.model.trainable = True
     weights_sha256 = export_model(run.store, spec.folder, run.state.evaluated, images)

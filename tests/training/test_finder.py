@@ -7,20 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from small_dataset import FINGERPRINT, publish_dataset
 
 from podline import notebook
+from podline.documents.metrics_log import StepsLine, read_metrics
 from podline.errors import ArtifactError, SettingsError, StoreError
 from podline.progress import silent
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Duration, ModelSettings, OptimizerSettings, Recipe, ScheduleSettings
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
+from podline.training import finder
 from podline.training.finder import RisingRate, find_learning_rate, require_obedient
 from podline.training.optimizers import build_optimizer
+from podline.training.run import Trainer, build_trainer
 from podline.training.searches import learning_rate_spec
+from podline.training.state import weights
 from podline.training.train import train
 
 RECIPE = Recipe(
@@ -114,6 +119,36 @@ def test_a_training_after_a_search_is_the_training_without_it(root: Path, tmp_pa
         for place in (root, other)
     ]
     assert weights[0] == weights[1]
+
+
+def test_a_search_trains_the_layers_of_the_recipe_and_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Trainer] = []
+    monkeypatch.setattr(finder, "build_trainer", lambda *given: made.append(build_trainer(*given)) or made[-1])
+    values: dict[str, Any] = {"model": ModelSettings(width=0.1), "trainable_layers": ("classifier",)}
+    recipe = RECIPE.model_copy(update=values)
+    search(root, recipe, high=10.0)
+    [after] = made
+    before = build_trainer(open_store(root), f"datasets/sample/{FINGERPRINT}", recipe, after.manifest, after.strategy)
+    changed = {
+        path.partition("/")[0]
+        for path, value in weights(before.state.model).items()
+        if not np.array_equal(value, weights(after.state.model)[path])
+    }
+    assert changed == {"classifier"}
+
+
+def test_a_search_for_a_run_that_trains_another_further_begins_where_that_ended(root: Path) -> None:
+    base = train(TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT), silent())
+    recipe = RECIPE.model_copy(update={"name": "u", "further": base.run})
+    spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=FINGERPRINT)
+    train(spec, silent())
+    first = next(line for line in read_metrics(root / spec.folder / "metrics.jsonl") if isinstance(line, StepsLine))
+    assert losses(root, search(root, recipe))[0] == first.losses[0]
+
+
+def test_layers_that_do_not_exist_are_refused(root: Path) -> None:
+    with pytest.raises(SettingsError, match="no layer with weights starts with 'head'"):
+        search(root, RECIPE.model_copy(update={"trainable_layers": ("head",)}))
 
 
 def test_a_run_that_is_not_there_or_has_no_checkpoint_is_one_clear_line(root: Path) -> None:

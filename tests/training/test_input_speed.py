@@ -14,7 +14,7 @@ from small_dataset import FINGERPRINT, publish_dataset
 
 from podline import notebook
 from podline.data.reader import SplitReader
-from podline.errors import StoreError
+from podline.errors import SettingsError, StoreError
 from podline.input import augmentation
 from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
 from podline.stages.tools import InputSpeed
@@ -143,6 +143,11 @@ def test_a_notebook_gets_a_table(root: Path) -> None:
     assert min(table["examples_per_second"]) > 0
     assert "<table" in found._repr_html_()
     assert InputSpeed.model_validate_json(found.model_dump_json()) == found
+
+
+def test_the_model_beside_it_trains_the_layers_of_the_recipe(root: Path) -> None:
+    with pytest.raises(SettingsError, match="no layer with weights starts with 'head'"):
+        notebook.benchmark_input(RECIPE.model_copy(update={"trainable_layers": ("head",)}), str(root), seconds=0.02)
 
 
 def test_without_a_data_set_it_says_what_to_type(tmp_path: Path) -> None:
