@@ -36,6 +36,14 @@ Header = TypeVar("Header")
 _JPEG = b"\xff\xd8"
 _OTHERS = ("WEBP", "BMP", "TIFF", "GIF")
 _SIGNS = (_JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# The other kinds' first bytes, or the last of the first twelve.
+_UNDECODED = {
+    **dict.fromkeys((b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftyphevc"), "HEIC"),
+    b"ftypavif": "AVIF",
+    b"\0\0\0\x0cjP  \r\n\x87\n": "JPEG 2000",
+    b"\0\0\0\x0cJXL \r\n\x87\n": "JPEG XL",
+    b"8BPS": "PSD",
+}
 _KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
 _GREY_OR_COLOUR = (0, 2)
 _DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's names of 16 bits of grey
@@ -111,8 +119,13 @@ def decode_picture(data: bytes, where: str) -> Pixels:
 
 
 def looks_like_picture(data: bytes) -> bool:
-    """Whether a file begins as one of the kinds that are decoded."""
-    return data.startswith(_SIGNS)
+    """Whether a file begins as one of the kinds that are decoded, or of those that are not."""
+    return data.startswith(_SIGNS) or bool(_undecoded(data))
+
+
+def _undecoded(data: bytes) -> str:
+    """Return the name of a picture's kind that is not decoded; empty of other files."""
+    return next((kind for sign, kind in _UNDECODED.items() if data[:12].endswith(sign) or data.startswith(sign)), "")
 
 
 def picture_of(data: bytes) -> Picture:
@@ -197,14 +210,20 @@ def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
     try:
         picture = Image.open(io.BytesIO(data), formats=formats)
     except UnidentifiedImageError as error:
-        kind = "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is no {_KINDS}"
-        raise PictureError(kind) from error
+        raise PictureError(_unidentified(data)) from error
     except Image.DecompressionBombError as error:
         raise PictureError(f"has too many pixels vs {bounds.PIXELS:,} at most") from error
     except Exception as error:
         raise PictureError(f"is damaged: {reason(error)}") from error
     _require_size(*picture.size)
     return picture
+
+
+def _unidentified(data: bytes) -> str:
+    kind = _undecoded(data)
+    if kind:
+        return f"is {kind} vs {_KINDS}; convert it to one of these"
+    return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is no {_KINDS}"
 
 
 def _by_pillow(data: bytes, formats: tuple[str, ...]) -> Picture:

@@ -149,8 +149,8 @@ def _split_of(one: Seen, test: str, test_share: float) -> str:
     """As the source says it, else by a hash of the image's group, or of the image itself."""
     if one.split and test:
         return TEST if one.split == test else TRAIN
-    if not one.sha256:
-        return TRAIN  # nobody looked at it
+    if not one.sha256 or one.label is None:
+        return TRAIN
     sha256 = hashlib.sha256(one.group.encode("utf-8", "surrogatepass")).hexdigest() if one.group else one.sha256
     return TEST if int(sha256[:16], 16) < test_share * 2**64 else TRAIN
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -10,6 +11,7 @@ from podline.data.images import tables
 from podline.data.images.folders import folders_in
 from podline.data.images.items import Layout
 from podline.data.images.listing import Found, listed_in_bucket, listing, one
+from podline.data.images.others import WithOthers
 from podline.data.images.parquet import holds_images, images_in
 from podline.data.images.prepared import prepared_in
 from podline.data.images.settings import ImagesSettings
@@ -48,7 +50,17 @@ def found_layout(source: str, settings: ImagesSettings, work: Path) -> Layout:
         why = "".join(f"; {problem}" for problem in problems[:2])
         wanted = "images" if settings.layout == "auto" else f"images as {settings.layout}"
         raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(asked)}{why}; {_remedy(asked)}")
-    return next(iter(fitting.values()))
+    ((name, layout),) = fitting.items()
+    reason = "is not named by the table" if name == "table" else "lies beside the files of the data set"
+    return WithOthers(layout, _others(layout, files, asked), reason)
+
+
+def _others(layout: Layout, files: Sequence[Found], asked: Sequence[Found]) -> list[Found]:
+    """Return the files that a layout does not read: of the source, and of the folders of images that a table names."""
+    read, named = layout.paths, {file.path for file in asked}
+    folders = {posixpath.dirname(path) for path in read - named}
+    beside = (file for file in files if posixpath.dirname(file.path) in folders)
+    return [file for path, file in {file.path: file for file in (*asked, *beside)}.items() if path not in read]
 
 
 def _remedy(asked: Sequence[Found]) -> str:

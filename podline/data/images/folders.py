@@ -14,6 +14,7 @@ from pathlib import Path
 
 from podline.data.images.items import Item, Place
 from podline.data.images.listing import Found
+from podline.data.images.others import outside
 from podline.data.images.split_folders import Folder, SplitFolders, class_folders, split_folders
 
 
@@ -44,6 +45,11 @@ class Folders:
         """By the folders' names."""
         return frozenset(name.lower() for name in self._names)
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every file."""
+        return frozenset(file.path for file in self.found)
+
     @cached_property
     def _names(self) -> list[str]:
         """The names of the folders of splits in which classes are."""
@@ -63,24 +69,20 @@ class Folders:
     def _item(self, file: Found) -> Item:
         split, folder = self._split_and_class(file)
         label = unicodedata.normalize("NFC", "/".join(folder))
-        reason = self._reason(file, split, label)
-        return Item(file.name, Place(file.path), label or None, split.lower(), reason=reason, stray=bool(reason))
+        reason = self._reason(split, label)
+        if reason or file.hidden or file.bytes < 0:
+            return outside(file, reason)._replace(split=split.lower())
+        return Item(file.name, Place(file.path), label, split.lower(), stray=not file.is_image)
 
     def _split_and_class(self, file: Found) -> tuple[str, Folder]:
         """Return the name of its split's folder, and its class; a folder without a file is one of its own class."""
         folder = tuple(file.parts if file.bytes < 0 and Path(file.path).is_dir() else file.parts[:-1])
         return self.depth.split_and_class(folder) if self.depth else ("", folder)
 
-    def _reason(self, file: Found, split: str, label: str) -> str:
-        if file.hidden:
-            return "is hidden, or the system's own"
+    def _reason(self, split: str, label: str) -> str:
         if self.depth and not split:
             return f"lies in none of {', '.join(top.removesuffix('<class>/') for top in self._tops)}"
-        if not label:
-            return "lies in no class folder"
-        if file.bytes < 0:
-            return "is a folder without a file" if Path(file.path).is_dir() else "is no file that can be read"
-        return ""
+        return "" if label else "lies in no class folder"
 
 
 def folders_in(found: Sequence[Found]) -> Folders | None:

@@ -37,8 +37,8 @@ class Item(NamedTuple):
         label: its class; None where it has none.
         split: as the source says it, in small letters; empty where it says none.
         group: images of one group stay on one side; empty where there is none.
-        reason: why it is left out before anybody looks at it; empty if it is not.
-        stray: whether it was never meant to be an image.
+        reason: why it is left out, whatever it is; empty if it is not. Without data it is not looked at.
+        stray: whether nothing says that it is an image: it counts as left out only if its content is one.
     """
 
     key: str
@@ -57,6 +57,7 @@ class Layout(Protocol):
         words: what was found, for the log.
         state: JSON of all that tells whether the source is still the same.
         splits: what the source calls its splits, in small letters; empty where it has none.
+        paths: of the files that it reads.
     """
 
     @property
@@ -65,6 +66,8 @@ class Layout(Protocol):
     def state(self) -> object: ...  # noqa: D102
     @property
     def splits(self) -> frozenset[str]: ...  # noqa: D102
+    @property
+    def paths(self) -> frozenset[str]: ...  # noqa: D102
 
     def items(self) -> Iterator[Item]:
         """The images in an order that does not change, with what lies among them.

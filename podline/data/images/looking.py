@@ -194,7 +194,8 @@ def looks(items: Iterable[Item], bench: Bench) -> Iterator[tuple[Item, int, Look
     """Looks at images, in their order.
 
     Yields:
-        Each item, the number of its pixels in the file (-1 of one that is not looked at), and what it is.
+        Each item, the number of its pixels in the file (-1 of one that is not looked at), and what it is: one that has
+        a reason already is looked at if its data are known.
 
     Raises:
         SourceError: a file cannot be read, or nothing can be written.
@@ -222,15 +223,19 @@ def _parts(items: Iterable[Item]) -> Iterator[_Part]:
         size += len(item.data) if isinstance(item.data, bytes) else 0
         if len(part.items) == _AT_ONCE or size > _BYTES_AT_ONCE:
             yield part
-            part, size = _Part(part.first + sum(not item.reason for item in part.items), []), 0
+            part, size = _Part(part.first + sum(map(_is_wanted, part.items)), []), 0
     if part.items:
         yield part
 
 
 def _looked_at(lookers: Lookers, part: _Part) -> list[tuple[Item, int, Look]]:
-    wanted = [item for item in part.items if not item.reason]
+    wanted = [item for item in part.items if _is_wanted(item)]
     found = zip(count(part.first), lookers.look_at(part.first, [_asked(item.data) for item in wanted]))
-    return [(item, -1, Look(reason=item.reason)) if item.reason else (item, *next(found)) for item in part.items]
+    return [(item, *next(found)) if _is_wanted(item) else (item, -1, Look()) for item in part.items]
+
+
+def _is_wanted(item: Item) -> bool:
+    return not item.reason or bool(item.data)
 
 
 def _asked(data: Place | bytes) -> Asked:

@@ -36,7 +36,7 @@ from podline.store import digests
 from podline.store.contract import explained
 
 _PIXELS, _SEEN = "pixels", "seen.json"
-_FORM = "splits at any depth"  # of what is kept in the cache folder
+_FORM = "files beside"  # of what is kept in the cache folder
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFil
                     width=look.width,
                     height=look.height,
                     turned=look.turned,
-                    stray=item.stray or (row >= 0 and not look.picture and bool(look.sha256)),
-                    reason=look.reason,
+                    stray=item.stray and not look.picture,
+                    reason=item.reason or look.reason,
                 )
             )
         size = settings.side * settings.side * settings.channels
@@ -206,11 +206,11 @@ def _split(
 
 
 def _content_of(decided: Decided) -> SourceFile:
-    """All images with their classes and splits as one file, the same in any layout; stray files are none of it."""
+    """All images with their classes and splits as one file, the same in any layout; what has no class is none of it."""
     lines = sorted(
-        (split, one.label or "", one.sha256, one.bytes)
+        (split, one.label, one.sha256, one.bytes)
         for one, split in zip(decided.seen, decided.splits, strict=True)
-        if one.sha256 and not one.stray
+        if one.sha256 and one.label is not None
     )
     return SourceFile(name="images", bytes=sum(line[-1] for line in lines), sha256=digests.of_json(lines))
 

@@ -92,6 +92,11 @@ class ParquetImages:
         rows = (row for file in self.found for row in parquet_rows(file.path, [self.columns.split]))
         return frozenset(_text(row[self.columns.split]).strip().lower() for row in rows) - {""}
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every file."""
+        return frozenset(file.path for file in self.found)
+
     def items(self) -> Iterator[Item]:
         """Every row."""
         wanted = [column for column in self.columns if column]

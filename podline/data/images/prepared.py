@@ -78,6 +78,11 @@ class Prepared:
         """As TFDS calls them."""
         return frozenset(shard.split for shard in self.shards) & SPLITS
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every file."""
+        return frozenset(file.path for file in (*self.beside, *(shard.file for shard in self.shards)))
+
     def items(self) -> Iterator[Item]:
         """Every record."""
         for shard in self.shards:

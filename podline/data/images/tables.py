@@ -71,6 +71,12 @@ class Tables:
         """By the column, else by the tables' names."""
         return frozenset(item.split for item in self._items if not item.reason) - {""}
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """The tables, and every file that is named."""
+        named = (self.files.get(item.key) for item in self._items)
+        return frozenset(file.path for file in (*(table for table, _ in self.tables), *named) if file)
+
     def items(self) -> Iterator[Item]:
         """Every row."""
         return iter(self._items)

@@ -63,6 +63,11 @@ class WebDataset:
         """By the samples' JSON, else by the archives' names."""
         return frozenset(item.split for items in self._items.values() for item in items if not item.reason) - {""}
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every archive."""
+        return frozenset(file.path for file in self.found)
+
     def items(self) -> Iterator[Item]:
         """Every sample."""
         for file in self.found:
@@ -101,7 +106,8 @@ class WebDataset:
         if len(images) != 1:
             has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
             stray = not images and _CLASS not in sample
-            return Item(key, b"", None, split, reason=f"{printable(has)} vs one image", stray=stray)
+            data = next((sample[ending] for ending in sample if stray and ending != _JSON), b"")
+            return Item(key, data, None, split, reason=f"{printable(has)} vs one image", stray=stray)
         try:
             said = self._said(sample)
         except ValueError as error:

@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 
 from podline.data.images.folders import Folders, folders_in
 from podline.data.images.listing import Found
+from podline.data.images.opening import ImagesSource
 from podline.errors import SourceError
 
 
@@ -155,7 +156,7 @@ def test_what_is_left_out_is_named_with_its_reason(folder: Path) -> None:
         "Åse/copy.png": "the same file as cat/same.png, which is 'cat'",
     }
     assert [(part.read, part.reasons.total()) for part in source.left_out] != [(0, 0), (0, 0)]
-    assert sum(part.reasons.total() for part in source.left_out) == 4  # what never was an image does not count
+    assert counted(source) == 6  # neither text nor the system's files
 
 
 def test_a_test_image_is_not_trained_on(tmp_path: Path) -> None:
@@ -166,6 +167,31 @@ def test_a_test_image_is_not_trained_on(tmp_path: Path) -> None:
     shutil.copy(folder / "train" / "cat" / "006.png", folder / "test" / "cat" / "another.png")
     with pytest.raises(SourceError, match=r"2 of the 102 test images are training images as well vs 1% at most"):
         opened(folder)
+
+
+def counted(source: ImagesSource) -> int:
+    """How many files count as left out."""
+    assert source.read == sum(source.sizes.values()) + len(source.quarantined)
+    return sum(part.reasons.total() for part in source.left_out)
+
+
+def test_images_beside_the_class_folders_count_as_left_out(folder: Path, tmp_path: Path) -> None:
+    expected = records(opened(folder))
+    (folder / "README.md").write_text("words")
+    for at, name in enumerate(("loose.jpg", "loose", "cat.DAT")):
+        (folder / name).write_bytes(encoded(drawn(700 + at), "JPEG"))
+    (folder / "cat" / "page.png").write_text("<html>")
+    (folder / "cat" / "phone.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    (folder / "cat" / "phone").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    source = opened(folder)
+    assert records(source) == expected
+    assert counted(source) == 6
+    assert {reasons(source)[name] for name in ("loose.jpg", "loose", "cat.DAT")} == {"lies in no class folder"}
+    assert "HEIC" in reasons(source)["cat/phone"]
+    split = split_folders(tmp_path / "split", "test")
+    as_folders(split / "more", {"cat": {"1.png": encoded(drawn(800))}})
+    (split / "train" / "loose.png").write_bytes(encoded(drawn(801)))
+    assert counted(opened(split)) == 2
 
 
 def found(*folders: str) -> Folders | None:

@@ -154,13 +154,35 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
         opened(folder, file_column="where", label_column="what", images="nowhere")
 
 
+@pytest.mark.parametrize("layout", ["csv", "webdataset", "parquet"])
+def test_images_that_a_layout_does_not_read_count_as_left_out(tmp_path: Path, layout: str) -> None:
+    folder = LAYOUTS[layout](tmp_path / "raw", images())
+    expected = records(opened(folder))
+    place = folder / "all" if layout == "csv" else folder
+    for at, name in enumerate(("more.jpg", "more", "notes.txt")):
+        (place / name).write_bytes(encoded(drawn(700 + at)) if at < 2 else b"words")
+    source = opened(folder)
+    assert (records(source), source.read) == (expected, 63)
+    assert sum(part.reasons.total() for part in source.left_out) == 2
+    if layout == "csv":
+        assert opened(folder / "labels.csv").read == 63
+        (folder / "beside.png").write_bytes(encoded(drawn(800)))
+        assert opened(folder / "labels.csv").read == 63
+
+
 def test_two_layouts_are_told_apart_by_the_setting(tmp_path: Path) -> None:
     folder = as_folders(table(tmp_path), images())
     with pytest.raises(
         SourceError, match=r"several layouts: folders, <class>/; table, labels.csv.* --layout folders or"
     ):
         opened(folder)
-    assert opened(folder, layout="table").read == 60
+    source = opened(folder, layout="table")
+    assert (sum(source.sizes.values()), source.read, sum(part.reasons.total() for part in source.left_out)) == (
+        60,
+        120,
+        60,
+    )
+    assert set(reasons(source).values()) == {"is not named by the table"}
     with pytest.raises(SourceError, match="is no source of images as webdataset: it holds"):
         opened(folder, layout="webdataset")
 
