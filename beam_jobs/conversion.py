@@ -1,7 +1,9 @@
-"""Raw archives become sharded TFRecords: ``Create(shard tasks) → Reshuffle → write shard → combine → publish``.
+"""Converts raw archives into sharded TFRecords: ``Create(shard tasks) → Reshuffle → write shard``.
 
 The plan is made before the job starts and depends on the source and the settings alone; so do the bytes, whatever the
-runner and however many its workers. A run that is killed leaves whole shards; the next one goes on where it was.
+runner and however many its workers. Workers need the store, the raw files and the installed code: the plan's tables lie
+in the store under ``jobs/<id>/`` while the job runs. Each shard's record is published beside it; from these, the driver
+publishes the manifest. A run that is killed leaves whole shards; the next one goes on where it was.
 """
 
 from __future__ import annotations
@@ -11,16 +13,18 @@ import dataclasses
 import os
 import threading
 import time
+import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import apache_beam as beam
 
 from podline.beam_jobs.runners import open_pipeline, quiet, run
-from podline.beam_jobs.steps import REUSED, Job, WriteOrFind, finished, publish
+from podline.beam_jobs.steps import Job, write_or_find
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlan, plan_shards
-from podline.data.shards import Task
+from podline.data.shards import Task, WrittenShard
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote
@@ -29,18 +33,30 @@ from podline.data.tfds import tfds_names
 from podline.datasets.draft import Draft, draft_of
 from podline.datasets.fingerprint import source_of
 from podline.documents.completion import Artifact
-from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Quarantined, converted_manifest
+from podline.documents.manifest import (
+    MANIFEST,
+    SHARD_RECORDS,
+    Quarantined,
+    converted_manifest,
+    publish_manifest,
+    shard_record,
+)
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store.contract import Store
+from podline.store.folder import FolderStore
 from podline.store.in_use import using
 from podline.store.opening import open_store
-from podline.store.page_cache import may_keep
+from podline.store.prefetch import in_order
 
-_POLL_SECONDS = 0.2
+_JOBS = "jobs"
+# What a job that was killed left there is deleted by a later one.
+_OLD_JOB_SECONDS = 7 * 24 * 3600
+# A folder is listed for nothing; a bucket's listing is a request.
+_POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
 
 
 def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
@@ -78,15 +94,66 @@ def _converted(
     frame = draft.stored.frame_length + source.bytes_of_a_file
     prefix = datasets.find(spec.dataset).base
     plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
-    with store.workspace("plan") as tables, store.workspace("done") as done:
-        # What goes to a bucket is read again at once, to be sent there.
-        stays = is_remote(spec.root) or may_keep(frame * sum(source.sizes.values()))
-        job = Job(spec.root, draft.folder, draft.layout, len(source.class_names), str(done), stays)
-        with quiet(), _progress(reporter, plans, done):
-            build(pipeline, source.shard_tasks(plans, spec.seed, tables, _threads(spec)), job, draft)
+    shards = _Shards(store, draft.folder, plans)
+    with _job_folder(store) as tables:
+
+        def publish(table: Path) -> None:
+            store.publish_file(table, f"{tables}/{table.name}", flush=False)
+
+        with store.workspace("plan") as folder:
+            tasks = source.shard_tasks(plans, spec.seed, folder, _threads(spec))
+            deque(in_order(publish, folder.iterdir(), store.parallel), maxlen=0)
+        job = Job(spec.root, draft.folder, tables, draft.layout, len(source.class_names))
+        with quiet(), _progress(reporter, shards):
+            build(pipeline, tasks, job)
             run(pipeline)
-        reused = list(finished(done).values()).count(REUSED)
+    _publish(store, draft, plans)
+    _there, written = shards.present()
+    reused = len(plans) - len(written)
     return _finish(store, spec, draft, remarks, time.monotonic() - started, reused)
+
+
+@contextlib.contextmanager
+def _job_folder(store: Store) -> Iterator[str]:
+    """A folder of the store for the plan's tables, emptied when the body ends."""
+    for old in store.listing(_JOBS):
+        if time.time() - old.published > _OLD_JOB_SECONDS:
+            store.delete(old.name)
+    name = f"{_JOBS}/{uuid.uuid4().hex}"
+    try:
+        yield name
+    finally:
+        for table in store.list(name):
+            store.delete(table)
+
+
+class _Shards:
+    """The shards of a conversion in the store, and which of them were written since this object was made."""
+
+    def __init__(self, store: Store, folder: str, plans: Sequence[ShardPlan]) -> None:
+        self.plans, self.store = plans, store
+        self._names = {plan: (f"{folder}/{shard_record(plan.file)}", f"{folder}/{plan.file}") for plan in plans}
+        self._folder = folder
+        self._before = self._versions()
+
+    def present(self) -> tuple[list[ShardPlan], list[ShardPlan]]:
+        """The shards that have a record; and those of them that are, or whose record is, another version by now."""
+        now = self._versions()
+        there = [plan for plan in self.plans if self._names[plan][0] in now]
+        written = [plan for plan in there if any(now.get(name) != self._before.get(name) for name in self._names[plan])]
+        return there, written
+
+    def _versions(self) -> dict[str, str]:
+        return {found.name: found.version for found in self.store.listing(self._folder)}
+
+
+def _publish(store: Store, draft: Draft, plans: Sequence[ShardPlan]) -> None:
+    """Publish what lies beside the shards, the manifest last; all facts are in the shards' records."""
+    names = [f"{draft.folder}/{shard_record(plan.file)}" for plan in plans]
+    shards = [WrittenShard.model_validate(record) for record in in_order(store.read_json, names, store.parallel)]
+    for name, content in draft.documents(shards).items():
+        store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)
+    publish_manifest(store, draft.manifest(shards))
 
 
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
@@ -112,20 +179,16 @@ def _threads(spec: ConvertSpec) -> int:
     return threads
 
 
-def build(pipeline: beam.Pipeline, tasks: Sequence[Task], job: Job, draft: Draft) -> None:
-    """Adds the conversion's steps to a pipeline."""
+def build(pipeline: beam.Pipeline, tasks: Sequence[Task], job: Job) -> None:
+    """Add the conversion's steps to a pipeline."""
     _ = (
         pipeline
         | "Plan" >> beam.Create(tasks)
         # Task
         | "Spread" >> beam.Reshuffle()
         # Task, each free to go to any worker
-        | "Write or find" >> beam.ParDo(WriteOrFind(job))
+        | "Write or find" >> beam.Map(write_or_find, job)
         # WrittenShard
-        | "Gather" >> beam.combiners.ToList()
-        # one list[WrittenShard], in any order
-        | "Publish, manifest last" >> beam.Map(publish, job.root, draft)
-        # the manifest's name
     )
 
 
@@ -167,25 +230,25 @@ def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) ->
 
 
 @contextlib.contextmanager
-def _progress(reporter: Reporter, plans: Sequence[ShardPlan], done: Path) -> Iterator[None]:
+def _progress(reporter: Reporter, shards: _Shards) -> Iterator[None]:
     """Reports shards as they are finished, by whichever process, for as long as the body runs."""
-    records = {plan.file: plan.records for plan in plans}
     started, ended = time.monotonic(), threading.Event()
+    poll = _POLL_SECONDS if isinstance(shards.store, FolderStore) else _POLL_BUCKET_SECONDS
 
     def report(reported: int) -> int:
-        files = finished(done)
-        if len(files) != reported:
-            rate = sum(records[file] for file in files) / (time.monotonic() - started)
-            reporter.progress(len(files), len(plans), "shards", {"records/s": rate})
-        return len(files)
+        there, written = shards.present()
+        if len(there) != reported:
+            rate = sum(plan.records for plan in written) / (time.monotonic() - started)
+            reporter.progress(len(there), len(shards.plans), "shards", {"records/s": rate})
+        return len(there)
 
     def watch() -> None:
         reported = 0
-        while not ended.wait(_POLL_SECONDS):
+        while not ended.wait(poll):
             reported = report(reported)
         report(reported)
 
-    reporter.progress(0, len(plans), "shards")
+    reporter.progress(0, len(shards.plans), "shards")
     watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
     watcher.start()
     try:

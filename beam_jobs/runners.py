@@ -3,7 +3,7 @@
 The default runner is Beam's own FnApiRunner in this process, named here and not left to Beam: ``DirectRunner`` chooses
 by itself, and may look for a binary that it would download. More than one worker means as many processes of it.
 Another runner comes by ordinary Beam flags, as ``--runner=PortableRunner --job_endpoint=…
---environment_type=LOOPBACK``; its workers must see the cache of the machine that starts the conversion.
+--environment_type=LOOPBACK``; its workers need the store, the raw files and the installed code.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from podline.stages.specs import ConvertSpec
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What FnApiRunner says when one of its worker processes vanishes, about the connection or in the thread that waits.
-_WORKER_GONE = re.compile(r"Channel closed prematurely|Worker subprocess exited")
+# FnApiRunner's thread that waits for a worker process; it raises an error if the process fails or is killed.
 _WORKER_THREAD = "run_worker"
 _TO_WIND_UP = 5.0  # seconds that Beam is given to end its other workers
+_TO_NOTICE = 1.0  # seconds from a lost connection until that thread knows of the worker's end
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
 
 def open_pipeline(spec: ConvertSpec) -> beam.Pipeline:
-    """An empty pipeline on the runner that a conversion asks for.
+    """Return an empty pipeline on the runner that a conversion asks for.
 
     Raises:
         SettingsError: no such runner, an option that Beam does not know, or one at odds with ``workers``.
@@ -73,10 +73,10 @@ def _local_runner(options: PipelineOptions, workers: int) -> FnApiRunner:
 
 
 def pipeline_options(spec: ConvertSpec) -> PipelineOptions:
-    """Beam's options for a conversion.
+    """Return Beam's options for a conversion.
 
     Raises:
-        SettingsError: an option that Beam does not know, or one at odds with ``workers``.
+        SettingsError: no such runner, an option that Beam does not know, or one at odds with ``workers``.
     """
     flags = list(spec.beam_options)
     for before, flag in itertools.pairwise(["", *flags]):
@@ -86,13 +86,17 @@ def pipeline_options(spec: ConvertSpec) -> PipelineOptions:
     try:
         with quiet(), contextlib.redirect_stderr(said):
             options = PipelineOptions(flags)
+            runner = options.view_as(StandardOptions).runner
+            if runner is not None:
+                create_runner(runner)  # imports its module, which declares its options
             given = options.get_all_options(drop_default=True, retain_unknown_options=True)
             unknown = sorted(set(given) - set(options.get_all_options()))
     except SystemExit as error:  # argparse's way to say that a value cannot be
         raise SettingsError(f"Beam refuses its options: {_last_line(said.getvalue())}") from error
+    except (ValueError, ImportError, AttributeError) as error:
+        raise SettingsError(f"Beam refuses its options: {_last_line(str(error))}") from error
     if unknown:
         raise SettingsError(f"unknown Beam option --{unknown[0]}; see Beam's PipelineOptions for those that there are")
-    runner = options.view_as(StandardOptions).runner
     if spec.workers > 1 and runner is not None:
         raise SettingsError(
             f"workers={spec.workers} vs --runner={runner}: workers are the local runner's; give {runner} its own option"
@@ -101,7 +105,7 @@ def pipeline_options(spec: ConvertSpec) -> PipelineOptions:
 
 
 def run(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline to its end.
+    """Run a pipeline to its end.
 
     Raises:
         ChildKilledError: a worker process of the local runner was killed.
@@ -109,6 +113,7 @@ def run(pipeline: beam.Pipeline) -> None:
             Beam's last line if Beam itself failed.
     """
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+    lost = threading.Event()
 
     def work() -> None:
         try:
@@ -118,13 +123,24 @@ def run(pipeline: beam.Pipeline) -> None:
         else:
             outcomes.put(None)
 
+    def lose(error: BaseException) -> None:
+        lost.set()
+        outcomes.put(error)
+
     job = threading.Thread(target=work, name="beam job", daemon=True)
-    with _dead_workers(outcomes.put):
+    with _dead_workers(lose):
         job.start()
         error = outcomes.get()
         job.join(_TO_WIND_UP)
-    if error is not None:
-        raise error_within("".join(traceback.format_exception_only(error))) from error
+        if error is None:
+            return
+        text = "".join(traceback.format_exception_only(error))
+        if not _MARK.search(text) and lost.wait(_TO_NOTICE):
+            raise ChildKilledError(
+                "a worker process of the conversion was killed, maybe for want of memory; start it again, and it goes "
+                "on where it was"
+            ) from error
+    raise error_within(text) from error
 
 
 @contextlib.contextmanager
@@ -146,7 +162,7 @@ def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
 
 
 def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
-    """Lets a step's :class:`PodlineError` reach :func:`run` through any runner: Beam hands on an error's text alone."""
+    """Let a step's :class:`PodlineError` reach :func:`run` through any runner: Beam hands on an error's text alone."""
 
     @functools.wraps(step)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -160,15 +176,10 @@ def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
 
 
 def error_within(text: str) -> PodlineError:
-    """The error that a step raised, out of whatever text Beam made of it."""
+    """Return the error that a step raised, out of whatever text Beam made of it."""
     mark = _MARK.search(text)
     if mark:
         return from_json(json.loads(base64.urlsafe_b64decode(mark.group(1))))
-    if _WORKER_GONE.search(text):
-        return ChildKilledError(
-            "a worker process of the conversion was killed, maybe for want of memory; start it again, and it goes on "
-            "where it was"
-        )
     return PodlineError(f"the Beam job failed: {_last_line(text)}")
 
 
@@ -180,7 +191,7 @@ def _last_line(text: str) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps Beam's log out of ours: what it has to say comes as an error, with all that it said as the cause."""
+    """Keep Beam's log out of ours: what it has to say comes as an error, with all that it said as the cause."""
     beams, root = logging.getLogger("apache_beam"), logging.getLogger()
     level, handler = beams.level, logging.NullHandler()
     beams.setLevel(logging.CRITICAL)

@@ -38,7 +38,7 @@ class CocoShardTask:
 
     Attributes:
         plan: which.
-        table: the file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
+        table: the plan's file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
         side: of the square that images are put into, in pixels.
         max_people: places in a record.
         threads: that decode images.
@@ -54,15 +54,11 @@ class CocoShardTask:
     keep_jpeg: bool
     skeleton: Skeleton
 
-    def filler(self, layout: RecordLayout) -> Fill:
-        """What fills the shard's records, for :func:`podline.data.shards.write_shard`; any number of threads may.
-
-        Raises:
-            StoreError: the table cannot be read.
-        """
+    def filler(self, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`podline.data.shards.Task.filler`."""
         ready_for_many()
-        with explained("read", self.table):
-            entries = [CocoImage.from_json(line) for line in Path(self.table).read_text().splitlines()]
+        with explained("read", table):
+            entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
         expect_all(image.place.file for image in entries[:_AHEAD])
         kept = KeptLayout(layout)
 
@@ -100,7 +96,7 @@ def coco_tasks(
         splits: what is converted.
         plans: its shards.
         seed: of the order in which records are put into shards.
-        folder: an existing folder that every worker can read.
+        folder: an existing folder.
         task: makes a shard's task of its plan and its table.
 
     Raises:
@@ -109,11 +105,11 @@ def coco_tasks(
     orders = {name: shard_order(seed, name, len(images)).tolist() for name, images in splits.items()}
     tasks = []
     for plan in plans:
-        images, table = splits[plan.split], folder / f"{plan.file}.jsonl"
+        images, table = splits[plan.split], f"{plan.file}.jsonl"
         chosen = orders[plan.split][plan.first : plan.first + plan.records]
-        with explained("write", table):
-            table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
-        tasks.append(task(plan, str(table)))
+        with explained("write", folder / table):
+            (folder / table).write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
+        tasks.append(task(plan, table))
     return tasks
 
 

@@ -50,7 +50,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
             {0, 1},
         ),  # in a thread, early in the second shard; the first may be finished
         ("podline.data.coco_records:decoded", 30, {5, 6}),
-        ("podline.beam_jobs.steps:_mark", 5, {5, 6}),
+        ("podline.store.contract:Store.publish_json", 5, {4}),
         ("podline.beam_jobs.conversion:complete", 1, {7}),
     ],
 )

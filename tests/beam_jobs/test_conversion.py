@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -222,33 +220,6 @@ def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     assert convert(spec, silent()).shards_written == 6
 
 
-def test_nobody_writes_any_more_once_a_conversion_has_failed(
-    spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    numbers, second = itertools.count(), threading.Event()
-
-    def first_fails(*args: object, **settings: object) -> object:
-        if next(numbers) == 0:
-            assert second.wait(30)
-            raise StoreError("no luck")
-        second.set()
-        time.sleep(0.3)
-        return shards.write_shard(*args, **settings)  # type: ignore[arg-type]
-
-    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", first_fails)
-    with pytest.raises(StoreError, match="no luck"):
-        convert(spec, silent())
-    there = contents(spec)
-    assert litter(spec) == []
-    time.sleep(0.5)
-    assert contents(spec) == there
-    monkeypatch.undo()
-    result = convert(spec, silent())
-    # The second; and the third, where it is the second that fails first, and so after the first was given.
-    assert result.shards_reused in (1, 2)
-    assert result.shards_written == 6 - result.shards_reused
-
-
 def test_an_error_that_is_not_ours_is_one_line_with_beam_s_word_as_its_cause(
     spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +265,32 @@ def test_a_thread_tells_of_shards_while_the_job_runs(spec: ConvertSpec, monkeypa
     done = [event["done"] for event in events if event["event"] == "progress"]
     assert done == sorted(set(done))
     assert len(done) > 3
+
+
+def test_the_plan_is_in_the_store_while_the_job_runs(spec: ConvertSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(spec.root)
+    store.publish_bytes("jobs/killed/train.npy", b"")
+    store.publish_bytes("jobs/running/train.npy", b"")
+    os.utime(store.local("jobs/killed/train.npy"), (0, 0))
+    seen = set()
+
+    def look(*args: object, **kwargs: object):
+        seen.update(name.rpartition("/")[2] for name in store.list("jobs"))
+        assert {name.split("/")[1] for name in store.list("jobs")} - {"running", "killed"}
+        return shards.write_shard(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("podline.beam_jobs.steps.write_shard", look)
+    convert(spec, silent())
+    assert seen == {"train.npy", "test.npy"}
+    assert store.list("jobs") == ["jobs/running/train.npy"]
+
+
+def test_the_rate_counts_only_records_that_are_written(spec: ConvertSpec) -> None:
+    events: list[Event] = []
+    convert(spec, silent())
+    assert convert(spec, Reporter("convert", events.append)).shards_reused == 6
+    last = [event for event in events if event["event"] == "progress"][-1]
+    assert (last["done"], last["metrics"]) == (6, {"records/s": 0.0})
 
 
 def test_two_worker_processes_write_the_same_bytes(tmp_path: Path, raw: Path, spec: ConvertSpec) -> None:

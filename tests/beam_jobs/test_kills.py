@@ -53,10 +53,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
     ("function", "call", "shards_left"),
     [
         ("podline.data.shards:pixel_sums", 1, {0}),  # in the middle of the first shard
-        ("podline.data.shards:pixel_sums", 4, {2, 3}),  # the one before may not be finished
+        ("podline.data.shards:pixel_sums", 4, {3}),  # in the fourth
         ("podline.store.contract:Store.publish_json", 1, {0}),  # a shard is published, what is known of it is not
-        ("podline.beam_jobs.steps:_mark", 1, {1, 2}),  # the next may be as far
-        ("podline.beam_jobs.steps:_mark", 6, {6}),  # all shards, nothing beside them
+        ("podline.store.contract:Store.publish_json", 2, {1}),
+        ("podline.beam_jobs.conversion:_publish", 1, {6}),  # all shards, nothing beside them
         (
             "podline.store.contract:Store.publish_bytes",
             8,

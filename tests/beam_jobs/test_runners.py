@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from raw_cifar import convert_spec
 
-from podline.beam_jobs.runners import crossing_borders, error_within, open_pipeline, quiet
+from podline.beam_jobs.runners import crossing_borders, error_within, open_pipeline, pipeline_options, quiet, run
 from podline.errors import ChildKilledError, PodlineError, SettingsError, SourceError, StoreUnavailableError
 from podline.stages.specs import ConvertSpec
 
@@ -89,10 +90,28 @@ def test_a_step_s_other_errors_are_left_alone() -> None:
         step()
 
 
+def test_a_dead_worker_is_known_by_its_thread_not_by_beam_s_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def die() -> None:
+        raise RuntimeError("other words")
+
+    def lose(_pipeline: object) -> None:
+        threading.Thread(name="run_worker", target=die).start()
+        raise RuntimeError("the connection is lost, in other words")
+
+    pipeline = open_pipeline(spec())
+    monkeypatch.setattr(type(pipeline), "run", lose)
+    with pytest.raises(ChildKilledError, match="worker process"):
+        run(pipeline)
+
+
+def test_a_runner_s_own_options_are_known() -> None:
+    flags = spec("--runner=own_runner.OwnRunner", "--own_address=localhost:1")
+    assert pipeline_options(flags).get_all_options(drop_default=True)["own_address"] == "localhost:1"
+
+
 def test_text_without_an_error_of_ours() -> None:
     found = error_within("Traceback …\n\nValueError: no luck\n\n")
     assert (type(found), str(found)) == (PodlineError, "the Beam job failed: ValueError: no luck")
-    assert type(error_within("RuntimeError: Channel closed prematurely.")) is ChildKilledError
 
 
 def test_quiet_ends(caplog: pytest.LogCaptureFixture) -> None:

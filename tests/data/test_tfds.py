@@ -12,7 +12,7 @@ from small_coco import publish_people
 from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader
 from podline.data.records import Feature, label_feature, layout_of
-from podline.data.shards import Workbench, filled_from, write_shard
+from podline.data.shards import filled_from, write_shard
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import Draft
 from podline.documents.manifest import Manifest, dataset_folder
@@ -35,9 +35,7 @@ def publish(folder: Path) -> Manifest:
             **{name: random.integers(0, len(names), plan.records) for name, names in NAMES.items()},
         }
         read = lambda start, stop, columns=columns: {name: v[start:stop] for name, v in columns.items()}  # noqa: E731
-        written.append(
-            write_shard(folder / plan.file, plan, layout, len(NAMES["label"]), filled_from(layout, read), Workbench())
-        )
+        written.append(write_shard(folder / plan.file, plan, layout, len(NAMES["label"]), filled_from(layout, read)))
     for name, content in draft.documents(written).items():
         (folder / name).write_bytes(content)
     return draft.manifest(written)

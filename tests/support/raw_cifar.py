@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.planning import plan_shards
-from podline.data.shards import Workbench, shard_tasks, write_shard
+from podline.data.shards import shard_tasks, write_shard
 from podline.data.sources.opening import open_source
 from podline.datasets.draft import draft_of
 from podline.documents.manifest import MANIFEST, Manifest
@@ -46,7 +46,13 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     for task in shard_tasks(source, plans, spec.seed, store.root):
         path = store.local(draft.folder) / task.plan.file
         written.append(
-            write_shard(path, task.plan, draft.layout, len(source.class_names), task.filler(draft.layout), Workbench())
+            write_shard(
+                path,
+                task.plan,
+                draft.layout,
+                len(source.class_names),
+                task.filler(draft.layout, store.root / task.table),
+            )
         )
     manifest = draft.manifest(written)
     store.publish_bytes(f"{draft.folder}/{MANIFEST}", manifest.to_bytes())

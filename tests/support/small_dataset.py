@@ -8,7 +8,7 @@ import numpy as np
 
 from podline.data.planning import plan_shards
 from podline.data.records import LABEL, Feature, label_feature, layout_of
-from podline.data.shards import Workbench, filled_from, write_shard
+from podline.data.shards import filled_from, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name
 from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
 from podline.stages.specs import ConvertResult
@@ -82,9 +82,7 @@ def publish(
             return {name: values[part] for name, values in splits[plan.split].items()}
 
         with store.workspace("dataset") as work:
-            shard = write_shard(
-                work / plan.file, plan, layout, len(class_names), filled_from(layout, read), Workbench()
-            )
+            shard = write_shard(work / plan.file, plan, layout, len(class_names), filled_from(layout, read))
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         written[plan.split].append(shard)
     manifest = Manifest(

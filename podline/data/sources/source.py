@@ -115,7 +115,7 @@ class RawData(Protocol):
         Args:
             plans: the shards.
             seed: of the order in which records are put into shards.
-            folder: an existing folder that every worker can read.
+            folder: an existing folder for the tables that the tasks name.
             threads: that a worker may use to make records.
 
         Raises:
