@@ -298,9 +298,14 @@ def _metrics(store: Store, run: str) -> dict[str, Metric]:
 
 
 def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
+    """Return an entry as JSON; ``model`` and ``metrics`` are null where its run was deleted."""
+    try:
+        metrics = {name: metric.model_dump() for name, metric in _metrics(store, entry.run).items()}
+    except StoreError:
+        metrics = None
     return {
         "recipe": recipe,
         **entry.model_dump(mode="json", exclude={"token", "before_sha256"}),
-        "model": store.where(f"runs/{entry.run}/model/model.keras"),
-        "metrics": {name: metric.model_dump() for name, metric in _metrics(store, entry.run).items()},
+        "model": store.where(f"runs/{entry.run}/model/model.keras") if metrics else None,
+        "metrics": metrics,
     }

@@ -18,6 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.figures import change_text
+from podline.measures import measure_named
+
 Floats = npt.NDArray[np.float64]
 
 RATE = 0.05
@@ -41,16 +44,17 @@ class Slide(NamedTuple):
     length: int
     fall: float
 
-    def sentence(self, label: str, of: str) -> str:
-        """The slide in words.
+    def sentence(self, measure: str, of: str) -> str:
+        """Return the slide in words.
 
         Args:
-            label: what slides.
+            measure: the name of the metric that slides.
             of: what the figures are of, in the plural.
         """
         return (
-            f"{label} slides: over the last {self.length - self.since} {of} it fell by about {100 * self.fall:.1f} "
-            f"points, a little each time; of lines that do not slide at most {100 * RATE:g} of 100 are ever said to"
+            f"{measure_named(measure).label} slides: over the last {self.length - self.since} {of} it fell by about "
+            f"{change_text(measure, self.fall).removeprefix('+')}, a little each time; of lines that do not slide at "
+            f"most {100 * RATE:g} of 100 are ever said to"
         )
 
 

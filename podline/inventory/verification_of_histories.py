@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NamedTuple
 
 from podline.documents import champions
@@ -90,8 +90,9 @@ def histories(store: Store, there: Mapping[str, Listed], documents: Mapping[str,
     """
     problems = [*told.strange, *_ledger(store, there, told)]
     problems += _chain(store, there, told)
+    folders = {"/".join(name.split("/")[:depth]) for name in there for depth in (2, 3)}
     for night in told.nights.values():
-        problems += _borne_out(store, there, told, night)
+        problems += _borne_out(store, there, folders, told, night)
     notes: list[str] = []
     for recipe in champions.recipes_among(there):
         problems += _champion(store, there, documents, recipe, notes)
@@ -144,11 +145,13 @@ def _chain(store: Store, there: Mapping[str, Listed], told: Told) -> Iterator[Pr
                 yield entry.name, f"has sha256 {found[:12]}… vs {entry.sha256[:12]}… in {where}; {remedy}"
 
 
-def _borne_out(store: Store, there: Mapping[str, Listed], told: Told, night: _Night) -> Iterator[Problem]:
+def _borne_out(
+    store: Store, there: Mapping[str, Listed], folders: Set[str], told: Told, night: _Night
+) -> Iterator[Problem]:
     """What a run's last entry tells of and is not there; a folder that is gone as a whole was deleted to make room."""
     folder = f"runs/{night.run}"
     stages = dict.fromkeys(_OF_RUNS, folder) | {stage: night.dataset for stage in _OF_DATA if night.dataset}
-    kept = {place for place in stages.values() if any(name.startswith(f"{place}/") for name in there)}
+    kept = folders & set(stages.values())
     expected = [completion_name(stages[stage], stage) for stage in night.stages if stages.get(stage) in kept]
     if night.name in told.digested and folder in kept:
         expected += [f"{folder}/origin.json"] * night.trained + [f"{folder}/tpu.json"] * night.on_tpu

@@ -6,18 +6,21 @@ import json
 from typing import Any
 
 import tensorflow as tf
+from pycocotools.cocoeval import COCOeval
 
 from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
+from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import SettingsError
 from podline.evaluation.forward import News
 from podline.evaluation.oks import judged, tables
+from podline.evaluation.oks_intervals import figures_within
 from podline.evaluation.poses import FIELDS, find_people, pose_answers
 from podline.input.pipeline import EvaluationInput
 from podline.promotion.comparing import JudgedModel, JudgedSplit
-from podline.promotion.rules import Guarded, Paired
+from podline.promotion.rules import Guarded, ModelFigures, Paired
 from podline.promotion.standings import paired_poses, pose_figures, pose_standing
 from podline.recipes.promotion_settings import PromotionSettings
 from podline.stages.specs import TrainSpec
@@ -41,16 +44,14 @@ class PoseComparison:
         # As it would come back from a file.
         people = json.loads(json.dumps(people))
         reader.require_unchanged()
-        found = tables(judged(_truth(examples), people))
-        return JudgedModel(pose_standing(training.run, found.figures.ap, found.people, found.joints), people)
+        return JudgedModel(_figures(training.run, judged(_truth(examples), people)), people)
 
     def part(self, examples: JudgedSplit, model: JudgedModel) -> JudgedModel:
         """A network on some of the images."""
         truth = _truth(examples)
         images = {image["id"] for image in truth["images"]}
         people = [person for person in model.said if person["image_id"] in images]
-        found = tables(judged(truth, people))
-        return JudgedModel(pose_standing(model.figures.run, found.figures.ap, found.people, found.joints), people)
+        return JudgedModel(_figures(model.figures.run, judged(truth, people)), people)
 
     def paired(
         self, examples: JudgedSplit, before: JudgedModel, after: JudgedModel, rules: PromotionSettings
@@ -71,6 +72,12 @@ class PoseComparison:
             name, run = rules.guards[0], after.figures.run
             raise SettingsError(f"promotion.guards: {name} is a measure of classes, and {run} finds people")
         return []
+
+
+def _figures(run: str, evaluation: COCOeval) -> ModelFigures:
+    found = tables(evaluation)
+    none = Metric(value=found.figures.ap, low=found.figures.ap, high=found.figures.ap)
+    return pose_standing(run, figures_within(evaluation).get("ap", none), found.people, found.joints)
 
 
 def _truth(examples: JudgedSplit) -> dict[str, Any]:

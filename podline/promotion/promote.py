@@ -142,7 +142,7 @@ def _slide(case: _Case, entries: list[Crowned]) -> str:
     now = kind_of(case.evaluation).figures(case.evaluation)
     before = champions_before(case.store, champions.standing(entries), case.spec.run, case.examples)
     found = slide_of([figures.main.value for figures in (*before, now)])
-    return found.sentence(now.measure, "champions, this model the last of them,") if found else ""
+    return found.sentence(case.measure, "champions, this model the last of them,") if found else ""
 
 
 def _published(case: _Case, decision: Promotion, seconds: float) -> PromoteResult:

@@ -201,6 +201,8 @@ def _by_peers(
     main = _Scale(expected, settings.margin, usual)
     of_part = _Scale(settings.part_spread, settings.part_margin, everywhere)
     tests = [_share("main", candidate.measure, mains, candidate.main, main, rates)]
+    if rule == "joint":  # more examples than there are people or images mean nothing
+        tests = [test._replace(examples=0) for test in tests]
     tests += [_share(rule, name, parts[name], share, of_part, rates) for name, share in judged.items()]
     errors = [peer.calibration_error for peer in peers if peer.calibration_error is not None]
     if candidate.calibration_error is not None and len(errors) == len(peers):

@@ -14,6 +14,7 @@ from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.evaluation import EVALUATION, ClassFigures, Evaluation, Figures
 from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.pose_figures import JointFigures
 from podline.documents.skeleton import side_of
@@ -48,7 +49,7 @@ def class_figures(document: Evaluation) -> ModelFigures:
 
 def pose_figures(document: PoseEvaluation) -> ModelFigures:
     """How good a pose network is, as its evaluation says."""
-    return pose_standing(document.run, document.trained.metrics["ap"].value, document.trained.people, document.joints)
+    return pose_standing(document.run, document.trained.metrics["ap"], document.trained.people, document.joints)
 
 
 def class_standing(run: str, figures: Figures, classes: tuple[ClassFigures, ...]) -> ModelFigures:
@@ -78,12 +79,18 @@ def figures_of_guesses(run: str, guesses: Guesses, class_names: Sequence[str]) -
     )
 
 
-def pose_standing(run: str, ap: float, people: int, joints: tuple[JointFigures, ...]) -> ModelFigures:
-    """A pose network's: average precision, and of each joint the share that is close."""
+def pose_standing(run: str, ap: Metric, people: int, joints: tuple[JointFigures, ...]) -> ModelFigures:
+    """Return a pose network's figures: average precision, and of each joint the share that is close.
+
+    AP is no share of people. It stands as a share among so many examples that chance spreads it as far as the
+    bootstrap over images does; where that spreads it nowhere, among the people.
+    """
+    deviation, spread = (ap.high - ap.low) / (2 * Z), ap.value * (1 - ap.value)
+    examples = round(spread / deviation**2) if deviation > 0 < spread else people
     return ModelFigures(
         run=run,
         measure="AP",
-        main=Share(ap, max(people, 1)),
+        main=Share(ap.value, max(examples, 1)),
         parts={
             found.joint: Share(found.close / found.labelled if found.labelled else 0.0, found.labelled)
             for found in joints

@@ -26,7 +26,7 @@ from podline.documents.promotion import read_promotion
 from podline.evaluation import noise
 from podline.evaluation.moved_parts import ShareChange, chances
 from podline.evaluation.noise import Difference
-from podline.figures import count, percent
+from podline.figures import change_text, count, percent
 from podline.frozen import Frozen
 from podline.inventory.catalogue import training_of
 from podline.kinds.kind import Kind
@@ -127,8 +127,8 @@ class Drop(Frozen):
         """The drop in a sentence."""
         name = measure_named(self.measure).label
         way = "lower" if self.difference.value < 0 else "higher"
-        points = f"{100 * abs(self.difference.value):.1f} points {way} {name} than"
-        held = points if self.difference.value else f"the same {name} as"
+        by = change_text(self.measure, abs(self.difference.value)).removeprefix("+")
+        held = f"{by} {way} {name} than" if self.difference.value else f"the same {name} as"
         chance = "which could be noise" if self.difference.noise else "which is more than noise"
         what = self.noun.said(self._kind.examples)
         return (

@@ -157,7 +157,7 @@ class Series:
         # A model that is found again tells nothing new.
         models = {result.model: result.main.value for result in alike if result.measure == self._measure}
         found = slide_of([*models.values()])
-        return found.sentence(measure_named(self._measure).label, "models") if found else ""
+        return found.sentence(self._measure, "models") if found else ""
 
     def charts(self) -> list[NightsChart]:
         """What can be drawn: a figure of at least two nights."""

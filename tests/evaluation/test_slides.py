@@ -57,6 +57,8 @@ def test_a_line_that_rises_jumps_up_or_stands_still_does_not_slide() -> None:
 def test_the_slide_is_said_in_a_line() -> None:
     found = slide_of([0.9 - 0.001 * place + 0.0005 * (place % 2) for place in range(20)])
     assert found is not None
-    said = found.sentence("accuracy", "models")
+    said = found.sentence("top1", "models")
     assert said.startswith("accuracy slides: over the last 20 models it fell by about 1.9 points, a little each time;")
     assert said.endswith("of lines that do not slide at most 5 of 100 are ever said to")
+    assert "AP slides" in found.sentence("ap", "models")
+    assert "by about 0.019," in found.sentence("ap", "models")

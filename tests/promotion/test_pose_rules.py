@@ -10,15 +10,18 @@ import numpy as np
 from finished_pose_run import finished_pose_run
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
+from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.promotion import Check
 from podline.documents.skeleton import COCO
 from podline.evaluation.oks import judged, tables
+from podline.evaluation.oks_intervals import figures_within
+from podline.intervals import Z
 from podline.kinds.table import read_evaluation
 from podline.progress import silent
+from podline.promotion.chance import Share
 from podline.promotion.comparing import JudgedSplit
 from podline.promotion.pose_models import PoseComparison
 from podline.promotion.rules import ModelCost, checks_of
@@ -82,17 +85,27 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     images = set(
         open_split(store, folder, manifest, split).gather(places, ["image_id"])["image_id"].reshape(-1).tolist()
     )
-    truth = read_truth(store, folder, manifest, split)
-    people = [person for person in truth["annotations"] if person["image_id"] in images and person["num_keypoints"]]
-    assert some.figures.main.examples == max(1, len(people)) < left.figures.main.examples
+    counts = [sum(share.examples for share in each.figures.parts.values()) for each in (some, left)]
+    assert 0 < counts[0] < counts[1]
     assert {person["image_id"] for person in some.said} <= images
     paired = comparison.paired(replace(whole, places=places), some, some, RULES)
     assert set(paired.parts) == set(left.figures.parts)
 
 
+def test_chance_spreads_ap_as_far_as_the_bootstrap_over_images_does() -> None:
+    found = tables(network(IMAGES[:50]))
+    ap = Metric(value=0.6, low=0.6 - 0.02 * Z, high=0.6 + 0.02 * Z)
+    assert pose_standing("run", ap, found.people, found.joints).main == Share(0.6, round(0.24 / 0.02**2))
+    exact = Metric(value=1.0, low=1.0, high=1.0)
+    assert pose_standing("run", exact, 70, found.joints).main.examples == 70
+
+
 def refusals(before: COCOeval, after: COCOeval) -> list[Check]:
     found = [tables(each) for each in (before, after)]
-    champion, candidate = (pose_standing("run", each.figures.ap, each.people, each.joints) for each in found)
+    within = [figures_within(each)["ap"] for each in (before, after)]
+    champion, candidate = (
+        pose_standing("run", ap, each.people, each.joints) for ap, each in zip(within, found, strict=True)
+    )
     checks = checks_of(candidate, [champion], paired_poses(before, after, RULES), SAME, RULES)
     assert {check.name for check in checks if check.rule == "joint"} == set(COCO.annotated)
     return [check for check in checks if check.refused]

@@ -11,7 +11,9 @@ from small_dataset import drawn, publish_dataset
 
 from podline.errors import ArtifactError, StoreError
 from podline.evaluation.guesses import GUESSES, Guesses
+from podline.evaluation.noise import Difference
 from podline.reporting.class_pairs import GuessedPair
+from podline.reporting.drop import Drop
 from podline.reporting.pairs import Judged, paired
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -26,6 +28,13 @@ def judged(store: Store, run: str, labels: np.ndarray, right: np.ndarray, finger
     guesses = Guesses(labels, np.where(right, labels, labels + 1), sure, sure)
     store.publish_bytes(f"runs/{run}/{GUESSES}", guesses.to_bytes())
     return Judged(f"runs/{run}", "top1", "sample", fingerprint, "test")
+
+
+@pytest.mark.parametrize(("measure", "by"), [("top1", "1.2 points lower accuracy"), ("ap", "0.012 lower AP")])
+def test_a_drop_is_told_in_the_unit_of_its_measure(measure: str, by: str) -> None:
+    fell = Difference(value=-0.012, low=-0.02, high=-0.004, p_value=0.01, method="bootstrap", examples=100)
+    told = {"difference": fell, "lost": 3, "gained": 1, "parts": (), "examples": (), "gaps": (), "differences": ()}
+    assert f"b has {by} than a" in Drop(run="b", against="a", measure=measure, **told).headline()
 
 
 @pytest.fixture
