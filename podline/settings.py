@@ -133,7 +133,8 @@ def load(file: str | Path | None = None, environment: Mapping[str, str] | None =
     environment = os.environ if environment is None else environment
     file = file or environment.get(_SETTINGS_FILE)
     values = _from_file(Path(file)) if file else {}
-    sources = dict.fromkeys(flat(values), str(file))
+    # A table may be empty.
+    sources = dict.fromkeys([*flat(values), *values], str(file))
     for variable, text in environment.items():
         if variable.startswith(_PREFIX) and variable not in _NOT_SETTINGS:
             key = _key(variable)
@@ -206,7 +207,7 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
     problem = error.errors()[0]
     key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "missing":
-        asks = next(source for given, source in sources.items() if given.startswith(f"{problem['loc'][0]}."))
+        asks = next(source for given, source in sources.items() if given.split(".")[0] == problem["loc"][0])
         needed = [name for name, default in keys().items() if default is ... and f"{name}.".startswith(f"{key}.")]
         return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
     source = next((source for given, source in sources.items() if given.startswith(key)), "settings")
@@ -249,8 +250,10 @@ def _from_file(file: Path) -> dict[str, object]:
     except ValueError as error:
         raise SettingsError(f"settings file {file} is not TOML: {error}") from error
     known = keys()
-    for key in flat(values):
-        if key not in known and not any(name.startswith(f"{key}.") for name in known):
+    for key, value in flat(values).items():
+        if any(name.startswith(f"{key}.") for name in known):
+            raise SettingsError(f"settings file {file}: {key} = {value!r}: expected a table, [{key}]")
+        if key not in known:
             raise SettingsError(f"settings file {file}: there is no setting {key!r}; {nearest(key, known)}")
     return values
 

@@ -34,14 +34,19 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
         ("workers = 0", r"podline\.toml: workers = 0: Input should be greater than or equal to 1"),
         ("[train]\ntimeout = 3", r"podline\.toml: there is no setting 'train.timeout'; did you mean 'train_timeout'"),
         ("workers = ", r"podline\.toml is not TOML"),
+        ("tpu = 5", r"podline\.toml: tpu = 5: expected a table, \[tpu\]"),
+        ("[tpu]\napi = 'x'", r"podline\.toml: tpu\.api = 'x': expected a table, \[tpu\.api\]"),
+        ("[tpu]", r"podline\.toml: tpu\.(node|api).* must be given as well"),
+        ("[tpu]\nnode = 'n'\n[tpu.api]", r"podline\.toml: tpu\.api\.project.* must be given as well"),
     ],
 )
 def test_a_file_that_cannot_be_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "podline.toml"
     file.write_text(text)
-    with pytest.raises(SettingsError, match=message) as caught:
-        settings.load(file, {})
-    assert "\n" not in str(caught.value)
+    for environment in ({}, {"PODLINE_TPU_IDLE_STOP": "5"}):
+        with pytest.raises(SettingsError, match=message) as caught:
+            settings.load(file, environment)
+        assert "\n" not in str(caught.value)
 
 
 def test_processes_in_other_folders_find_the_root_and_the_file_where_they_were(

@@ -9,6 +9,7 @@ remembered on the server, a Variable for each deployment, so that a person's cha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
@@ -26,10 +27,11 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.exceptions import ObjectNotFound
+from prefect.flows import load_flow_arguments_from_entrypoint
 from prefect.settings import PREFECT_API_URL
 
 from podline import settings
-from podline.errors import PodlineError
+from podline.errors import PodlineError, SettingsError
 from podline.frozen import Frozen
 from podline.tasks.node.tpu_lease import LIMIT, make_limit
 from podline.tasks.runs.asking import explained, require_named
@@ -108,36 +110,40 @@ def deployed(request: Request) -> Iterator[Change]:
 
 
 def _deployed(client: SyncPrefectClient, request: Request, document: dict[str, Any]) -> Iterator[Change]:
-    before = _deployments(client)
-    for_tpus = settings.load().tpu is not None or any(TPU_TAG in found.document["tags"] for found in before.values())
-    wanted = [each for each in document["deployments"] if for_tpus or TPU_TAG not in each.get("tags", ())]
-    for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted if each.get("work_pool")):
+    written = {_full_name(request.folder, each): each for each in document["deployments"]}
+    before = _deployments(client, written)
+    for_tpus = settings.load().tpu is not None or any(TPU_TAG in written[name].get("tags", ()) for name in before)
+    wanted = {name: each for name, each in written.items() if for_tpus or TPU_TAG not in each.get("tags", ())}
+    for pool in dict.fromkeys(each["work_pool"]["name"] for each in wanted.values() if each.get("work_pool")):
         yield Change("work pool", pool, _pool(client, pool, POOLS.get(pool, "")))
     if for_tpus:
         yield Change("concurrency limit", LIMIT, _limit(client))
     yield from _automations(client, request.forget)
 
     if serves_pages():
-        wanted = [_with_pages(each) for each in wanted]
-    remembered = {each["name"]: _remembered(client, each["name"]) for each in wanted}
+        wanted = {name: _with_pages(each) for name, each in wanted.items()}
+    remembered = {name: _remembered(client, name) for name in wanted}
     merges = {}
-    for deployment in wanted:
-        name, file = deployment["name"], values_of(_plain(deployment))
+    for name, deployment in wanted.items():
+        file = values_of(_plain(deployment))
         server = before[name].values if name in before else file
         merges[name] = (*merged(remembered[name], server, file, overwrite=request.overwrite), file)
-    _deploy(request.folder, {**document, "deployments": [_with(each, merges[each["name"]][0]) for each in wanted]})
-    after = _deployments(client)
+    _deploy(
+        request.folder, {**document, "deployments": [_with(each, merges[name][0]) for name, each in wanted.items()]}
+    )
+    after = _deployments(client, wanted)
     for name, (values, differences, file) in merges.items():
+        short = wanted[name]["name"]
         _remove_schedules(client, after[name], values)
         if file != remembered[name]:
             _remember(client, name, file)
-        yield Change("deployment", name, _did(before.get(name), after[name]))
-        yield from _moved(name, before.get(name), after[name])
+        yield Change("deployment", short, _did(before.get(name), after[name]))
+        yield from _moved(short, before.get(name), after[name])
         defaults = defaults_of(after[name].document["parameter_openapi_schema"])
         for difference in differences:
             if difference.in_file is ABSENT and defaults.get(difference.path, ABSENT) == difference.on_server:
                 continue
-            yield Change("", f"{name}.{difference.path}", _about(difference, overwritten=request.overwrite))
+            yield Change("", f"{short}.{difference.path}", _about(difference, overwritten=request.overwrite))
 
 
 def _automations(client: SyncPrefectClient, forget: Iterable[str]) -> Iterator[Change]:
@@ -216,9 +222,34 @@ class _Found(NamedTuple):
     schedules: dict[str, UUID]
 
 
-def _deployments(client: SyncPrefectClient) -> dict[str, _Found]:
-    """By name."""
-    return {deployment.name: _found(deployment) for deployment in client.read_deployments()}
+def _full_name(folder: Path, deployment: Mapping[str, Any]) -> str:
+    """Return ``flow/deployment``, the name under which a server has one deployment at most.
+
+    Raises:
+        SettingsError: the entry point names no flow.
+    """
+    entrypoint = str(deployment["entrypoint"])
+    # As for `prefect deploy`, modules and files are looked for in the folder as well.
+    sys.path.insert(0, str(folder))
+    try:
+        source = str(folder / entrypoint) if ":" in entrypoint else entrypoint
+        flow = load_flow_arguments_from_entrypoint(source, {"name"})["name"]
+    except (ImportError, OSError, SyntaxError, ValueError) as error:
+        raise SettingsError(
+            f"{folder / project_file.NAME}: {entrypoint}, the flow of {deployment['name']}, is not found: {error}"
+        ) from error
+    finally:
+        sys.path.remove(str(folder))
+    return f"{flow}/{deployment['name']}"
+
+
+def _deployments(client: SyncPrefectClient, names: Iterable[str]) -> dict[str, _Found]:
+    """Return those of the deployments ``flow/deployment`` that the server has."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(ObjectNotFound):
+            found[name] = _found(client.read_deployment_by_name(name))
+    return found
 
 
 def _found(deployment: DeploymentResponse) -> _Found:

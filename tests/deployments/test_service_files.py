@@ -72,11 +72,20 @@ def instructions() -> list[list[str]]:
     return [line.split() for line in text.splitlines() if line and not line.startswith("#")]
 
 
+def _without_shell(command: list[str]) -> list[str]:
+    return shlex.split(command[2].removeprefix("exec ")) if command[:2] == ["sh", "-c"] else command
+
+
+def test_the_worker_of_a_node_takes_the_runs_of_its_own_queue_alone() -> None:
+    [worker] = [words for words in commands() if words[1:3] == ["worker", "start"]]
+    assert worker[worker.index("--work-queue") + 1].startswith("${PODLINE_TPU_NODE")
+
+
 def commands() -> list[list[str]]:
     """Every command that is one of ours or Prefect's, its program by name."""
     of_units = [shlex.split(line) for unit in UNITS for line in entries(unit, "ExecStart(?:Pre)?")]
     of_services = [service["command"] for service in composition()["services"].values() if "command" in service]
-    of_images = [yaml.safe_load(" ".join(words)) for name, *words in instructions() if name == "CMD"]
+    of_images = [_without_shell(yaml.safe_load(" ".join(words))) for name, *words in instructions() if name == "CMD"]
     return [[Path(program).name, *words] for program, *words in [*of_units, *of_services, *of_images]]
 
 

@@ -17,6 +17,7 @@ from prefect.client.schemas.actions import (
 from prefect.client.schemas.schedules import CronSchedule
 from support.extending import code_of
 
+from podline.errors import SettingsError
 from podline.tasks.server import automations, deploying
 from podline.tasks.server.addresses import nights_path
 from podline.tasks.server.deploying import Change, Request, deployed
@@ -222,6 +223,29 @@ def test_a_description_leads_to_the_index_of_nights_where_the_server_serves_page
     monkeypatch.setattr(deploying, "serves_pages", lambda: False)
     _deploy(project)
     assert _nightly(client).description == plain
+
+
+def test_a_deployment_of_another_flow_that_has_the_same_name_is_left_alone(
+    client: SyncPrefectClient, project: Path
+) -> None:
+    schedule = DeploymentScheduleCreate(schedule=CronSchedule(cron="0 7 * * *", timezone="UTC"), active=True)
+    flow = client.create_flow_from_name("of-another-team")
+    client.create_deployment(flow, NAME, tags=["tpu"], parameters={"theirs": 1}, schedules=[schedule])
+    for _ in range(2):
+        changes = _deploy(project)
+        assert not [change for change in changes if change.name == "tpu"]
+        theirs = client.read_deployment_by_name(f"of-another-team/{NAME}")
+        assert theirs.parameters == {"theirs": 1}
+        assert [each.schedule.cron for each in theirs.schedules] == ["0 7 * * *"]
+        ours = client.read_deployment_by_name(f"cifar-training/{NAME}")
+        assert "theirs" not in ours.parameters
+        assert [each.schedule.cron for each in ours.schedules] == ["15 1 * * *"]
+
+
+def test_a_flow_that_is_not_there_is_named(client: SyncPrefectClient, project: Path) -> None:
+    _change(project, entrypoint="podline.flows.nothing.nothing")
+    with pytest.raises(SettingsError, match=r"podline\.flows\.nothing.*cifar-nightly"):
+        _deploy(project)
 
 
 def test_a_file_of_one_s_own_brings_its_work_pool(client: SyncPrefectClient, tmp_path: Path) -> None:
