@@ -3,7 +3,7 @@
 #
 # `podline tpu recover` hands it to the node it makes, with what it needs as metadata (settings tpu.spec.*):
 #   podline-node, podline-project, podline-zone   which node this is
-#   podline-install       what to install: git+URL@REF (with deployments/tpu.lock), or a wheel: gs://…, https://…, a path
+#   podline-install       what to install: git+URL@REF, or a wheel with tpu.lock beside it: gs://…, https://…, a path
 #   podline-prefect-url   PREFECT_API_URL as this machine reaches it
 #   podline-prefect-secret  a secret in Secret Manager whose lines are PREFECT_…=value, such as the server's password;
 #                         none for a server without one. It goes from there into a file that root alone reads.
@@ -50,6 +50,22 @@ put() {
   mv "$new" "$file"
 }
 
+# Where a file is on this machine; one in a bucket or on the web is fetched first.
+file_of() {
+  local from=$1 to=$home/${1##*/}
+  case $from in
+    gs://*)
+      local bucket=${from#gs://} object
+      object=${bucket#*/} bucket=${bucket%%/*}
+      as_service_account --output "$to" "$storage/b/$bucket/o/${object//\//%2F}?alt=media" || return
+      ;;
+    https://*) fetch --output "$to" "$from" || return ;;
+    /*) to=$from ;;
+    *) fail "podline-install is $from; give git+URL@REF, or a wheel as gs://…, https://… or /… with tpu.lock beside it" ;;
+  esac
+  [ -f "$to" ] && echo "$to"
+}
+
 # The wheel or the checkout that is to be installed, as a path; on standard error what is done for it.
 source_of() {
   local from=$1 to=$home/source
@@ -62,23 +78,12 @@ source_of() {
       git -C "$to" checkout --quiet --force --detach FETCH_HEAD >&2 || return
       echo "$to"
       ;;
-    gs://*)
-      local bucket=${from#gs://} object
-      object=${bucket#*/} bucket=${bucket%%/*}
-      as_service_account --output "$home/${from##*/}" "$storage/b/$bucket/o/${object//\//%2F}?alt=media" || return
-      echo "$home/${from##*/}"
-      ;;
-    https://*)
-      fetch --output "$home/${from##*/}" "$from" || return
-      echo "$home/${from##*/}"
-      ;;
-    /*) echo "$from" ;;
-    *) fail "podline-install is $from; give git+URL@REF, or a wheel as gs://…, https://… or /…" ;;
+    *) file_of "$from" ;;
   esac
 }
 
 install_podline() {
-  local from=$1 path version
+  local from=$1 path version lock
   if ! path=$(source_of "$from"); then
     [ -f "$home/installed" ] || fail "cannot fetch $from"
     say "cannot fetch $from; going on with what is installed"
@@ -96,11 +101,12 @@ install_podline() {
   # The image's own Python may be too old; uv then fetches one.
   "$uv" venv --quiet --allow-existing --python 3.11 "$venv" || fail "uv cannot make $venv"
   if [ -d "$path" ]; then
-    "$uv" pip install --quiet --python "$venv/bin/python" --require-hashes -r "$path/deployments/tpu.lock" &&
-      "$uv" pip install --quiet --python "$venv/bin/python" --no-deps "$path" || fail "cannot install $from"
+    lock=$path/deployments/tpu.lock
   else
-    "$uv" pip install --quiet --python "$venv/bin/python" "podline[tpu] @ file://$path" || fail "cannot install $from"
+    lock=$(file_of "${from%/*}/tpu.lock") || fail "there is no tpu.lock beside $from; put deployments/tpu.lock there"
   fi
+  "$uv" pip install --quiet --python "$venv/bin/python" --require-hashes -r "$lock" &&
+    "$uv" pip install --quiet --python "$venv/bin/python" --no-deps "$path" || fail "cannot install $from"
   echo "$from $version" >"$home/installed"
 }
 

@@ -25,7 +25,7 @@ class NodeSpec(Frozen):
     external_ip: bool = Field(default=True, description="without one, the subnetwork needs Private Google Access")
     service_account: str = Field(default="", description="the project's default Compute account unless given")
     startup_script: str = Field(default="", description="a file: the script that root runs at every start")
-    install: str = Field(default="", description="for the script: git+URL@REF, or a wheel: gs://…, https://…, a path")
+    install: str = Field(default="", description="git+URL@REF, or a wheel beside tpu.lock: gs://…, https://…, a path")
     prefect_url: str = Field(default="", description="for the script: PREFECT_API_URL as the node reaches it")
     prefect_secret: str = Field(default="", description="for the script: a secret in Secret Manager, by its name")
 

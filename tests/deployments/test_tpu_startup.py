@@ -78,6 +78,7 @@ def vm(tmp_path: Path) -> Iterator[Vm]:
         command.chmod(0o755)
     wheel = tmp_path / "podline-0.1.0-py3-none-any.whl"
     wheel.write_bytes(b"a wheel")
+    (tmp_path / "tpu.lock").write_bytes(b"a lock")
     attributes = {
         "podline-node": "night",
         "podline-project": "test-project",
@@ -106,6 +107,8 @@ def vm(tmp_path: Path) -> Iterator[Vm]:
                 return None
             if path == "/storage/v1/b/bucket/o/wheels%2Fpodline-0.1.0-py3-none-any.whl?alt=media":
                 return b"a wheel"
+            if path == "/storage/v1/b/bucket/o/wheels%2Ftpu.lock?alt=media":
+                return b"a lock"
             name = path.removeprefix("/v1/projects/test-project/secrets/").removesuffix("/versions/latest:access")
             if name not in it.secrets:
                 return None
@@ -128,7 +131,9 @@ def vm(tmp_path: Path) -> Iterator[Vm]:
 def test_the_first_boot_installs_and_starts_and_the_second_changes_nothing(vm: Vm) -> None:
     first = vm.boot()
     assert first.returncode == 0, first.stderr
-    assert any("podline[tpu] @ file:///podline-0.1.0" in words for words in vm.called("uv"))
+    locked, itself = vm.called("uv")[1:]
+    assert locked.endswith("--require-hashes -r /tpu.lock")
+    assert itself.endswith("--no-deps /podline-0.1.0-py3-none-any.whl")
     assert vm.called("systemctl") == ["daemon-reload", "enable --quiet podline-worker", "restart podline-worker"]
     environment = vm.folder / "etc/podline/worker.env"
     assert environment.read_text() == f"PREFECT_API_URL=http://10.0.0.2:4200/api\n{PASSWORD}\n"
@@ -194,6 +199,15 @@ def test_a_wheel_in_a_bucket_is_fetched_as_the_service_account(vm: Vm) -> None:
     done = vm.boot()
     assert done.returncode == 0, done.stderr
     assert (vm.folder / "opt/podline/podline-0.1.0-py3-none-any.whl").read_bytes() == b"a wheel"
+    assert (vm.folder / "opt/podline/tpu.lock").read_bytes() == b"a lock"
+
+
+def test_a_wheel_without_its_lock_is_refused(vm: Vm) -> None:
+    (vm.folder / "tpu.lock").unlink()
+    done = vm.boot()
+    assert done.returncode == 1
+    assert "no tpu.lock beside" in done.stderr
+    assert vm.called("systemctl") == []
 
 
 def test_a_server_without_a_password_needs_no_secret(vm: Vm) -> None:
