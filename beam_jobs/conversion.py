@@ -31,7 +31,7 @@ from podline.data.sources.remote import is_remote
 from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_names
 from podline.datasets.draft import Draft, draft_of
-from podline.datasets.fingerprint import source_of
+from podline.datasets.fingerprint import memory_of, source_of
 from podline.documents.completion import Artifact
 from podline.documents.manifest import (
     MANIFEST,
@@ -71,12 +71,15 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     pipeline = open_pipeline(spec)
     store = open_store(spec.root)
     store.sweep()
+    memory = memory_of(spec, store)  # first: what changes from here on is noticed by the next conversion
     reporter.log(f"reading {spec.source}")
     source, remarks = _looked_at(source_of(spec, store), spec, reporter)
     _tell_quarantined(reporter, source.quarantined)
     draft = draft_of(spec, source)
     with using(store, [draft.folder]):
-        return _converted(pipeline, store, spec, source, draft, remarks, started, reporter)
+        result = _converted(pipeline, store, spec, source, draft, remarks, started, reporter)
+    memory.remember(result.fingerprint)
+    return result
 
 
 def _converted(

@@ -17,10 +17,10 @@ from prefect.logging import get_run_logger
 from prefect.runtime import task_run
 
 from podline import settings
-from podline.datasets.fingerprint import fingerprint, source_of
+from podline.datasets.fingerprint import memory_of
 from podline.errors import TransientError
 from podline.progress import Reporter
-from podline.stages.specs import ConvertResult, ConvertSpec, Result, Spec, TrainSpec
+from podline.stages.specs import ConvertSpec, Result, Spec, TrainSpec
 from podline.stages.table import Stage, stage_of
 from podline.store.opening import open_store
 from podline.supervision.running import perform, tpu_of
@@ -82,7 +82,7 @@ class StageTask(Generic[S, R]):
         name, listener = self.stage.name, terminal()
         listener({"event": "start", "stage": name})
         found = self.stage.find(spec, Reporter(name, listener))
-        key = cache_key(name, spec, found)
+        key = cache_key(name, spec)
         task = self.task.with_options(
             cache_key_fn=lambda _context, _inputs: key,
             refresh_cache=found is None,
@@ -117,19 +117,14 @@ def run_in_child(spec: Spec) -> dict[str, Any]:
         tpu_use.publish_tpu_log(spec)
 
 
-def cache_key(stage: str, spec: Spec, found: Result | None) -> str:
-    """The name of a result in Prefect's storage; it depends on all that the result depends on."""
+def cache_key(stage: str, spec: Spec) -> str:
+    """Return the name of a result in Prefect's storage; it depends on all that the result depends on."""
     if isinstance(spec, ConvertSpec):
         # Where the source lies is no part of the spec's digest, and what lies there may change.
-        known = found.fingerprint if isinstance(found, ConvertResult) else _source_fingerprint(spec)
-        return f"{stage}-{known}"
+        return f"{stage}-{memory_of(spec, open_store(spec.root)).key}"
     return f"{stage}-{spec.digest()}"
 
 
 def result_folder(spec: Spec) -> Path:
     """Where Prefect keeps the results of stages on a store: in it."""
     return open_store(spec.root).scratch / "prefect" / "results"
-
-
-def _source_fingerprint(spec: ConvertSpec) -> str:
-    return fingerprint(spec, source_of(spec, open_store(spec.root)).files)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from podline.data.records import LABEL
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, open_raw
-from podline.data.tfds import FEATURES, features_file
-from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
+from podline.datasets.source_state import Memory
+from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
 from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.recipes.own_code import of_dataset
@@ -76,25 +75,23 @@ def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
     )[:_DIGITS]
 
 
-def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
-    """An earlier conversion of the same source with the same settings, if every file of it is still whole.
+def memory_of(spec: ConvertSpec, store: Store) -> Memory:
+    """Return what this machine knows of a conversion's source.
 
     Raises:
-        SourceError: the source cannot be read, or is not what the spec says.
+        SourceError: the source does not exist.
+        StoreError: the memory cannot be read.
+    """
+    depends = [datasets.find(spec.dataset).base, converter_settings(spec), LAYOUT_VERSION, spec.allow_left_out]
+    return Memory(store, spec.source, spec.settings, depends)
+
+
+def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
+    """Return an earlier conversion of the same files with the same settings, if all that it wrote is still whole.
+
+    Raises:
+        SourceError: the source does not exist.
     """
     store = open_store(spec.root)
-    source = source_of(spec, store)
-    folder = dataset_folder(spec.dataset, fingerprint(spec, source.files))
-    found = find_completed(store, folder, spec, reporter)
-    if found is None or _is_for_tfds(store, folder, source):
-        return found
-    reporter.log(f"{store.where(folder)}: what TensorFlow Datasets reads there is an earlier version's; written anew")
-    return None
-
-
-def _is_for_tfds(store: Store, folder: str, source: RawData) -> bool:
-    """Whether the features beside a data set are what this version writes: before, TFDS could not read people."""
-    if not store.exists(f"{folder}/{FEATURES}"):
-        return True  # nothing is written anew that the conversion did not leave
-    class_names = {LABEL: source.class_names, **source.extra_class_names}
-    return store.read_bytes(f"{folder}/{FEATURES}") == features_file(read_manifest(store, folder), class_names)
+    known = memory_of(spec, store).fingerprint
+    return find_completed(store, dataset_folder(spec.dataset, known), spec, reporter) if known else None

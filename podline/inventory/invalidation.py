@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from podline.datasets.fingerprint import fingerprint, source_of
+from podline.datasets.fingerprint import memory_of
 from podline.documents.completion import completion_name
-from podline.documents.manifest import dataset_folder
 from podline.stages.specs import ConvertSpec, RunSpec, Spec, TrainSpec, ValidateSpec
 from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, stage_of
-from podline.store.contract import Store
 from podline.store.opening import open_store
 
 IN_ORDER = tuple(stage.name for stage in (CONVERT, VALIDATE, TRAIN, EVALUATE, REPORT))
@@ -26,11 +24,14 @@ def forget(spec: Spec) -> None:
         spec: what the stage will be given.
 
     Raises:
-        SourceError: the raw data of a conversion cannot be read.
+        SourceError: the source of a conversion does not exist.
         StoreError: the store cannot be written.
     """
     store = open_store(spec.root)
-    folder = _folder(store, spec)
+    if isinstance(spec, ConvertSpec):
+        memory_of(spec, store).forget()
+        return
+    folder = _folder(spec)
     # First, so that whatever happens next the stage does not look done.
     store.delete(completion_name(folder, stage_of(spec).name))
     if isinstance(spec, TrainSpec):
@@ -39,10 +40,8 @@ def forget(spec: Spec) -> None:
                 store.delete(name)
 
 
-def _folder(store: Store, spec: Spec) -> str:
+def _folder(spec: Spec) -> str:
     """Where a stage's completion record lies."""
-    if isinstance(spec, ConvertSpec):
-        return dataset_folder(spec.dataset, fingerprint(spec, source_of(spec, store).files))
     if isinstance(spec, RunSpec):
         return spec.verdict_folder
     assert isinstance(spec, TrainSpec | ValidateSpec)  # noqa: S101 (there are no others in this order)

@@ -38,6 +38,11 @@ class ConverterSettings(Frozen):
     A name must be none of :class:`podline.stages.specs.ConvertSpec`'s own: in a spec's JSON they stand side by side.
     """
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """Return the folders that are read beside the source, relative to it."""
+        return ()
+
     def converter(self) -> dict[str, int | str]:
         """What of them a converted data set's bytes depend on: goes into fingerprint and manifest."""
         values = self.model_dump(mode="json")

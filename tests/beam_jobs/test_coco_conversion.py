@@ -23,7 +23,6 @@ from podline.data.counting import verify_counts
 from podline.data.keypoints import to_annotated
 from podline.data.reader import SplitReader, open_split
 from podline.datasets.validation import check_dataset, validate
-from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, SettingsError, SourceError
@@ -31,7 +30,6 @@ from podline.progress import silent
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import ConvertSpec, ValidateSpec
 from podline.stages.table import CONVERT
-from podline.store import digests
 from podline.store.opening import open_store
 
 SIDE = 64
@@ -280,25 +278,6 @@ def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypa
     assert again.shards_reused in (1, 2)
     assert again.shards_written == shards - again.shards_reused
     assert contents(spec) == contents(whole)
-
-
-def test_features_that_an_earlier_version_wrote_are_written_anew_and_nothing_else(tmp_path: Path, raw: Path) -> None:
-    spec = spec_of(tmp_path / "root", raw)
-    first, store = convert(spec, silent()), open_store(spec.root)
-    assert CONVERT.find(spec, silent()) is not None
-    whole = contents(spec)
-    features, record = f"{first.folder}/features.json", completion_name(first.folder, "convert")
-    before = store.read_bytes(features).replace(b'"encoding": "none"', b'"encoding": "bytes"')
-    store.publish_bytes(features, before, replace=True)
-    word = store.read_json(record)
-    [artifact] = [artifact for artifact in word["artifacts"] if artifact["name"] == features]
-    artifact.update(bytes=len(before), sha256=digests.of_bytes(before))
-    store.publish_json(record, word, replace=True)
-    assert CONVERT.find(spec, silent()) is None
-    again = convert(spec, silent())
-    assert (again.shards_written, again.shards_reused) == (0, first.shards_written)
-    assert contents(spec) == whole
-    assert CONVERT.find(spec, silent()) is not None
 
 
 def test_an_image_that_only_fails_to_decode_is_named(

@@ -42,6 +42,11 @@ class ImagesSettings(ConverterSettings):
     )
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Return the folder of a table's images, where it is another one."""
+        return (self.images,) if self.images else ()
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """(height, width, channels) of every image."""
         return self.side, self.side, self.channels

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from coco_files import CocoFiles
 
+from podline.beam_jobs.conversion import convert
 from podline.data.sources.coco import open_coco
 from podline.data.sources.left_out import LeftOut, left_out_of, refuse_left_out
 from podline.data.sources.rows import RowBlock, SourceSplit
@@ -80,15 +81,18 @@ def test_crowds_unlabelled_people_and_people_beyond_the_places_are_not_left_out(
 
 
 def test_the_limit_holds_for_what_was_converted_before_as_well(tmp_path: Path) -> None:
-    files = CocoFiles(images=4)
-    del files.files["000000000001.jpg"]
+    files = CocoFiles(images=40)
+    for number in range(1, 6):
+        del files.files[f"{number:012}.jpg"]
     source = files.write(tmp_path / "raw")
     spec = ConvertSpec(root=str(tmp_path / "root"), dataset="coco", source=str(source), side=64)
-    allowed = spec.model_copy(update={"allow_left_out": 0.25})
+    allowed = spec.model_copy(update={"allow_left_out": 0.13})
     assert allowed.digest() == spec.digest()
-    assert find_converted(allowed, silent()) is None
-    with pytest.raises(SourceError, match=r"1 of 4 records of .* 25\.0% vs 10\.0% at most"):
-        find_converted(spec, silent())
+    assert not convert(allowed, silent()).reused
+    assert find_converted(allowed, silent()) is not None
+    assert find_converted(spec, silent()) is None
+    with pytest.raises(SourceError, match=r"5 of 40 records of .* 12\.5% vs 10\.0% at most"):
+        convert(spec, silent())
 
 
 def test_raw_pixels_have_the_limit_too() -> None:
