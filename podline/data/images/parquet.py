@@ -32,7 +32,7 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
             yield file
-    except PodlineError:
+    except (PodlineError, MemoryError):
         raise
     except Exception as error:
         raise SourceError(f"{path} cannot be read as Parquet: {reason(error)}; restore the file") from error

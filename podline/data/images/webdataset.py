@@ -206,7 +206,7 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
                     yield member.name, _unpacked(tar, member) if packed else place
             if not packed:
                 _require_end(file, tar.offset)
-    except PodlineError:
+    except (PodlineError, MemoryError):
         raise
     except Exception as error:
         raise SourceError(f"{file.path} cannot be read as a tar file: {reason(error)}; {_REMEDY}") from error
