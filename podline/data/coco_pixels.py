@@ -37,10 +37,16 @@ def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixe
 
 
 def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:
-    """What OpenCV makes of an image's file; None where it makes nothing of it, or fails."""
+    """Return what OpenCV makes of an image's file; None where it makes nothing of it, or fails.
+
+    Raises:
+        MemoryError: there is too little memory for its pixels.
+    """
     try:
         pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), how)
-    except cv2.error:
+    except cv2.error as error:
+        if error.code == cv2.Error.StsNoMem:
+            raise MemoryError(str(error)) from error
         return None
     return pixels
 

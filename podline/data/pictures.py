@@ -213,6 +213,8 @@ def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
         raise PictureError(_unidentified(data)) from error
     except Image.DecompressionBombError as error:
         raise PictureError(f"has too many pixels vs {bounds.PIXELS:,} at most") from error
+    except MemoryError:
+        raise
     except Exception as error:
         raise PictureError(f"is damaged: {reason(error)}") from error
     _require_size(*picture.size)
@@ -232,7 +234,7 @@ def _by_pillow(data: bytes, formats: tuple[str, ...]) -> Picture:
     try:
         picture.load()  # which turns a TIFF
         pixels = _pillow_pixels(picture)
-    except PictureError:
+    except (PictureError, MemoryError):
         raise
     except Exception as error:
         raise PictureError(f"is damaged: {reason(error)}") from error

@@ -15,29 +15,10 @@ from podline.store.prefetch import in_order
 
 # Of images, whether they are decoded or not.
 IMAGE_ENDINGS = frozenset(
-    [
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".png",
-        ".webp",
-        ".bmp",
-        ".dib",
-        ".gif",
-        ".tif",
-        ".tiff",
-        ".heic",
-        ".heif",
-        ".avif",
-        ".jp2",
-        ".jxl",
-        ".psd",
-        ".ppm",
-        ".pgm",
-        ".pbm",
-        ".tga",
-    ]
+    (
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+        *(".heic", ".heif", ".avif", ".jp2", ".jxl", ".psd", ".ppm", ".pgm", ".pbm", ".tga"),
+    )
 )
 
 

@@ -28,7 +28,8 @@ from podline.data.images.items import Item, Place
 from podline.data.images.settings import Fit
 from podline.data.pictures import PictureError, looks_like_picture, picture_of
 from podline.data.sources import bounds
-from podline.errors import SourceError
+from podline.errors import ChildKilledError, PodlineError, SourceError, StoreError
+from podline.store.contract import explained
 from podline.store.prefetch import in_order
 
 _AT_ONCE = 64  # images that a process is asked for
@@ -89,7 +90,9 @@ class Bench:
             asked: the images.
 
         Raises:
-            OSError: one cannot be read, or nothing can be written.
+            OSError: one cannot be read.
+            StoreError: nothing can be written.
+            MemoryError: there is too little memory to decode one.
         """
         return [self._look(row, one) for row, one in enumerate(asked, first)]
 
@@ -112,7 +115,7 @@ class Bench:
             reason = str(error) if data else "is empty"
             return Look(sha256, bytes=size, picture=looks_like_picture(data), reason=reason)
         pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit)).data
-        os.pwrite(self._file(self.pixels, os.O_WRONLY), pixels, row * pixels.nbytes)
+        self._write(pixels, row * pixels.nbytes)
         height, width = picture.pixels.shape[:2]
         return Look(sha256, hashlib.sha256(pixels).digest(), size, width, height, picture.turned, picture=True)
 
@@ -121,10 +124,17 @@ class Bench:
         if isinstance(place, str):
             file = os.open(place, os.O_RDONLY)
             try:
-                return os.read(file, min(os.fstat(file).st_size, bounds.IMAGE_BYTES + 1))
+                return _read(file, place, os.fstat(file).st_size, 0)
             finally:
                 os.close(file)
-        return os.pread(self._file(place.path, os.O_RDONLY), min(place.bytes, bounds.IMAGE_BYTES + 1), place.start)
+        return _read(self._file(place.path, os.O_RDONLY), place.path, place.bytes, place.start)
+
+    def _write(self, pixels: memoryview, start: int) -> None:
+        left = pixels.cast("B")
+        with explained("write", self.pixels):
+            while left:  # where the disk gets full, a part is written, and no error is raised
+                count = os.pwrite(self._file(self.pixels, os.O_WRONLY), left, start)
+                left, start = left[count:], start + count
 
     def _file(self, path: str, how: int) -> int:
         """A file that is read or written many times, open until the process ends; of archives, the last one."""
@@ -135,12 +145,32 @@ class Bench:
         return self._files[path]
 
 
+def _read(file: int, path: str, size: int, start: int) -> bytes:
+    """Return so many bytes of a file, but at most one more than an image may have.
+
+    Raises:
+        OSError: it cannot be read, or has become shorter.
+    """
+    size, parts = min(size, bounds.IMAGE_BYTES + 1), list[bytes]()
+    while size > 0:
+        part = os.pread(file, size, start)
+        if not part:
+            raise OSError(errno.EIO, f"{size:,} bytes fewer than it had", path)
+        parts.append(part)
+        size, start = size - len(part), start + len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 class Lookers:
-    """Processes that look at images, as many as there are cores; they end with the body of the ``with`` statement."""
+    """Processes that look at images, as many as there are cores; they end with the body of the ``with`` statement.
+
+    Attributes:
+        processes: all that were started.
+    """
 
     def __init__(self, bench: Bench, processes: int) -> None:
         self._bench = bench
-        self._started: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
         self._free: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
         for _ in range(processes):
             self._free.put(self._start())
@@ -151,7 +181,7 @@ class Lookers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self._started:
+        for process in self.processes:
             process.kill()  # it has nothing that could be half done
             process.communicate()
 
@@ -161,31 +191,41 @@ class Lookers:
         See :meth:`Bench.look_at`.
 
         Raises:
-            SourceError: a file cannot be read, or nothing can be written.
+            SourceError: a file cannot be read.
+            StoreError: nothing can be written.
+            ChildKilledError: there is too little memory to decode one image by itself.
         """
         process = self._free.get()
         try:
             answer = _ask(process, first, asked)
         except (OSError, EOFError, pickle.UnpicklingError):  # the process is gone
-            process.kill()
-            process.wait()
-            process = self._start()
             answer = None
+        try:
+            if answer is None or isinstance(answer, MemoryError):
+                process.kill()
+                process.wait()
+                process = self._start()
         finally:
             self._free.put(process)
         if isinstance(answer, OSError):
             raise SourceError(f"cannot read {answer.filename or 'the images'}: {answer.strerror or answer}")
-        if answer is not None:
+        if isinstance(answer, PodlineError):
+            raise answer
+        if isinstance(answer, list):
             return answer
-        if len(asked) == 1:
+        if len(asked) > 1:
+            return [look for row, one in enumerate(asked, first) for look in self.look_at(row, [one])]
+        if answer is None:
             return [Look(picture=True, reason="is damaged: the decoder crashes on it")]
-        return [look for row, one in enumerate(asked, first) for look in self.look_at(row, [one])]
+        raise ChildKilledError(
+            f"out of memory while {_shown(asked[0])} is decoded; give this machine more memory, or leave the image out"
+        )
 
     def _start(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve()"]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)  # noqa: S603 (our own)
-        self._started.append(process)
+        self.processes.append(process)
         _send(process.stdin, (self._bench.pixels, self._bench.shape, self._bench.fit))
         return process
 
@@ -198,7 +238,9 @@ def looks(items: Iterable[Item], bench: Bench) -> Iterator[tuple[Item, int, Look
         a reason already is looked at if its data are known.
 
     Raises:
-        SourceError: a file cannot be read, or nothing can be written.
+        SourceError: a file cannot be read.
+        StoreError: nothing can be written.
+        ChildKilledError: there is too little memory.
     """
     stream = iter(items)
     first = list(islice(stream, _FOR_A_PROCESS))
@@ -243,6 +285,12 @@ def _asked(data: Place | bytes) -> Asked:
     return data.path if isinstance(data, Place) and data.bytes < 0 else data
 
 
+def _shown(asked: Asked) -> str:
+    if isinstance(asked, bytes):
+        return f"an image of {len(asked):,} bytes"
+    return asked if isinstance(asked, str) else asked.path
+
+
 def _ask(process: subprocess.Popen[bytes], first: int, asked: Sequence[Asked]) -> Any:
     _send(process.stdin, (first, list(asked)))
     return pickle.load(process.stdout)  # type: ignore[arg-type]  # noqa: S301 (our own process)
@@ -266,6 +314,6 @@ def serve() -> None:
             return
         try:
             answer: object = bench.look_at(first, asked)
-        except OSError as error:
+        except (OSError, MemoryError, StoreError) as error:
             answer = error
         _send(target, answer)

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from podline.data.images.columns import Columns, columns_of, text_of
+from podline.data.images.columns import Columns, NoColumnError, columns_of, text_of
 from podline.data.images.items import Item, split_in_name
+from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.entry_points import reason
@@ -31,7 +32,7 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
             yield file
-    except PodlineError:
+    except (PodlineError, MemoryError):
         raise
     except Exception as error:
         raise SourceError(f"{path} cannot be read as Parquet: {reason(error)}; restore the file") from error
@@ -152,8 +153,17 @@ def images_in(found: Sequence[Found], settings: ImagesSettings) -> ParquetImages
                 f"{file.path}: images may be in {', '.join(holding)}; say in which by --set conversion.file_column=NAME"
             )
         image = settings.file_column or holding[0]
-        columns = columns_of(file.path, schema.names, settings, image)
-        fitting.append((file, columns, _class_names(file.path, schema, columns.label)))
+        try:
+            columns = columns_of(file.path, schema.names, settings, image)
+        except NoColumnError:
+            others = [name for name in schema.names if name not in holding]
+            refuse_boxes(file.path, others, settings)
+            refuse_one_hot(file.path, parquet_rows(file.path, others))
+            raise
+        refuse_boxes(file.path, schema.names, settings)
+        class_names = _class_names(file.path, schema, columns.label)
+        _refuse_unclear(file.path, columns.label, bool(class_names), settings)
+        fitting.append((file, columns, class_names))
     if not fitting:
         return None
     first, *others = fitting
@@ -161,6 +171,15 @@ def images_in(found: Sequence[Found], settings: ImagesSettings) -> ParquetImages
         if tuple(rest) != first[1:]:
             raise SourceError(f"{file.path} has other columns or class names than {first[0].path}; give one data set")
     return ParquetImages([file for file, _, _ in fitting], first[1], first[2])
+
+
+def _refuse_unclear(path: str, column: str, named: bool, settings: ImagesSettings) -> None:
+    """Check that the labels of a file are classes; whole numbers with names are."""
+    labels = Labels()
+    for row in parquet_rows(path, [column]):
+        if not (named and isinstance(row[column], int)):
+            labels.add(row[column])
+    labels.refuse_unclear(path, column, settings)
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:

@@ -24,6 +24,12 @@ class ImagesSettings(ConverterSettings):
     label_column: str = Field(default="", description="likewise; also the key in a WebDataset's JSON")
     split_column: str = Field(default="", description="likewise")
     group_column: str = Field(default="", description="likewise: images of one group stay on one side")
+    labels_are_classes: bool = Field(
+        default=False,
+        description="take each label as the class of its whole image, also decimal numbers, texts such as 'a|b', and "
+        "labels beside boxes",
+        exclude_if=lambda value: not value,
+    )
     side: int = Field(default=64, ge=8, le=1024, description="of the square that every image becomes, in pixels")
     fit: Fit = Field(
         default="letterbox",

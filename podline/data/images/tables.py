@@ -12,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podline.data.images.columns import Columns, columns_of, text_of
+from podline.data.images.columns import Columns, NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
+from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
 from podline.data.images.listing import Found
 from podline.data.images.parquet import parquet_columns, parquet_rows
 from podline.data.images.settings import ImagesSettings
@@ -83,8 +84,18 @@ class Tables:
 
     @cached_property
     def _items(self) -> list[Item]:
-        items = [self._item(table, columns, row) for table, columns in self.tables for row in _rows(table, columns)]
+        items = [item for table, columns in self.tables for item in self._items_of(table, columns)]
         return _with_repeated(self.tables[0][0].path, items)
+
+    def _items_of(self, table: Found, columns: Columns) -> list[Item]:
+        labels, items = Labels(), []
+        for row in _rows(table, columns):
+            labels.add(row.values.get(columns.label))
+            items.append(self._item(table, columns, row))
+        labels.refuse_unclear(table.path, columns.label, self.settings)
+        if labels.whole_floats and not self.settings.labels_are_classes:
+            items = [item._replace(label=item.label and item.label.strip().partition(".")[0]) for item in items]
+        return items
 
     def _item(self, table: Found, columns: Columns, row: Row) -> Item:
         if row.reason:
@@ -120,10 +131,28 @@ def tables_in(
     fitting, problems = [], []
     for table in tables:
         try:
-            fitting.append((table, columns_of(table.path, _header(table), settings)))
+            fitting.append((table, _columns(table, settings)))
         except SourceError as error:
             problems.append(error)
     return Tables(fitting, {file.name: file for file in files}, settings) if fitting else None, problems
+
+
+def _columns(table: Found, settings: ImagesSettings) -> Columns:
+    """Return a table's columns.
+
+    Raises:
+        SourceError: it has none of files or of labels, or its labels are of something else.
+    """
+    header = _header(table)
+    try:
+        columns = columns_of(table.path, header, settings)
+    except NoColumnError:
+        if known_columns(table.path, header, settings).file:
+            refuse_boxes(table.path, header, settings)
+            refuse_one_hot(table.path, (row.values for row in _rows(table, header)))
+        raise
+    refuse_boxes(table.path, header, settings)
+    return columns
 
 
 def _header(table: Found) -> Sequence[str]:
@@ -134,7 +163,7 @@ def _header(table: Found) -> Sequence[str]:
     return list(next((row.values for row in _objects(table)), {}))
 
 
-def _rows(table: Found, columns: Columns) -> Iterator[Row]:
+def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
     if table.name.endswith(".parquet"):
         wanted = [name for name in columns if name]
         for number, values in enumerate(parquet_rows(table.path, wanted)):
@@ -195,10 +224,12 @@ def _with_repeated(where: str, items: list[Item]) -> list[Item]:
     repeated = [places for places in rows.values() if len(places) > 1]
     if len(repeated) > max(1, _MAX_REPEATED * len(rows)):
         first = repeated[0]
+        labels = ", ".join(sorted({shortened(items[at].label) for at in first})[:3])
         raise SourceError(
             f"{where}: {len(repeated):,} of {len(rows):,} files have several rows vs {_MAX_REPEATED:.0%} at most "
-            f"({printable(items[first[0]].key)} has {len(first)}): these are no classes of images, but of something in "
-            "them; give a table with one row for each image"
+            f"({printable(items[first[0]].key)} has {len(first)}, with {labels}): these are several labels of an "
+            "image, or of objects in it, and Podline reads one class for each whole image; give a table with one row "
+            "for each image"
         )
     items = list(items)
     for places in repeated:

@@ -10,14 +10,16 @@ import contextlib
 import json
 import os
 import tarfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from podline.data.images.columns import NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
+from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
@@ -43,10 +45,12 @@ class WebDataset:
     Attributes:
         found: the tar files.
         settings: of the conversion.
+        labels: of the samples that were read, by where these say them.
     """
 
     found: Sequence[Found]
     settings: ImagesSettings
+    labels: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels), compare=False)
 
     @property
     def words(self) -> str:
@@ -86,15 +90,21 @@ class WebDataset:
         }
         if all(item.label is None for of_file in items.values() for item in of_file):
             self._require_a_label()
+        for column, labels in self.labels.items():
+            labels.refuse_unclear(self.found[0].path, column, self.settings)
         return items
 
     def _require_a_label(self) -> None:
-        """Raises an error that names the JSON's keys, if a sample has JSON that can be read."""
+        """Raise an error that names the JSON's keys, if a sample has JSON that can be read."""
         for file in self.found:
-            for key, sample in _samples(file):
+            said: list[dict[str, Any]] = []
+            for _, sample in _samples(file):
                 with contextlib.suppress(ValueError):
-                    if _JSON in sample:
-                        columns_of(f"{file.name}/{key}.json", ["__key__", *_json(sample)], self.settings, "__key__")
+                    said += [_json(sample)] if _JSON in sample else []
+            if said:
+                refuse_boxes(file.path, list(said[0]), self.settings)
+                refuse_one_hot(file.path, said)
+                columns_of(f"{file.path}: a sample's JSON", ["__key__", *said[0]], self.settings, "__key__")
 
     def _items_of(self, file: Found) -> Iterator[Item]:
         for key, sample in _samples(file):
@@ -122,21 +132,30 @@ class WebDataset:
             ValueError: what is there cannot be read.
         """
         said: dict[str, str | None] = {}
+        named = _CLASS in sample and not self.settings.label_column
         if _JSON in sample:
             values = _json(sample)
             try:
                 columns = known_columns("its JSON", ["__key__", *values], self.settings, "__key__")
             except NoColumnError as error:
                 raise ValueError(f"cannot be used: {error}") from None
+            if columns.label and not named:
+                self.labels[columns.label].add(values[columns.label])
+                refuse_boxes(f"{self.found[0].path}: a sample's JSON", list(values), self.settings)
             try:
-                said = {what: text_of(values[name]) for what, name in columns._asdict().items() if name in values}
+                said = {
+                    what: text_of(values[name])
+                    for what, name in columns._asdict().items()
+                    if name in values and not (named and what == "label")
+                }
             except ValueError as error:
                 raise ValueError(f"has a value that {error}") from None
-        if _CLASS in sample and not self.settings.label_column:
+        if named:
             try:
                 said["label"] = _content(sample[_CLASS]).decode().strip() or None
             except UnicodeDecodeError:
                 raise ValueError("has a class that is no UTF-8") from None
+            self.labels[_CLASS].add(said["label"])
         return said
 
 
@@ -187,7 +206,7 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
                     yield member.name, _unpacked(tar, member) if packed else place
             if not packed:
                 _require_end(file, tar.offset)
-    except PodlineError:
+    except (PodlineError, MemoryError):
         raise
     except Exception as error:
         raise SourceError(f"{file.path} cannot be read as a tar file: {reason(error)}; {_REMEDY}") from error

@@ -32,7 +32,7 @@ def _explained(archive: Path) -> Iterator[None]:
     """Turns whatever a damaged archive makes gzip, zlib or tarfile raise into a :class:`SourceError`."""
     try:
         yield
-    except PodlineError:
+    except (PodlineError, MemoryError):
         raise
     except EOFError as error:
         raise SourceError(f"{archive} is truncated: it ends in the middle of the compressed data; {_REMEDY}") from error

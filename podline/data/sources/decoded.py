@@ -133,7 +133,7 @@ def _read(raw: RawFile, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
     try:
         for image, label in read(Path(str(raw.path))):
             yield np.asarray(image), int(label)
-    except PodlineError:
+    except (PodlineError, MemoryError):
         raise
     except Exception as error:
         raise SourceError(f"{raw.shown} cannot be read: {reason(error)}; restore the file") from error

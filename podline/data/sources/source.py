@@ -24,7 +24,7 @@ from podline.data.sources.official_sums import check_official
 from podline.data.sources.rows import RawRows
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
-from podline.errors import PodlineError, SourceError
+from podline.errors import ChildKilledError, PodlineError, SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
 
 if TYPE_CHECKING:
@@ -136,12 +136,15 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
     Raises:
         SettingsError: its code cannot be imported.
         SourceError: the source is missing, damaged or another data set.
+        ChildKilledError: there is too little memory.
     """
     read = dataset.code(dataset.open)
     try:
         return read(dataset, source, settings, work)
     except PodlineError:
         raise
+    except MemoryError as error:
+        raise ChildKilledError(f"out of memory while {source} is read; give this machine more memory") from error
     except Exception as error:
         raise SourceError(f"{source} cannot be read as {dataset.name}: {entry_points.reason(error)}") from error
 

@@ -52,8 +52,10 @@ def test_samples_of_another_library(own: Path, tmp_path: Path) -> None:
 
 
 def test_boxes_are_no_classes(own: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"several rows|1 class with a training image"):
+    with pytest.raises(SourceError, match=r"columns of boxes .*'xmin', 'ymin'"):
         source_of(own, "bccd", tmp_path, label_column="cell_type", layout="table")
+    with pytest.raises(SourceError, match=r"several rows .*'RBC', 'WBC'"):
+        opened(tmp_path / "raw", label_column="cell_type", layout="table", labels_are_classes=True)
 
 
 def test_every_file_that_pillow_decodes_is_a_picture(own: Path) -> None:

@@ -1,0 +1,169 @@
+"""What is no class of a whole image is refused by name, in every layout that has columns."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drawn_images import as_table, drawn, encoded, images, opened
+
+from podline.data.images.labels import Labels, refuse_boxes
+from podline.data.images.settings import ImagesSettings
+from podline.errors import SourceError
+
+COUNT = 60
+FLAG = "labels_are_classes"
+
+
+def spread(values: Sequence[Any]) -> list[Any]:
+    """Some values over all images."""
+    return [values[at % len(values)] for at in range(COUNT)]
+
+
+def as_samples(folder: Path, **columns: Sequence[Any]) -> Path:
+    """A WebDataset with all columns in its samples' JSON."""
+    folder.mkdir()
+    with tarfile.open(folder / "part.tar", "w") as tar:
+        for at, row in enumerate(zip(*columns.values(), strict=True)):
+            said = json.dumps(dict(zip(columns, row, strict=True))).encode()
+            for ending, content in (("png", encoded(drawn(at))), ("json", said)):
+                info = tarfile.TarInfo(f"{at:03}.{ending}")
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return folder
+
+
+def as_parquet_images(folder: Path, **columns: Sequence[Any]) -> Path:
+    """Parquet with images and any columns."""
+    folder.mkdir()
+    pq.write_table(pa.table({"image": [encoded(drawn(at)) for at in range(COUNT)], **columns}), folder / "a.parquet")
+    return folder
+
+
+def table(kind: str) -> Callable[..., Path]:
+    """Writes a table; without a column of labels if none is given."""
+
+    def write(folder: Path, **columns: Sequence[Any]) -> Path:
+        as_table(folder, images(COUNT), kind, **columns)
+        path = folder / f"labels.{kind}"
+        if "label" not in columns:
+            path.write_text(path.read_text().replace("label", "what", 1))
+        return folder
+
+    return write
+
+
+TEXTS = {"csv": table("csv"), "tsv": table("tsv"), "samples": as_samples, "parquet images": as_parquet_images}
+VALUES = {
+    "jsonl": table("jsonl"),
+    "parquet": table("parquet"),
+    "samples": as_samples,
+    "parquet images": as_parquet_images,
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_joined_labels_and_decimals_are_refused_unless_they_are_classes(tmp_path: Path, kind: str) -> None:
+    joined = TEXTS[kind](tmp_path / "joined", label=spread(["cats|indoor|outdoor", "cats|indoor", "dogs|outdoor"]))
+    with pytest.raises(SourceError, match=r"column 'label' holds several labels .*'cats\|indoor.*labels_are_classes"):
+        opened(joined)
+    assert len(opened(joined, labels_are_classes=True).class_names) == 3
+    with pytest.raises(SourceError, match="several labels"):
+        opened(joined)  # though it is in the cache
+    decimal = TEXTS[kind](tmp_path / "decimal", label=spread([0.5, 1.0, 2.75]))
+    with pytest.raises(SourceError, match=r"column 'label' holds decimal numbers, as (0\.5|2\.75).*labels_are_classes"):
+        opened(decimal)
+    assert len(opened(decimal, labels_are_classes=True).class_names) == 3
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_lists_are_refused(tmp_path: Path, kind: str) -> None:
+    folder = VALUES[kind](tmp_path / "raw", label=spread([["cat", "indoor"], ["dog"]]))
+    with pytest.raises(SourceError, match=r"column 'label' holds several labels of an image, as \['cat', 'indoor'\]"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "samples", "parquet images"])
+def test_one_column_for_each_class_is_refused(tmp_path: Path, kind: str) -> None:
+    bits = {"cat": spread([1, 0, 0]), "dog": spread([0, 1, 1])}
+    folder = TEXTS[kind](tmp_path / "raw", **bits)
+    with pytest.raises(SourceError, match=r"one column for each label.*'cat', 'dog'"):
+        opened(folder)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_boxes_are_refused(tmp_path: Path, kind: str) -> None:
+    columns = {"label": spread(["cat", "dog"]), "xmin": spread([1]), "ymin": spread([2])}
+    folder = TEXTS[kind](tmp_path / "raw", **columns)
+    with pytest.raises(SourceError, match=r"boxes or outlines \('xmin', 'ymin'\).*labels_are_classes"):
+        opened(folder)
+    assert opened(folder, labels_are_classes=True).class_names == ("cat", "dog")
+
+
+@pytest.mark.parametrize("names", ["xmin ymin", "x_min y_min", "X1 Y1 X2 Y2", "left top", "bbox", "x_center y_center"])
+def test_usual_names_of_boxes(names: str) -> None:
+    with pytest.raises(SourceError, match="boxes"):
+        refuse_boxes("a.csv", ["file", "label", *names.split()], ImagesSettings())
+
+
+def test_other_columns_are_no_boxes() -> None:
+    refuse_boxes("a.csv", ["Filename", "Width", "Height", "Roi.X1", "Roi.Y1", "ClassId", "left"], ImagesSettings())
+
+
+def check(column: str, *values: Any) -> Labels:
+    labels = Labels()
+    for value in values:
+        labels.add(value)
+    labels.refuse_unclear("a.csv", column, ImagesSettings())
+    return labels
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("golden retriever", "labrador retriever", "german shepherd", "cat"),
+        ("red apple", "green apple", "red car", "green car"),
+        ("Apple Red 1", "Apple Red 2", "Apple Braeburn", "Cherry 1", "Cherry 2", "Pear", "Pear 2"),
+        ("tench, Tinca tinca", "goldfish, Carassius auratus", "maillot", "maillot, tank suit"),
+        ("Paris, France", "Lyon, France"),
+        ("v1.0", "v1.5"),
+        ("0.5", "1.0", "large"),
+        (0, 1, 2),
+        ("a/b", "a/c"),
+        ("cat", "dog", ["cat"]),
+    ],
+)
+def test_names_of_classes_are_taken_as_they_are(values: Sequence[Any]) -> None:
+    assert not check("label", *values).whole_floats
+
+
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        ("label", ("cat;dog", "cat")),
+        ("label", ("cat,indoor", "cat,outdoor", "dog,indoor", "dog,outdoor")),
+        ("labels", ("cat,indoor", "dog,outdoor")),
+        ("label", ("clear primary", "primary", "clear primary water", "haze", "haze primary", "haze primary water")),
+        ("label", ("a b", "b a", "a c", "c a")),
+        ("tags", ("haze primary", "cloudy")),
+        ("label", ("['cat', 'dog']", '["cat"]')),
+        ("label", ({"a": 1}, {"b": 2})),
+        ("score", ("0.5", "1e-3", "2")),
+        ("score", ("0,5", "1,25")),
+    ],
+)
+def test_several_labels_in_one(column: str, values: Sequence[Any]) -> None:
+    with pytest.raises(SourceError, match=f"column '{column}' holds .*Podline reads one class"):
+        check(column, *values)
+
+
+def test_whole_numbers_that_pandas_widened_are_whole_numbers(tmp_path: Path) -> None:
+    folder = table("csv")(tmp_path / "raw", label=spread(["1.0", "2.0", "10.0"]))
+    assert opened(folder).class_names == ("1", "2", "10")
