@@ -6,7 +6,9 @@ hidden, 2 visible), in what a network found a score, 0 where it found nothing.
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
@@ -16,6 +18,7 @@ from podline.documents.noun import PERSON, Noun, noun_of
 from podline.frozen import Frozen
 
 Pair = tuple[str, str]
+_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # https://www.unicode.org/reports/tr44/#General_Category_Values
 OTHER_SIGMA = 0.05
 """OKS's constant of a joint that COCO does not have, where none is given; COCO's lie between 0.025 and 0.107."""
 
@@ -57,8 +60,13 @@ class Skeleton(Frozen):
                 _require_known("a pair of joints", (first, second), set(self.joints))
                 if first == second:
                     raise ValueError(f"{first} is paired with itself vs two joints")
-        if len(self.sigmas) != len(self.annotated) or min(self.sigmas) <= 0:
-            raise ValueError(f"sigmas {list(self.sigmas)} vs one above 0 for each of {len(self.annotated)} joints")
+        for name in (*self.joints, self.category):
+            if control := control_character(name):
+                raise ValueError(f"{name!r} has the control character {control} vs a name that can be shown")
+        if len(self.sigmas) != len(self.annotated) or not all(0 < sigma < math.inf for sigma in self.sigmas):
+            raise ValueError(
+                f"sigmas {list(self.sigmas)} vs a finite one above 0 for each of {len(self.annotated)} joints"
+            )
         return self
 
     @property
@@ -91,6 +99,11 @@ class Skeleton(Frozen):
         """Joint ``i`` of a mirrored pose is joint ``mirror[i]`` of the pose."""
         swapped = {name: other for pair in self.mirrored or () for name, other in (pair, pair[::-1])}
         return tuple(self.index[swapped.get(name, name)] for name in self.joints)
+
+
+def control_character(name: str) -> str:
+    """Return the first character of a name that breaks a line, turns the direction of reading or is not shown."""
+    return next((f"U+{ord(each):04X}" for each in name if unicodedata.category(each) in _CONTROLS), "")
 
 
 def side_of(joint: str) -> Pair:

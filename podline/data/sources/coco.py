@@ -348,7 +348,7 @@ def _look_through(
                 place=look.place,
                 people=packed(people),
                 ignored=json.dumps(ignored),
-                annotations=annotation_texts(entry.annotations, understood.category),
+                annotations=annotation_texts(entry.annotations),
             )
         )
     if not part.images:

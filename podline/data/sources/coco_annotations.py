@@ -149,6 +149,10 @@ def _annotation(found: Any, category: Category) -> dict[str, Any] | str:
             kept[key] = _scalar(kept.get(key))
     if type(kept.get("num_keypoints", 0)) is not int:
         kept["num_keypoints"] = None
+    if kept.get("keypoints") in (None, []) and not kept.get("num_keypoints"):
+        # A crowd, or a box of a detector: an instance without a labelled joint.
+        kept.pop("keypoints", None)
+        kept = {"keypoints": [0] * 3 * category.joints, **kept}
     if found.get("iscrowd") or not found.get("num_keypoints"):
         kept[_OUTLINE] = found.get(_OUTLINE)
     meant = kept["category_id"] in category.ids
@@ -259,7 +263,9 @@ def _problem(annotation: dict[str, Any], values: int) -> str:
         return f"its box has the size {box[2]}×{box[3]}"
     if not _are_numbers([annotation.get("area")], 1) or annotation["area"] < 0:
         return f"its area is {shortened(annotation.get('area'))}"
-    keypoints = annotation.get("keypoints", [0] * values if annotation["iscrowd"] else None)
+    keypoints = annotation.get("keypoints")
+    if isinstance(keypoints, list) and any(isinstance(value, list) for value in keypoints):
+        return f"its keypoints are {shortened(keypoints)} vs {values} numbers, or [x, y, visibility] of each joint"
     if not isinstance(keypoints, list) or len(keypoints) != values:
         found = f"{len(keypoints)} numbers" if isinstance(keypoints, list) else shortened(keypoints)
         return f"its keypoints are {found} vs {values} numbers"
@@ -313,17 +319,16 @@ def _are_numbers(values: Any, count: int) -> bool:
     )
 
 
-def annotation_texts(annotations: Iterable[dict[str, Any]], category: Category = PEOPLE) -> tuple[str, ...]:
+def annotation_texts(annotations: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     """The annotations of an image without a problem as JSON, each a text; every number as it was read.
 
-    What a source left out and pycocotools cannot do without is put in: the keypoints of a crowd, their number. All are
-    of one category.
+    The number of keypoints is put in where a source left it out: pycocotools needs it. All are of one category.
     """
-    return tuple([_ENCODER.encode(_completed(one, 3 * category.joints)) for one in annotations])
+    return tuple([_ENCODER.encode(_completed(one)) for one in annotations])
 
 
-def _completed(annotation: dict[str, Any], values: int) -> dict[str, Any]:
-    completed = {"keypoints": [0] * values, **annotation}
+def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
+    completed = dict(annotation)
     if completed["category_id"] != PERSON:
         completed["category_id"] = PERSON
     if type(annotation.get("num_keypoints")) is not int:

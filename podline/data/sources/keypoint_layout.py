@@ -16,6 +16,7 @@ from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_layout import Annotated
 from podline.data.sources.json_entries import Entries
 from podline.data.sources.remote import AnyPath, RemotePath
+from podline.data.sources.shown import shortened
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -34,6 +35,8 @@ class Outline:
         path: the file.
         categories: as they stand there.
         values: ``category_id`` → how many annotations with a labelled joint have how many numbers of keypoints.
+        firsts: ``category_id`` → the id of the first of these annotations.
+        unread: an annotation whose keypoints are neither numbers nor [x, y, visibility] each, and what they are.
         names: the first images'.
         annotations: how many there are.
     """
@@ -41,6 +44,8 @@ class Outline:
     path: AnyPath
     categories: list[Any] = field(default_factory=list)
     values: defaultdict[Any, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    firsts: dict[Any, Any] = field(default_factory=dict)
+    unread: str = ""
     names: list[str] = field(default_factory=list)
     annotations: int = 0
 
@@ -77,7 +82,8 @@ def outlines_of(place: AnyPath) -> list[Outline]:
     learned = [outline for outline in found if outline.values]
     if not learned:
         told = "; ".join(f"{each.path}: {plural(each.annotations, 'annotation')}" for each in found)
-        raise SourceError(f"nothing to learn: {told}, none with a labelled joint in keypoints; annotate some")
+        unread = next((f"; {each.unread}" for each in found if each.unread), "")
+        raise SourceError(f"nothing to learn: {told}, none with a labelled joint in keypoints{unread}; annotate some")
     return learned if len(learned) == 1 else _splits(place, learned)
 
 
@@ -113,11 +119,25 @@ def _note(outline: Outline, key: str, entry: Any) -> None:
         return
     elif key == "annotations":
         outline.annotations += 1
-        keypoints = entry.get("keypoints")
-        if isinstance(keypoints, list) and any(seen not in (0, None) for seen in keypoints[2::3]):
-            outline.values[entry.get("category_id")][len(keypoints)] += 1
+        keypoints, number = flat(entry.get("keypoints")), shortened(entry.get("id"))
+        if isinstance(keypoints, list) and any(isinstance(value, list) for value in keypoints):
+            outline.unread = outline.unread or (
+                f"annotation {number} has keypoints {shortened(keypoints)} vs numbers, or [x, y, visibility] each"
+            )
+        elif isinstance(keypoints, list) and any(seen not in (0, None) for seen in keypoints[2::3]):
+            category = entry.get("category_id")
+            category = category if type(category) is int else shortened(category)
+            outline.values[category][len(keypoints)] += 1
+            outline.firsts.setdefault(category, number)
     elif len(outline.names) < _NAMES and isinstance(entry.get("file_name"), str):
         outline.names.append(entry["file_name"])
+
+
+def flat(keypoints: Any) -> Any:
+    """Return ``[[x, y, visibility], …]`` as ``[x, y, visibility, …]``, and anything else as it is."""
+    if isinstance(keypoints, list) and all(isinstance(joint, list) and len(joint) == 3 for joint in keypoints):
+        return [value for joint in keypoints for value in joint]
+    return keypoints
 
 
 def _splits(place: AnyPath, outlines: list[Outline]) -> list[Outline]:

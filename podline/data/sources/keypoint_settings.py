@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
 from podline.data.sources.coco_settings import CocoSettings
 
@@ -17,7 +18,7 @@ class KeypointSettings(CocoSettings):
         exclude_if=lambda name: not name,
         description="the name of the category to learn, where categories differ in their joints",
     )
-    sigmas: dict[str, PositiveFloat] = Field(
+    sigmas: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=dict,
         exclude_if=lambda given: not given,
         description="OKS's constants by joint; others have COCO's of a joint of that name, else 0.05",

@@ -18,7 +18,15 @@ import numpy.typing as npt
 from podline.data.sources.keypoint_layout import Outline
 from podline.data.sources.keypoint_settings import KeypointSettings
 from podline.data.sources.shown import shortened
-from podline.documents.skeleton import COCO, OTHER_SIGMA, Pair, Skeleton, mirrored_by_name, sigmas_by_name
+from podline.documents.skeleton import (
+    COCO,
+    OTHER_SIGMA,
+    Pair,
+    Skeleton,
+    control_character,
+    mirrored_by_name,
+    sigmas_by_name,
+)
 from podline.errors import SourceError
 from podline.plurals import plural
 
@@ -54,13 +62,21 @@ def joints_of(outline: Outline, wanted: str) -> Joints:
         wanted: the name of the category that is meant; empty for all that have keypoints.
 
     Raises:
-        SourceError: there is no such category, or several differ in their joints, or what is said cannot be.
+        SourceError: there is no such category, several differ in their joints, an annotation's is not defined, or what
+            is said cannot be.
     """
     categories = {
         entry["id"]: entry for entry in outline.categories if isinstance(entry, dict) and type(entry.get("id")) is int
     }
-    named = {number: str(entry.get("name", number)) for number, entry in categories.items()}
-    meant = {number: counts for number, counts in outline.values.items() if type(number) is int}
+    for number, first in outline.firsts.items():
+        if (number not in categories) if outline.categories else type(number) is not int:
+            defined = ", ".join(map(str, categories)) or "whole numbers"
+            raise SourceError(
+                f"{outline.path}: annotation {first} has category_id {number} vs {defined} in categories; mend the "
+                "annotation, or add the category with its keypoints"
+            )
+    named = {number: _name(outline, "name of a category", entry, number) for number, entry in categories.items()}
+    meant = dict(outline.values)
     if wanted:
         meant = {number: counts for number, counts in meant.items() if named.get(number) == wanted}
         if not meant:
@@ -80,10 +96,33 @@ def joints_of(outline: Outline, wanted: str) -> Joints:
     limbs = _limbs(outline, first.get("skeleton") or [], len(names), notes)
     if len(found) > 1:
         notes.insert(0, f"{len(found)} categories have the same joints, and are learned as one")
-    sigmas = first.get("sigmas")
-    given = tuple(sigmas) if isinstance(sigmas, list) and len(sigmas) == len(names) else ()
-    name = str(first.get("name", "")) if len(found) == 1 else ""
+    given = _sigmas(outline, first, len(names))
+    name = _name(outline, "name of a category", first, "") if len(found) == 1 else ""
     return Joints(frozenset(found), name, names, limbs, given, tuple(notes))
+
+
+def _name(outline: Outline, what: str, category: Mapping[str, Any], otherwise: object) -> str:
+    return _shown(outline, what, str(category.get("name", otherwise)))
+
+
+def _shown(outline: Outline, what: str, name: str) -> str:
+    """Return a name without spaces around it; refuse one that would break a line or turn the direction of reading."""
+    name = name.strip()
+    if control := control_character(name):
+        raise SourceError(f"{outline.path}: the {what} {name!r} has the control character {control}; rename it")
+    return name
+
+
+def _sigmas(outline: Outline, category: Mapping[str, Any], count: int) -> tuple[float, ...]:
+    given = category.get("sigmas")
+    if given is None:
+        return ()
+    if isinstance(given, list) and len(given) == count and all(type(s) in (int, float) and 0 < s < 1e6 for s in given):
+        return tuple(given)
+    raise SourceError(
+        f"{outline.path}: category {category.get('name', category.get('id'))!r} has sigmas {shortened(given)} vs a "
+        f"finite number above 0 for each of {count} joints; mend them, or remove them"
+    )
 
 
 def _described(outline: Outline, category: Mapping[str, Any], counts: Counter[int]) -> tuple[tuple[str, ...], str]:
@@ -101,7 +140,7 @@ def _described(outline: Outline, category: Mapping[str, Any], counts: Counter[in
         return tuple(f"joint{number}" for number in range(1, count + 1)), "joints have no names: joint1, joint2 …"
     names, made = [], []
     for number, name in enumerate(given, start=1):
-        said = name.strip() if isinstance(name, str) else ""
+        said = _shown(outline, "joint", name) if isinstance(name, str) else ""
         if not said or said in names:
             made.append(said or f"number {number}")
             said = f"{said or 'joint'}{number}"

@@ -14,7 +14,7 @@ from typing import Any
 from podline.data.sources.coco import TEST_SHARE, CocoSource, Understood, open_listed, read_annotations
 from podline.data.sources.coco_annotations import Category
 from podline.data.sources.coco_image import CocoImage
-from podline.data.sources.keypoint_layout import Outline, annotated, outlines_of
+from podline.data.sources.keypoint_layout import Outline, annotated, flat, outlines_of
 from podline.data.sources.keypoint_settings import KeypointSettings
 from podline.data.sources.keypoint_skeletons import Joints, joints_of, skeleton_of
 from podline.data.sources.remote import is_remote, open_remote
@@ -78,21 +78,37 @@ def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
     made = dict(annotation)
     if made.get("iscrowd") in (None, False, True):
         made["iscrowd"] = int(made.get("iscrowd") or 0)
-    given = made.get("keypoints")
-    if not isinstance(given, list) or not _are_numbers(given):
-        return made
-    keypoints = [int(value) if place % 3 == 2 and value == int(value) else value for place, value in enumerate(given)]
-    made["keypoints"] = keypoints
-    if type(made.get("num_keypoints")) is not int:
-        made["num_keypoints"] = sum(seen > 0 for seen in keypoints[2::3])
-    if made.get("bbox") is None:
-        seen = [place for place, value in enumerate(keypoints[2::3]) if value > 0]
-        if seen:
-            columns, rows = ([keypoints[3 * place + axis] for place in seen] for axis in (0, 1))
-            made["bbox"] = [min(columns), min(rows), max(columns) - min(columns) + 1, max(rows) - min(rows) + 1]
-    if made.get("area") is None and _are_numbers(made.get("bbox")) and len(made["bbox"]) == 4:
-        made["area"] = made["bbox"][2] * made["bbox"][3]
+    given = flat(made.get("keypoints"))
+    keypoints: list[Any] = []
+    if given is None:
+        made["num_keypoints"] = made.get("num_keypoints") or 0
+    elif _are_numbers(given):
+        keypoints = [
+            int(value) if place % 3 == 2 and value == int(value) else value for place, value in enumerate(given)
+        ]
+        made["keypoints"] = keypoints
+        if type(made.get("num_keypoints")) is not int:
+            made["num_keypoints"] = sum(seen > 0 for seen in keypoints[2::3])
+    box: Any = made.get("bbox")
+    if box is None:
+        box = made["bbox"] = _box(keypoints, made.get("segmentation"))
+    if made.get("area") is None and _are_numbers(box) and len(box) == 4:
+        made["area"] = box[2] * box[3]
     return made
+
+
+def _box(keypoints: list[Any], outline: Any) -> list[Any] | None:
+    """Return a box around labelled joints, else around polygons; one of no size where there are neither."""
+    seen = [place for place, value in enumerate(keypoints[2::3]) if value > 0]
+    if seen:
+        columns, rows = ([keypoints[3 * place + axis] for place in seen] for axis in (0, 1))
+        return [min(columns), min(rows), max(columns) - min(columns) + 1, max(rows) - min(rows) + 1]
+    if not outline:
+        return [0, 0, 0, 0]
+    if isinstance(outline, list) and all(_are_numbers(polygon) and len(polygon) > 1 for polygon in outline):
+        columns, rows = ([value for polygon in outline for value in polygon[axis::2]] for axis in (0, 1))
+        return [min(columns), min(rows), max(columns) - min(columns), max(rows) - min(rows)]
+    return None
 
 
 def _are_numbers(values: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,11 @@ def _unlabelled(made: dict[str, Any]) -> None:
         annotation["keypoints"][2::3] = [0] * 5
 
 
+def _mixed(made: dict[str, Any]) -> None:
+    for annotation in made["annotations"]:
+        annotation["keypoints"][:3] = [annotation["keypoints"][:3]]
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -152,9 +158,24 @@ def _unlabelled(made: dict[str, Any]) -> None:
         (lambda made: made["categories"][0].update(skeleton=[[1, 9]]), "the skeleton names joint 9 vs 1 to 5 of 5"),
         (lambda made: made["categories"][0].update(skeleton=["x"]), "skeleton is .* vs pairs of joints"),
         (lambda made: made["categories"][0].update(keypoints=["a", "b"]), "has 2 names of keypoints vs 5"),
+        (
+            lambda made: made["annotations"][6].update(category_id=4),
+            "annotation 7 has category_id 4 vs 3 in categories",
+        ),
+        (lambda made: made["annotations"][6].update(category_id="3"), "annotation 7 has category_id '3' vs 3 in cat"),
+        *(
+            (
+                lambda made, bad=bad: made["categories"][0].update(sigmas=[0.1] * 4 + bad),
+                "has sigmas .* vs a finite number",
+            )
+            for bad in ([], [math.nan], [math.inf], [-0.1], [0], ["x"], [0.1, 0.1])
+        ),
+        (lambda made: made["categories"][0]["keypoints"].__setitem__(1, "left\near"), "joint 'left.*control .*U.000A"),
+        (lambda made: made["categories"][0]["keypoints"].__setitem__(1, "a\u202eb"), "joint 'a.*control .*U.202E"),
+        (lambda made: made["categories"][0].update(name="a\u202eb"), "name of a category 'a.*control .*U.202E"),
+        (_mixed, r"nothing to learn.* annotation 1 has keypoints .* vs numbers, or .x, y, visibility. each"),
         (lambda made: [entry.update(file_name="gone.png") for entry in made["images"]], "of its images .gone.png"),
     ],
-    ids=["no joints", "limb beyond", "no pairs", "names missing", "no images"],
 )
 def test_what_cannot_be_learned_is_refused_in_a_line(
     tmp_path: Path, change: Callable[[Any], Any], problem: str
@@ -276,6 +297,51 @@ def assert_joints_are_where_they_were(spec: ConvertSpec, annotations: dict[str, 
         assert truth["categories"][0]["keypoints"] == list(manifest.skeleton.annotated)
     assert not wanted
     return checked
+
+
+def test_nested_keypoints_are_the_same_records(tmp_path: Path) -> None:
+    made = document()
+    flat = opened(written(tmp_path / "flat", made))
+    for annotation in made["annotations"]:
+        annotation["keypoints"] = np.reshape(annotation["keypoints"], (5, 3)).tolist()
+    nested = opened(written(tmp_path / "nested", made))
+    assert [image.people for image in nested.splits["train"]] == [image.people for image in flat.splits["train"]]
+    made["annotations"][0]["keypoints"][0] = 5
+    [left] = opened(written(tmp_path / "mixed", made)).quarantined
+    assert left.record == "mouse 1.png (image 1)"
+    assert "vs 15 numbers, or [x, y, visibility] of each joint" in left.reason
+
+
+def test_crowds_and_boxes_without_keypoints_take_no_label_from_others(tmp_path: Path) -> None:
+    made = document()
+    outline = {"size": [HEIGHT, WIDTH], "counts": [100, 36, HEIGHT * WIDTH - 136]}
+    made["annotations"] += [
+        {"id": 100 + number, "image_id": number, "category_id": 3, **added}
+        for number, added in enumerate(
+            [
+                {"iscrowd": 1, "bbox": [5, 5, 20, 20], "segmentation": outline},
+                {"bbox": [5, 5, 20, 20]},
+                {"bbox": [5, 5, 20, 20], "keypoints": None},
+                {"bbox": [5, 5, 20, 20], "keypoints": []},
+                {"segmentation": [[5, 5, 25, 5, 25, 25]]},
+                {"keypoints": [0] * 15},
+                {},
+            ],
+            start=1,
+        )
+    ]
+    source = opened(written(tmp_path, made))
+    assert not source.quarantined
+    images = {image.id: image for images in source.splits.values() for image in images}
+    assert all(image.people for image in images.values())
+    for number in range(1, 8):
+        [ignored] = json.loads(images[number].ignored)
+        assert ignored["bbox"] == ([5, 5, 20, 20] if number < 6 else [0, 0, 0, 0])
+        truth = json.loads(images[number].annotations[1])
+        assert (truth["keypoints"], truth["num_keypoints"]) == ([0] * 15, 0)
+    assert source.counted["crowds"] == 1
+    assert source.counted["people without a labelled joint"] == 6
+    assert "people whose num_keypoints is wrong" not in source.counted
 
 
 def test_every_joint_is_in_the_records(tmp_path: Path) -> None:
