@@ -29,7 +29,7 @@ from podline.data.tfds import tfds_names
 from podline.datasets.draft import Draft, draft_of
 from podline.datasets.fingerprint import source_of
 from podline.documents.completion import Artifact
-from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Quarantined, converted_manifest
+from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Quarantined, read_manifest
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes import datasets
@@ -132,7 +132,7 @@ def build(pipeline: beam.Pipeline, tasks: Sequence[Task], job: Job, draft: Draft
 def _finish(
     store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
-    manifest = converted_manifest(store, draft.folder)
+    manifest = read_manifest(store, draft.folder)
     shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,
