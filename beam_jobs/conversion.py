@@ -37,8 +37,8 @@ from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
     Quarantined,
-    converted_manifest,
     publish_manifest,
+    read_manifest,
     shard_record,
 )
 from podline.plurals import plural
@@ -198,7 +198,7 @@ def build(pipeline: beam.Pipeline, tasks: Sequence[Task], job: Job) -> None:
 def _finish(
     store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
-    manifest = converted_manifest(store, draft.folder)
+    manifest = read_manifest(store, draft.folder)
     shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,

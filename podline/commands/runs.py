@@ -21,7 +21,7 @@ from podline.ledger import chain
 from podline.ledger.ledger import FOLDER, Named, entries, entry_of, foreign, names
 from podline.measures import loaded, measure_named
 from podline.plurals import plural
-from podline.reporting.ledger import COLUMNS, frame_of, row_of
+from podline.reporting.ledger import frame_of, row_of
 from podline.store.contract import Store, explained
 from podline.store.opening import open_store
 
@@ -69,7 +69,7 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any)
     shown = itertools.islice(entries(store, wanted, **kept, damaged=damaged.append), last)
     folders = _unrecorded(store) if unrecorded else []
     if as_json:
-        _say_json_list([*map(_document, shown), *folders] if folders else map(_document, shown))
+        _say_json_list([*map(row_of, shown), *folders] if folders else map(row_of, shown))
     else:
         _say_list(store, wanted, shown, folders, told=damaged)
     _say_what_is_missing(store)
@@ -208,11 +208,6 @@ def _line(entry: Entry, width: int) -> str:
     if len(figure) > 42:
         figure = f"{figure[:41]}…"
     return f"{ended:%Y-%m-%d %H:%M}  {entry.recipe:{width}}  {entry.state:10}  {figure:42}  {entry.run or entry.name}"
-
-
-def _document(entry: Entry) -> dict[str, Any]:
-    row = row_of(entry)
-    return {column: row.get(column) for column in COLUMNS}
 
 
 def _say_json_list(documents: Iterable[dict[str, Any]]) -> None:

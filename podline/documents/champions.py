@@ -41,7 +41,7 @@ class Crowned(Frozen):
         reason: what a person said; may be empty.
         time: Unix time.
         token: no two changes have the same, be they otherwise equal.
-        before_sha256: of the entry before it; empty for the first one, None in entries of earlier versions.
+        before_sha256: of the entry before it; empty for the first one.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Crowned(Frozen):
     reason: str = ""
     time: float
     token: str
-    before_sha256: str | None = None
+    before_sha256: str
 
 
 class Head(Frozen):
@@ -104,7 +104,7 @@ def history(store: Store, recipe: str) -> list[Crowned]:
             raise ArtifactError(
                 f"{store.where(_name(recipe, place))} is missing, and number {entry.number} is there; {remedy}"
             )
-        if entry.before_sha256 not in (None, sha256s[-1]):
+        if entry.before_sha256 != sha256s[-1]:
             raise ArtifactError(
                 f"{store.where(_name(recipe, place - 1))} is not the entry that number {place} followed: it has sha256 "
                 f"{sha256s[-1][:12]}… vs {entry.before_sha256[:12]}… then; {remedy}"

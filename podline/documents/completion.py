@@ -31,14 +31,14 @@ class Completion(Frozen):
         spec_digest: of the spec that it was given.
         result: what it answered.
         artifacts: what it wrote; the stage runs again if one of them is damaged.
-        beside: what else it left, which only ``podline store verify`` looks at; None in records of earlier versions.
+        beside: what else it left, which only ``podline store verify`` looks at.
     """
 
     stage: str
     spec_digest: str
     result: JsonObject
     artifacts: tuple[Artifact, ...]
-    beside: tuple[Artifact, ...] | None = None
+    beside: tuple[Artifact, ...] = ()
 
 
 def completion_name(folder: str, stage: str) -> str:
@@ -49,7 +49,7 @@ def completion_name(folder: str, stage: str) -> str:
 def record_files(store: Store, folder: str, stage: str, names: Iterable[str]) -> None:
     """Writes a completion record of files that no stage of :mod:`podline.stages.specs` makes."""
     artifacts = tuple(artifact_of(store, name) for name in names)
-    record = Completion(stage=stage, spec_digest="", result={}, artifacts=artifacts, beside=())
+    record = Completion(stage=stage, spec_digest="", result={}, artifacts=artifacts)
     store.publish_json(completion_name(folder, stage), record.model_dump(mode="json"), replace=True)
 
 

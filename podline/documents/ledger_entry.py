@@ -12,8 +12,8 @@ from podline.frozen import Frozen, JsonObject
 
 LAYOUT: Final = 1
 State = Literal["finished", "failed", "cancelled"]
-Started = Literal["schedule", "hand", "retry", ""]
-"""What began a run; empty in entries of a Podline that did not note it."""
+Started = Literal["schedule", "hand", "retry"]
+"""What began a run."""
 
 
 class CodeVersion(Frozen):
@@ -205,7 +205,6 @@ class Training(Frozen):
     """How training went; the figures of :class:`podline.stages.specs.TrainResult` that tell of it.
 
     Attributes:
-        traces: 0 in entries of a Podline that did not count them.
         annealing: None for a schedule without.
     """
 
@@ -324,7 +323,7 @@ class Entry(Origin):
     way: Literal["flow", "commands"]
     flow_run: str = ""
     attempt: int = 1
-    started: Started = ""
+    started: Started = "hand"
     schedule: str = ""
     run: str = ""
     stages: dict[str, StageTime] = Field(default_factory=dict)

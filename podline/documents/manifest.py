@@ -5,17 +5,14 @@ It depends on the source's bytes and the converter's settings alone, so any numb
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from podline.documents.completion import completion_name, read_completion
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ArtifactError
 from podline.frozen import Frozen, is_object
-from podline.store import digests
 from podline.store.contract import Store
 from podline.store.document_digest import with_digest
 
@@ -165,10 +162,6 @@ class Manifest(Frozen):
         document = with_digest(f"{self.folder}/{MANIFEST}", self.model_dump(mode="json"))
         return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
 
-    def to_earlier_bytes(self) -> bytes:
-        """The manifest as earlier versions published it: without a digest."""
-        return (self.model_dump_json(indent=2) + "\n").encode()
-
     @property
     def folder(self) -> str:
         """The name, in the store, of the data set's folder."""
@@ -203,26 +196,16 @@ def shard_record(file: str) -> str:
 def publish_manifest(store: Store, manifest: Manifest) -> str:
     """Publishes a manifest; answers its name.
 
-    One that an earlier version published without a digest stays what it is, or becomes that again: the names of the
-    runs that were trained on the data set depend on it.
-
     Raises:
         StoreError: the store cannot be written.
     """
-    name, earlier = f"{manifest.folder}/{MANIFEST}", manifest.to_earlier_bytes()
-    known = _recorded(store, manifest.folder)
-    if store.exists(name):
-        known.add(store.sha256(name))
-    content = earlier if digests.of_bytes(earlier) in known else manifest.to_bytes()
-    store.publish_bytes(name, content, replace=True)
+    name = f"{manifest.folder}/{MANIFEST}"
+    store.publish_bytes(name, manifest.to_bytes(), replace=True)
     return name
 
 
 def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
     """The manifest of a data set's folder, verified.
-
-    It carries a digest of itself. One of an earlier version does not, and is held against the completion records of
-    the conversion and the validation, if there are any.
 
     Args:
         store: the store.
@@ -239,23 +222,15 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
     if manifest.folder != folder:
         raise ArtifactError(f"{store.where(name)} is that of {manifest.folder}; convert the data again")
     if digest and digest != found:
-        has = f"the digest {found[:12]}…" if found else "no digest"
         raise ArtifactError(
-            f"{store.where(name)} has {has} vs {digest[:12]}… that the stage was given: it is another manifest; give "
-            "the command again to work with this one"
+            f"{store.where(name)} has the digest {found[:12]}… vs {digest[:12]}… that the stage was given: it is "
+            "another manifest; give the command again to work with this one"
         )
-    if not found:
-        _require_recorded(store, folder)
     return manifest
 
 
-def converted_manifest(store: Store, folder: str) -> Manifest:
-    """The manifest that a conversion has just published: its completion record is not there, or is the last one's."""
-    return _read(store, f"{folder}/{MANIFEST}")[0]
-
-
 def manifest_digest(store: Store, folder: str) -> str:
-    """The digest by which specs name a data set's manifest; empty for one that an earlier version published.
+    """The digest by which specs name a data set's manifest.
 
     Raises:
         StoreError: there is no manifest, or it cannot be read.
@@ -275,25 +250,3 @@ def _read(store: Store, name: str) -> tuple[Manifest, str]:
         return Manifest.model_validate(document), digest
     except ValueError as error:
         raise ArtifactError(f"{store.where(name)} is not a manifest ({error}); convert the data again") from error
-
-
-def _require_recorded(store: Store, folder: str) -> None:
-    name = f"{folder}/{MANIFEST}"
-    known, found = _recorded(store, folder), store.sha256(name)
-    if known and found not in known:
-        raise ArtifactError(
-            f"{store.where(name)} was changed since the data were converted: it has sha256 {found[:12]}… vs "
-            f"{' or '.join(f'{each[:12]}…' for each in sorted(known))} in the records of conversion and validation; "
-            "put it back, or run `podline convert` again"
-        )
-
-
-def _recorded(store: Store, folder: str) -> set[str]:
-    """The sha256 of the manifest's file, as the data set's completion records say it; one that is damaged says none."""
-    known: set[str] = set()
-    for stage in ("convert", "validate"):
-        if store.exists(completion_name(folder, stage)):
-            with contextlib.suppress(ArtifactError):
-                named = read_completion(store, folder, stage).artifacts
-                known |= {artifact.sha256 for artifact in named if artifact.name == f"{folder}/{MANIFEST}"}
-    return known

@@ -14,7 +14,7 @@ from podline.store.contract import Store
 
 ORIGIN = "origin.json"
 
-# Beside the origin: the digest that the training's completion record carries. Files of earlier versions have none.
+# Beside the origin: the digest that the training's completion record carries.
 _RECORD = "record_sha256"
 
 
@@ -34,7 +34,7 @@ def keep_origin(store: Store, folder: str, origin: Origin) -> None:
 def read_origin(store: Store, folder: str) -> Origin | None:
     """What produced the model of a run's folder.
 
-    None if the run was trained by a Podline that did not tell, or if the file tells of an earlier training of the run.
+    None if no command ended its training, or if the file tells of an earlier training of the run.
 
     Raises:
         StoreError: it cannot be read.
@@ -54,8 +54,7 @@ def read_origin(store: Store, folder: str) -> Origin | None:
 
 def of_another_training(store: Store, folder: str, document: JsonObject) -> bool:
     """Whether an origin tells of another training than the one whose completion record is there."""
-    told = document.get(_RECORD, "")
-    return bool(told) and told != _record_sha256(store, folder)
+    return document.get(_RECORD) != _record_sha256(store, folder)
 
 
 def _record_sha256(store: Store, folder: str) -> str:

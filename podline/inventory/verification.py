@@ -25,7 +25,6 @@ from podline.inventory.verification_of_histories import Told, histories
 from podline.ledger import chain, ledger
 from podline.plurals import plural
 from podline.progress import Reporter
-from podline.store import document_digest
 from podline.store.contract import Listed, Store
 from podline.store.prefetch import in_order
 from podline.store.sealed_text import INDEX, seal_problem
@@ -38,8 +37,6 @@ _KNOWN = (*_DEPTHS, ledger.FOLDER, chain.FOLDER, champions.FOLDER)
 _OF_FLOWS = (ORIGIN, "tpu.json")
 # What an evaluation leaves that ends with the word that the model has learned nothing.
 _OF_GUESSING = ("evaluation.json", "guesses.npz")
-# What completion records of earlier versions do not name.
-_UNNAMED_BEFORE = ("events.jsonl", "checkpoints/", "tensorboard/", "model/model.tflite")
 
 
 class Verified(NamedTuple):
@@ -48,7 +45,7 @@ class Verified(NamedTuple):
     Attributes:
         checked: how many files were held against a checksum.
         problems: what is damaged, gone, unfinished or named by nothing, a line each.
-        notes: what cannot be verified, since an earlier version wrote it, and what does no harm, a line each.
+        notes: what does no harm, a line each.
     """
 
     checked: int
@@ -86,7 +83,6 @@ class _Look:
         self.told = Told()
         self.problems: dict[str, str] = {}
         self.notes: list[str] = []
-        self._before = 0
 
     def verified(self, reporter: Reporter) -> Verified:
         records = [name for name in self.there if _RECORD.fullmatch(name) or _is_manifest(name)]
@@ -106,11 +102,6 @@ class _Look:
             self._account(folder, names)
         self._look_at_histories()
         self._look_at_the_rest()
-        if self._before:
-            self.notes.append(
-                f"of an earlier version, which wrote no digests: {plural(self._before, 'document')}; what was changed "
-                "in them would not show"
-            )
         return Verified(len(known) + len(records) + len(others), list(self.problems.values()), self.notes)
 
     def _problem(self, name: str, line: str) -> None:
@@ -118,23 +109,20 @@ class _Look:
 
     def _read(self, names: list[str]) -> None:
         answers = in_order(self._document, names, self.store.parallel)
-        for name, (document, digested, problem) in zip(names, answers, strict=True):
-            self._before += not digested
+        for name, (document, problem) in zip(names, answers, strict=True):
             if problem:
                 self._problem(name, problem)
             elif ledger.is_entry(name) or name.startswith(f"{chain.FOLDER}/"):
-                self.told.take(name, document, digested=digested)
+                self.told.take(name, document)
             else:
                 self.documents[name] = document
 
-    def _document(self, name: str) -> tuple[Any, bool, str]:
-        """A document, whether it carries a digest, and what is wrong with it."""
+    def _document(self, name: str) -> tuple[Any, str]:
+        """Return a document, and what is wrong with it."""
         try:
-            data = self.store.read_bytes(name)
-            document = document_digest.read(name, self.store.where(name), data)
+            return self.store.read_json(name), ""
         except PodlineError as error:
-            return None, True, str(error)
-        return document, document_digest.has_digest(data), ""
+            return None, str(error)
 
     def _stands_alone(self, name: str) -> bool:
         """Whether a document is verified by its own digest alone."""
@@ -153,7 +141,7 @@ class _Look:
                 named: Iterable[Artifact] = _of_manifest(name, Manifest.model_validate(self.documents[name]))
             else:
                 record = Completion.model_validate(self.documents[name])
-                named = (*record.artifacts, *(record.beside or ()))
+                named = (*record.artifacts, *record.beside)
         except ValueError as error:
             self._problem(name, f"{self.store.where(name)} cannot be understood: {' '.join(str(error).split())}")
             return
@@ -174,7 +162,7 @@ class _Look:
         match = _RECORD.fullmatch(by)
         stage = match["stage"] if match else "convert"
         record = Completion.model_validate(self.documents[by]) if match else None
-        if record and artifact in (record.beside or ()):
+        if record and artifact in record.beside:
             return f"put it back, or delete {self.store.where(by)} and run {stage} again"
         return f"put it back, or run {stage} again"
 
@@ -228,10 +216,6 @@ class _Look:
             return set(names)
         expected = {f"{folder}/{name}" for name in _OF_FLOWS}
         self._look_at_origin(f"{folder}/{ORIGIN}", folder)
-        if record.get("beside") is None:
-            before = tuple(f"{folder}/{name}" for name in _UNNAMED_BEFORE)
-            expected |= {name for name in names if name.startswith(before)}
-            self._look_at_checkpoints(names)
         for name in names:
             place, _, file = name.rpartition("/")
             if file == "evaluation.json" and self.documents.get(name, {}).get("better_than_guessing") is False:
@@ -276,10 +260,7 @@ class _Look:
         """The index, and what is in folders that are not the store's."""
         if INDEX in self.there:
             problem = seal_problem(self.store.read_bytes(INDEX))
-            if problem is None:
-                where = self.store.where(INDEX)
-                self.notes.append(f"{where} has no checksum: an earlier version wrote it; `podline runs index` does")
-            elif problem:
+            if problem:
                 self._problem(INDEX, f"{self.store.where(INDEX)} {problem}; `podline runs index` makes it again")
         top = ledger.FOLDER
         for name in self.there:
@@ -299,10 +280,7 @@ class _Look:
     def _unrecorded(self, names: Iterable[str]) -> None:
         for name in names:
             records = self.store.where("/".join((*name.split("/")[:-1], "stages")))
-            self.notes.append(
-                f"{self.store.where(name)} has no checksum: an earlier version wrote it, or its record in {records} is "
-                "gone"
-            )
+            self.notes.append(f"{self.store.where(name)} has no checksum: its record in {records} is gone")
 
     def _orphan(self, name: str) -> None:
         """A file that nothing names; evaluations of other splits than the usual one have records of their own."""

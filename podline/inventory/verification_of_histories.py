@@ -37,22 +37,18 @@ class Told:
     """What the ledger and its chain tell; of each entry a few words are kept.
 
     Attributes:
-        digested: the entries that carry a digest.
         links: by number.
         nights: of each run its last one.
         strange: documents that are no entries or links.
     """
 
     def __init__(self) -> None:
-        self.digested: set[str] = set()
         self.links: dict[int, Link] = {}
         self.nights: dict[str, _Night] = {}
         self.strange: list[Problem] = []
 
-    def take(self, name: str, document: Any, *, digested: bool) -> None:
+    def take(self, name: str, document: Any) -> None:
         """Takes in an entry, or a link."""
-        if digested:
-            self.digested.add(name)
         try:
             if name.startswith(f"{chain.FOLDER}/"):
                 for number in chain.numbers([name]):
@@ -92,7 +88,7 @@ def histories(store: Store, there: Mapping[str, Listed], documents: Mapping[str,
     problems += _chain(store, there, told)
     folders = {"/".join(name.split("/")[:depth]) for name in there for depth in (2, 3)}
     for night in told.nights.values():
-        problems += _borne_out(store, there, folders, told, night)
+        problems += _borne_out(store, there, folders, night)
     notes: list[str] = []
     for recipe in champions.recipes_among(there):
         problems += _champion(store, there, documents, recipe, notes)
@@ -119,7 +115,7 @@ def _ledger(store: Store, there: Mapping[str, Listed], told: Told) -> Iterator[P
             continue
         if not ledger.is_entry(name):
             yield name, "is an orphan: by its name it is no entry of the ledger; move it away"
-        elif name not in linked and (told.links or name in told.digested):
+        elif name not in linked:
             yield name, unlinked
 
 
@@ -145,15 +141,13 @@ def _chain(store: Store, there: Mapping[str, Listed], told: Told) -> Iterator[Pr
                 yield entry.name, f"has sha256 {found[:12]}… vs {entry.sha256[:12]}… in {where}; {remedy}"
 
 
-def _borne_out(
-    store: Store, there: Mapping[str, Listed], folders: Set[str], told: Told, night: _Night
-) -> Iterator[Problem]:
+def _borne_out(store: Store, there: Mapping[str, Listed], folders: Set[str], night: _Night) -> Iterator[Problem]:
     """What a run's last entry tells of and is not there; a folder that is gone as a whole was deleted to make room."""
     folder = f"runs/{night.run}"
     stages = dict.fromkeys(_OF_RUNS, folder) | {stage: night.dataset for stage in _OF_DATA if night.dataset}
     kept = folders & set(stages.values())
     expected = [completion_name(stages[stage], stage) for stage in night.stages if stages.get(stage) in kept]
-    if night.name in told.digested and folder in kept:
+    if folder in kept:
         expected += [f"{folder}/origin.json"] * night.trained + [f"{folder}/tpu.json"] * night.on_tpu
     for name in expected:
         if name not in there:
@@ -178,7 +172,7 @@ def _champion(
                 f"{store.where(head)} names number {number}, and {len(entries)} is the last: a process was killed in "
                 "between, or an earlier head was put back; the next promotion writes it anew"
             )
-    elif head not in there and entries[-1].before_sha256 is not None:
+    elif head not in there:
         yield head, f"is gone; the next promotion of {recipe} writes it anew"
     yield from _crowned(there, entries)
 
@@ -192,7 +186,7 @@ def _crowned(there: Mapping[str, Listed], entries: list[Crowned]) -> Iterator[Pr
     for entry in entries:
         folder = f"runs/{entry.run}"
         for name in (f"{folder}/promotion.json", completion_name(folder, "promote")):
-            if name not in there and record in there and entry.before_sha256 is not None:
+            if name not in there and record in there:
                 yield name, "is gone, and the run was promoted; promote it again"
 
 

@@ -4,18 +4,19 @@
     nights = ledger.load("podline-root", recipe="cifar10")
     nights.plot(x="ended", y="top1")
 
-What a run has not is missing (NaN, NA or NaT). The columns, and what pandas holds them as, are :data:`COLUMNS`; all
-that an entry has beside them (every setting, every package, every class) is in :func:`podline.ledger.ledger.entries`.
+What a run has not is missing (NaN, NA or NaT). The columns are :data:`COLUMNS`; all that an entry has beside them
+(every setting, every package, every class) is in :func:`podline.ledger.ledger.entries`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from podline.documents.ledger_entry import Entry, State
+from podline.documents.ledger_entry import Entry, SplitChange, State, Waiting
+from podline.documents.metric import Metric
 from podline.ledger.ledger import entries, names
 from podline.measures import known
 from podline.store.opening import open_store
@@ -28,77 +29,125 @@ _KIND = "category"
 # Of a flow from archive to report.
 _STAGES = ("convert", "validate", "train", "evaluate", "promote", "report")
 
-COLUMNS: dict[str, str] = {
+
+class Column(NamedTuple):
+    """A column of the table.
+
+    Attributes:
+        name: of the column.
+        dtype: what pandas holds it as. Times are in seconds, moments in universal time, shares in 0…1.
+        get: where an entry has it: a function, or dotted names; None and an empty text are missing.
+    """
+
+    name: str
+    dtype: str
+    get: str | Callable[[Entry], Any]
+
+    def of(self, entry: Entry) -> Any:
+        """Return the entry's value, a moment as Unix time; None where it is missing."""
+        found = _at(entry, self.get) if isinstance(self.get, str) else self.get(entry)
+        return None if found == "" else found
+
+
+def _at(found: Any, path: str) -> Any:
+    for name in path.split("."):
+        if found is None:
+            return None
+        found = found.get(name) if isinstance(found, Mapping) else getattr(found, name)
+    return found
+
+
+def _tensorflow(entry: Entry) -> str | None:
+    packages = entry.environment.packages
+    return packages.get("tensorflow") or packages.get("tensorflow-tpu")
+
+
+def _changed(what: str) -> Callable[[Entry], int | None]:
+    def get(entry: Entry) -> int | None:
+        change = entry.data.change if entry.data else None
+        if change is None or change.unknown:
+            return None
+        return sum(getattr(split, what).count for split in change.splits.values())
+
+    return get
+
+
+def _overridden(entry: Entry) -> str:
+    return ", ".join(f"{path}={value}" for path, value in entry.overridden.items())
+
+
+def _worst(entry: Entry) -> tuple[str, Metric] | None:
+    parts = entry.outcome.parts if entry.outcome else {}
+    return min(parts.items(), key=lambda part: part[1].value, default=None)
+
+
+COLUMNS: tuple[Column, ...] = (
     # Which run it is, how and when it ended.
-    "name": _TEXT,
-    "run": _TEXT,
-    "recipe": _KIND,
-    "state": _KIND,
-    "way": _KIND,
-    "flow_run": _TEXT,
-    "attempt": _COUNT,
-    "started": _KIND,
-    "schedule": _KIND,
-    "began": _MOMENT,
-    "ended": _MOMENT,
-    "seconds": _NUMBER,
-    "error": _KIND,
-    "cause": _TEXT,
-    "report": _TEXT,
+    Column("name", _TEXT, "name"),
+    Column("run", _TEXT, "run"),
+    Column("recipe", _KIND, "recipe"),
+    Column("state", _KIND, "state"),
+    Column("way", _KIND, "way"),
+    Column("flow_run", _TEXT, "flow_run"),
+    Column("attempt", _COUNT, "attempt"),
+    Column("started", _KIND, "started"),
+    Column("schedule", _KIND, "schedule"),
+    Column("began", _MOMENT, "began"),
+    Column("ended", _MOMENT, "ended"),
+    Column("seconds", _NUMBER, "seconds"),
+    Column("error", _KIND, "error"),
+    Column("cause", _TEXT, "cause"),
+    Column("report", _TEXT, "report"),
     # What produced it.
-    "commit": _TEXT,
-    "clean": _TRUTH,
-    "version": _KIND,
-    "dataset": _KIND,
-    "fingerprint": _TEXT,
-    "train_records": _COUNT,
-    "test_records": _COUNT,
-    "quarantined": _COUNT,
-    "data_added": _COUNT,
-    "data_removed": _COUNT,
-    "data_relabelled": _COUNT,
-    "seed": _COUNT,
-    "overridden": _TEXT,
-    "machine": _KIND,
-    "strategy": _KIND,
-    "devices": _KIND,
-    "python": _KIND,
-    "tensorflow": _KIND,
+    Column("commit", _TEXT, "code.commit"),
+    Column("clean", _TRUTH, "code.clean"),
+    Column("version", _KIND, "code.version"),
+    Column("dataset", _KIND, "data.dataset"),
+    Column("fingerprint", _TEXT, "data.fingerprint"),
+    Column("train_records", _COUNT, "data.splits.train.records"),
+    Column("test_records", _COUNT, "data.splits.test.records"),
+    Column("quarantined", _COUNT, "data.quarantined"),
+    *(Column(f"data_{what}", _COUNT, _changed(what)) for what in SplitChange.model_fields),
+    Column("seed", _COUNT, "seeds.recipe"),
+    Column("overridden", _TEXT, _overridden),
+    Column("machine", _KIND, "environment.machine"),
+    Column("strategy", _KIND, "environment.strategy"),
+    Column("devices", _KIND, "environment.devices"),
+    Column("python", _KIND, "environment.python"),
+    Column("tensorflow", _KIND, _tensorflow),
     # How it went.
-    **{f"{stage}_seconds": _NUMBER for stage in _STAGES},
-    **{f"{stage}_reused": _TRUTH for stage in _STAGES},
-    "waiting": _NUMBER,
-    "waiting_start": _NUMBER,
-    "waiting_turn": _NUMBER,
-    "waiting_tpu": _NUMBER,
-    "waiting_repairs": _NUMBER,
-    "waiting_retries": _NUMBER,
-    "retries": _COUNT,
-    "steps": _COUNT,
-    "epochs": _NUMBER,
-    "training_loss": _NUMBER,
-    "training_seconds": _NUMBER,
-    "examples_per_second": _NUMBER,
-    "waiting_for_input": _NUMBER,
-    "energy": _NUMBER,
-    "rejected_states": _COUNT,
+    *(Column(f"{stage}_seconds", _NUMBER, f"stages.{stage}.seconds") for stage in _STAGES),
+    *(Column(f"{stage}_reused", _TRUTH, f"stages.{stage}.reused") for stage in _STAGES),
+    Column("waiting", _NUMBER, "waiting.total"),
+    *(Column(f"waiting_{what}", _NUMBER, f"waiting.{what}") for what in Waiting.model_fields),
+    Column("retries", _COUNT, lambda entry: len(entry.retries)),
+    Column("steps", _COUNT, "training.steps"),
+    Column("epochs", _NUMBER, "training.epochs"),
+    Column("training_loss", _NUMBER, "training.loss"),
+    Column("training_seconds", _NUMBER, "training.seconds"),
+    Column("examples_per_second", _NUMBER, "training.examples_per_second"),
+    Column("waiting_for_input", _NUMBER, "training.waiting_for_input"),
+    Column("energy", _NUMBER, "training.annealing.final"),
+    Column("rejected_states", _COUNT, "training.annealing.rejected"),
     # What came of it: the metric that counts under one name, and each metric under its own.
-    "measure": _KIND,
-    "value": _NUMBER,
-    "low": _NUMBER,
-    "high": _NUMBER,
-    "untrained": _NUMBER,
-    "examples": _COUNT,
-    **{f"{metric}{end}": _NUMBER for metric in known() for end in ("", "_low", "_high")},
-    "worst_part": _TEXT,
-    "worst_part_value": _NUMBER,
-    "parameters": _COUNT,
-    "model_bytes": _COUNT,
-    "weights_sha256": _TEXT,
-    "verdict": _KIND,
-    "verdict_reason": _TEXT,
-}
-"""Column → its pandas dtype. Times are in seconds, moments in universal time, shares in 0…1."""
+    Column("measure", _KIND, "outcome.measure"),
+    *(Column(end, _NUMBER, f"outcome.main.{end}") for end in ("value", "low", "high")),
+    Column("untrained", _NUMBER, "outcome.untrained"),
+    Column("examples", _COUNT, "outcome.examples"),
+    *(
+        Column(f"{metric}{suffix}", _NUMBER, f"outcome.metrics.{metric}.{end}")
+        for metric in known()
+        for suffix, end in (("", "value"), ("_low", "low"), ("_high", "high"))
+    ),
+    Column("worst_part", _TEXT, lambda entry: (worst := _worst(entry)) and worst[0]),
+    Column("worst_part_value", _NUMBER, lambda entry: (worst := _worst(entry)) and worst[1].value),
+    Column("parameters", _COUNT, "outcome.parameters"),
+    Column("model_bytes", _COUNT, "outcome.model_bytes"),
+    Column("weights_sha256", _TEXT, "outcome.weights_sha256"),
+    Column("verdict", _KIND, "promotion.verdict"),
+    Column("verdict_reason", _TEXT, "promotion.reason"),
+)
+"""The columns, in their order."""
 
 
 def load(
@@ -132,111 +181,18 @@ def load(
 
 
 def frame_of(found: Iterable[Entry]) -> pd.DataFrame:
-    """Entries as a table with the columns :data:`COLUMNS`, a row for each, in the order given."""
+    """Return entries as a table with the columns :data:`COLUMNS`, a row for each, in the order given."""
     # Half a second, for those alone who want a table.
     import pandas as pd  # noqa: PLC0415
 
-    columns: dict[str, list[Any]] = {column: [] for column in COLUMNS}
-    for entry in found:
-        row = row_of(entry)
-        for column, values in columns.items():
-            values.append(row.get(column))
-    frame = pd.DataFrame({column: pd.Series(values, dtype="object") for column, values in columns.items()})
-    for column in ("began", "ended"):
-        frame[column] = pd.to_datetime(frame[column].astype("float64"), unit="s", utc=True)
-    return frame.astype(COLUMNS)
+    rows = [[column.of(entry) for column in COLUMNS] for entry in found]
+    frame = pd.DataFrame(rows, columns=[column.name for column in COLUMNS], dtype="object")
+    for column in COLUMNS:
+        if column.dtype == _MOMENT:
+            frame[column.name] = pd.to_datetime(frame[column.name].astype("float64"), unit="s", utc=True)
+    return frame.astype({column.name: column.dtype for column in COLUMNS})
 
 
 def row_of(entry: Entry) -> dict[str, Any]:
-    """An entry's row: column → value, ``began`` and ``ended`` as Unix times; what it has not is left out."""
-    row: dict[str, Any] = {
-        "name": entry.name,
-        "run": entry.run or None,
-        "recipe": entry.recipe,
-        "state": entry.state,
-        "way": entry.way,
-        "flow_run": entry.flow_run or None,
-        "attempt": entry.attempt,
-        "started": entry.started or None,
-        "schedule": entry.schedule or None,
-        "began": entry.began,
-        "ended": entry.ended,
-        "seconds": entry.seconds,
-        "error": entry.error or None,
-        "cause": entry.cause or None,
-        "report": entry.report or None,
-        "commit": entry.code.commit or None,
-        "clean": entry.code.clean,
-        "version": entry.code.version,
-        "seed": entry.seeds.get("recipe"),
-        "overridden": ", ".join(f"{path}={value}" for path, value in entry.overridden.items()) or None,
-        "machine": entry.environment.machine,
-        "strategy": entry.environment.strategy or None,
-        "devices": entry.environment.devices or None,
-        "python": entry.environment.python,
-        "tensorflow": entry.environment.packages.get("tensorflow") or entry.environment.packages.get("tensorflow-tpu"),
-        "waiting": entry.waiting.total,
-        **{f"waiting_{what}": seconds for what, seconds in entry.waiting},
-        "retries": len(entry.retries),
-    }
-    if entry.promotion is not None:
-        row |= {"verdict": entry.promotion.verdict, "verdict_reason": entry.promotion.reason or None}
-    for stage, took in entry.stages.items():
-        row |= {f"{stage}_seconds": took.seconds, f"{stage}_reused": took.reused}
-    return row | _of_data(entry) | _of_training(entry) | _of_outcome(entry)
-
-
-def _of_data(entry: Entry) -> dict[str, Any]:
-    data = entry.data
-    if data is None:
-        return {}
-    row: dict[str, Any] = {"dataset": data.dataset, "fingerprint": data.fingerprint, "quarantined": data.quarantined}
-    row |= {f"{name}_records": split.records for name, split in data.splits.items()}
-    if data.change is not None and not data.change.unknown:
-        changes = data.change.splits.values()
-        row |= {
-            "data_added": sum(change.added.count for change in changes),
-            "data_removed": sum(change.removed.count for change in changes),
-            "data_relabelled": sum(change.relabelled.count for change in changes),
-        }
-    return row
-
-
-def _of_training(entry: Entry) -> dict[str, Any]:
-    training = entry.training
-    if training is None:
-        return {}
-    row: dict[str, Any] = {
-        "steps": training.steps,
-        "epochs": training.epochs,
-        "training_loss": training.loss,
-        "training_seconds": training.seconds,
-        "examples_per_second": training.examples_per_second,
-        "waiting_for_input": training.waiting_for_input,
-    }
-    if training.annealing is not None:
-        row |= {"energy": training.annealing.final, "rejected_states": training.annealing.rejected}
-    return row
-
-
-def _of_outcome(entry: Entry) -> dict[str, Any]:
-    outcome = entry.outcome
-    if outcome is None:
-        return {}
-    row: dict[str, Any] = {
-        "measure": outcome.measure,
-        "value": outcome.main.value,
-        "low": outcome.main.low,
-        "high": outcome.main.high,
-        "untrained": outcome.untrained,
-        "examples": outcome.examples,
-        "parameters": outcome.parameters,
-        "model_bytes": outcome.model_bytes,
-        "weights_sha256": outcome.weights_sha256,
-    }
-    for name, metric in outcome.metrics.items():
-        row |= {name: metric.value, f"{name}_low": metric.low, f"{name}_high": metric.high}
-    if outcome.parts:
-        worst = min(outcome.parts, key=lambda part: outcome.parts[part].value)
-        row |= {"worst_part": worst, "worst_part_value": outcome.parts[worst].value}
-    return row
+    """Return an entry's row: column → value, moments as Unix times; None is missing."""
+    return {column.name: column.of(entry) for column in COLUMNS}

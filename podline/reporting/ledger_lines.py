@@ -30,8 +30,7 @@ def lines_of(store: Store, entry: Entry) -> list[str]:
 def _told(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
     attempt = f", attempt {entry.attempt}" if entry.attempt > 1 else ""
     yield "state", f"{entry.state} {moment(entry.ended)}, after {duration(entry.seconds)}{attempt}"
-    if entry.started:
-        yield "started", _started(entry)
+    yield "started", _started(entry)
     if entry.cause:
         yield "cause", f"{entry.error}: {entry.cause}"
     if entry.run:

@@ -30,7 +30,7 @@ MOST_ROWS = 1_000
 MOST_CHARTED = 12
 """Of so many kinds of nights, those that ended last, there are charts."""
 
-_BEGAN = {"hand": "by hand", "retry": "retry", "": "not noted"}
+_BEGAN = {"hand": "by hand", "retry": "retry"}
 
 # Characters of what ended a night before its time; the ledger has all of it.
 _MOST_CAUSE = 160

@@ -15,7 +15,7 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", 
 
 def origin_table(origin: Origin | None) -> Table:
     """Code, machine and the packages that matter most; all of them are in ``origin.json``."""
-    return facts(_rows(origin) if origin else [("not known", "the run was trained before Podline wrote it down")])
+    return facts(_rows(origin) if origin else [("not known", "the run's folder has no origin.json")])
 
 
 def _rows(origin: Origin) -> Iterator[tuple[str, str]]:

@@ -32,11 +32,11 @@ ARCHITECTURE = "model/architecture.json"
 LEFT_OUT = 0.1
 # The split that runs are judged on.
 JUDGED = "test"
-# Of specs whose result depends on all of a data set. Runs on data sets of earlier versions keep their names.
+# Of specs whose result depends on all of a data set.
 MANIFEST_DIGEST: Any = Field(
     default="",
     exclude_if=lambda digest: not digest,
-    description="of the data set; empty if its manifest has none, as those of earlier versions",
+    description="of the data set's manifest; empty is any",
 )
 
 

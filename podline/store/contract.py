@@ -232,7 +232,7 @@ class Store(ABC):
         return self.read_document(name, remedy)[0]
 
     def read_document(self, name: str, remedy: str = document_digest.REMEDY) -> tuple[Json, str]:
-        """Like :meth:`read_json`, with the digest, which is empty in documents of earlier versions."""
+        """Like :meth:`read_json`, with the digest, which is empty for anything but an object."""
         return document_digest.read_with_digest(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:

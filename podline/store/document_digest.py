@@ -1,7 +1,7 @@
 """A digest in every JSON document, of its content and its name: it shows damage and mix-ups.
 
 The digest is the last key of the document. It covers the name, so a document that was copied over another one is
-noticed although it is whole. Documents of earlier versions have no digest, and are read as they are.
+noticed although it is whole. An object without a digest is damaged; lists have none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def read(name: str, where: str, data: bytes, remedy: str = REMEDY) -> Json:
 
 
 def read_with_digest(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Json, str]:
-    """The content of a document and its digest, which is empty where it has none, as anything but an object.
+    """Return the content of a document and its digest; anything but an object has none, and an empty one is returned.
 
     Args:
         name: its name in the store.
@@ -42,8 +42,10 @@ def read_with_digest(name: str, where: str, data: bytes, remedy: str = REMEDY) -
         document: Json = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{where} is not valid JSON ({error}); {remedy}") from error
-    if not is_object(document) or KEY not in document:
+    if not is_object(document):
         return document, ""
+    if KEY not in document:
+        raise ArtifactError(f"{where} has no {KEY}: it is not what was published; {remedy}")
     content: JsonObject = {**document}
     del content[KEY]
     try:
@@ -56,11 +58,6 @@ def read_with_digest(name: str, where: str, data: bytes, remedy: str = REMEDY) -
             f"{str(document[KEY])[:12]}… in its {KEY}; {remedy}"
         )
     return content, found
-
-
-def has_digest(data: bytes) -> bool:
-    """Whether a document carries a digest: those of earlier versions do not."""
-    return f'"{KEY}"'.encode() in data
 
 
 def _digest(name: str, document: JsonObject) -> str:

@@ -19,10 +19,10 @@ def sealed(page: str) -> bytes:
     return data + f"<!-- sha256 {digests.of_bytes(data)} -->\n".encode()
 
 
-def seal_problem(data: bytes) -> str | None:
-    """What is wrong with a published page; empty if it is whole, None if it carries no checksum."""
+def seal_problem(data: bytes) -> str:
+    """Return what is wrong with a published page; empty if it is whole."""
     match = _SEAL.search(data)
     if match is None:
-        return None if data.rstrip().endswith(b"</html>") else "is cut short"
+        return "is cut short: its last line has no checksum"
     found, written = digests.of_bytes(data[: match.start()]), match[1].decode()
     return "" if found == written else f"has sha256 {found[:12]}… vs {written[:12]}… in its last line"

@@ -21,10 +21,7 @@ def read_tpu_log(store: Store, folder: str) -> tuple[TpuLogEntry, ...]:
     if not store.exists(name):
         return ()
     try:
-        document = store.read_json(name)
-        # Of earlier versions, it is the list itself.
-        entries = document["entries"] if isinstance(document, dict) else document
-        return tuple(TpuLogEntry.model_validate(entry) for entry in entries)
+        return tuple(TpuLogEntry.model_validate(entry) for entry in store.read_json(name)["entries"])
     except (ValueError, TypeError, KeyError) as error:
         raise ArtifactError(f"{store.where(name)} is no log of a TPU ({error}); delete it") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -126,7 +125,7 @@ def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_pro
 def test_what_a_run_or_a_champion_needs_is_never_needless(store: Store) -> None:
     run(store, "sample-1")
     store.publish_bytes("datasets/sample/half/sample-train.tfrecord-00000-of-00002", b"x")
-    store.publish_bytes("runs/begun/spec.json", b"{}")
+    store.publish_json("runs/begun/spec.json", {})
     before = store.list()
     assert needless(holdings(store), before=0.0) == []
     soon = max(holding.touched for holding in holdings(store)) + 1
@@ -211,31 +210,3 @@ def test_what_was_touched_in_a_bucket_just_now_may_be_anothers(gcs_root: str) ->
     store.publish_bytes("runs/begun/checkpoints/x.npz", b"x")
     assert "0 folders" in prune(gcs_root, "--yes")
     assert store.list() == ["runs/begun/checkpoints/x.npz"]
-
-
-def test_a_store_of_an_earlier_version_has_notes_and_no_problems(tmp_path: Path) -> None:
-    """It has no digests, its records do not name all files, there is no chain and no head, and the index has no end."""
-    publish_dataset(tmp_path)
-    store = open_store(tmp_path)
-    record_files(store, DATASET, "convert", [f"{DATASET}/manifest.json"])
-    run(store, "sample-1")
-    for name in ("events.jsonl", "tensorboard/events", "origin.json"):
-        store.publish_bytes(f"runs/sample-1/{name}", b"{}")
-    arrays = b"arrays"
-    described = {"bytes": len(arrays), "sha256": hashlib.sha256(arrays).hexdigest()}
-    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", arrays)
-    store.publish_json("runs/sample-1/checkpoints/step-00000010.json", described)
-    store.publish_bytes("index.html", b"<html></html>")
-    old = {"number": 1, "action": "promoted", "time": 0.0, "token": "t", "run": "sample-1", "weights_sha256": "0"}
-    store.publish_json("models/sample/history/000001.json", old | {"dataset": "sample", "fingerprint": FINGERPRINT})
-    store.publish_bytes("ledger/20261101T000000Z-sample-failed-0123abcd.json", json.dumps(ENTRY).encode())
-    names = [name for name in store.list() if name.endswith(".json")]
-    for name in names:
-        if not name.endswith(("spec.json", "manifest.json")):
-            document = {key: value for key, value in store.read_json(name).items() if key != "beside"}
-            store.publish_bytes(name, json.dumps(document).encode(), replace=True)
-    found = verify(store, Reporter("store", lambda _event: None))
-    assert found.problems == []
-    assert any("of an earlier version, which" in note for note in found.notes)
-    store.publish_bytes("runs/sample-1/checkpoints/step-00000010.npz", b"arrayz", replace=True)
-    assert ["step-00000010.npz has sha256" in line for line in problems(store)] == [True]

@@ -16,6 +16,8 @@ from podline.reporting.ledger import COLUMNS, frame_of, load
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
+DTYPES = {column.name: column.dtype for column in COLUMNS}
+
 
 def moment(day: int) -> datetime:
     return datetime.fromtimestamp(NOON + day * DAY, UTC)
@@ -73,11 +75,15 @@ def test_names_tell_moment_recipe_and_state_without_a_look_inside(store, monkeyp
 
 
 def test_the_frame_has_every_column_with_its_dtype_whatever_is_in_it(store):
-    assert {name: str(dtype) for name, dtype in load(store.uri).dtypes.items()} == COLUMNS
+    assert {name: str(dtype) for name, dtype in load(store.uri).dtypes.items()} == {
+        column.name: column.dtype for column in COLUMNS
+    }
     publish(store, night(0, state="failed", data=None, stages={}))
     publish(store, night(1))
     frame = load(store.uri)
-    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == COLUMNS
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == {
+        column.name: column.dtype for column in COLUMNS
+    }
     assert list(frame["state"]) == ["failed", "finished"]
     assert frame["top1"].isna().tolist() == [True, False]
 

@@ -158,7 +158,7 @@ def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):
             told(2, Event.WAIT, "it is on its way", 300.0),
             told(3, Event.RESTART, "it was not healthy", 90.0),
         ]
-        notes.store.publish_json(f"runs/{notes.entry.run}/tpu.json", tpu_log)
+        notes.store.publish_json(f"runs/{notes.entry.run}/tpu.json", {"entries": tpu_log})
 
     waiting = night(tmp_path, wait).waiting
     assert (waiting.turn, waiting.tpu, waiting.repairs) == (20.0, 300.0, 90.0)

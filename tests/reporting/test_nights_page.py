@@ -189,14 +189,6 @@ def test_a_night_that_had_its_result_when_it_crashed_is_held_against_the_night_b
     assert _changes(nights) == ["", "worse ▼ −15.0 points"]
 
 
-def test_what_an_older_podline_did_not_note_is_among_the_other_runs() -> None:
-    old = _sample(0, 0.99, 1).model_dump(mode="json")
-    del old["started"], old["schedule"]
-    nights, others = _lists(index_page("s", [Entry.model_validate(old), _sample(1, 0.80, 2)]))
-    assert _changes(nights) == [""]
-    assert "not noted" in others[0]
-
-
 def test_a_night_killed_in_training_has_not_reused_all() -> None:
     found = {stage: night().stages[stage].model_copy(update={"reused": True}) for stage in ("convert", "validate")}
     [row] = _rows(index_page("s", [night(state="cancelled", stages=found)]))

@@ -40,8 +40,9 @@ def test_a_document_that_was_copied_over_another_one_is_noticed(store: FolderSto
         store.read_json("b.json")
 
 
-def test_documents_without_a_digest_are_read_as_they_are(store: FolderStore) -> None:
-    store.publish_bytes("old.json", b'{"top1": 0.5}')
+def test_an_object_without_a_digest_is_an_error_and_a_list_has_none(store: FolderStore) -> None:
+    store.publish_bytes("a.json", b'{"top1": 0.5}')
     store.publish_json("list.json", [1, 2])
-    assert store.read_json("old.json") == {"top1": 0.5}
+    with pytest.raises(ArtifactError, match=rf"a\.json has no {KEY}"):
+        store.read_json("a.json")
     assert store.read_json("list.json") == [1, 2]

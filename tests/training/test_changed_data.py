@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_dataset import FINGERPRINT, publish_dataset, record_conversion
+from small_dataset import FINGERPRINT, publish_dataset
 
 from podline.data.tfrecord import FRAME_BYTES, map_frames, seal
 from podline.documents.evaluation import EVALUATION
@@ -166,22 +166,11 @@ def test_other_constants_of_normalisation_are_refused(root: Path) -> None:
         train(spec, silent())
     changed = Manifest.model_validate({key: value for key, value in document.items() if key != "document_sha256"})
     # Also where the digest is made anew, the run of that name was not trained with them.
-    for content in (changed.to_bytes(), changed.to_earlier_bytes()):
-        path.write_bytes(content)
-        with pytest.raises(ArtifactError, match="that the stage was given: it is another manifest"):
-            train(spec, silent())
-        assert spec_of(root).run != spec.run
+    path.write_bytes(changed.to_bytes())
+    with pytest.raises(ArtifactError, match="that the stage was given: it is another manifest"):
+        train(spec, silent())
+    assert spec_of(root).run != spec.run
     assert not (root / "runs").exists()
-
-
-def test_a_run_on_a_data_set_of_an_earlier_version_is_found_by_its_name(root: Path) -> None:
-    manifest = manifest_of(root)
-    (root / FOLDER / MANIFEST).write_bytes(manifest.to_earlier_bytes())
-    record_conversion(open_store(root), FOLDER, manifest)
-    before = TrainSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
-    result = train(before, silent())
-    assert "manifest_digest" not in open_store(root).read_json(f"{before.folder}/spec.json")
-    assert TRAIN.find(spec_of(root), silent()) == result.model_copy(update={"reused": True})
 
 
 @pytest.fixture
