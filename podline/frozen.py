@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Self, TypeAlias, TypeGuard
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,3 +21,7 @@ class Frozen(BaseModel):
     """Frozen, strict about unknown keys, equal and hashable by value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def changed(self, **values: Any) -> Self:
+        """Return a copy with other values, checked like the first; ``model_copy(update=…)`` checks nothing."""
+        return type(self).model_validate({**dict(self), **values})

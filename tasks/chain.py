@@ -11,6 +11,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from podline import settings
+from podline.errors import SanityError
 from podline.ledger.recording import recorded
 from podline.progress import Reporter
 from podline.recipes.own_code import with_code
@@ -125,7 +126,7 @@ def _learned(
     trained = times.run(train, training)
     evaluated = times.run(evaluate, evaluation_spec(training, trained))
     promoted = None
-    if parameters.promote:
+    if parameters.promote and not evaluated.failure:
         asked, seconds = promotion_of(training, trained, evaluated), trained.seconds + evaluated.seconds
         promoted = decided(store, times, asked, times.run(promote, asked), strategy, seconds)
     reported = times.run(
@@ -146,4 +147,6 @@ def _learned(
         add_tags(_UNCHANGED)
     tell_verdict(promoted)
     publish_artifacts(store, recipe.name, times, converted, trained, evaluated, reported, promoted, unchanged)
+    if evaluated.failure:
+        raise SanityError(f"{evaluated.failure}; the report: {store.where(reported.html)}")
     return summary(store, times, evaluated, reported, promoted, unchanged)

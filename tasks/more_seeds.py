@@ -82,7 +82,7 @@ def _known(store: Store, training: TrainSpec, missing: int) -> float:
             notes.planned(training.recipe, settings.load(), training.strategy)
             times = TimeSheet(notes, "")
             trained = times.run(replace(train, about=seed), training)
-            times.run(replace(evaluate, about=seed), evaluation_spec(training, trained))
+            times.run(replace(evaluate, about=seed), evaluation_spec(training, trained)).require_sane()
     except PodlineError as error:
         get_run_logger().warning("%s is no known training: %s", training.run, one_line(error))
     return time.monotonic() - started

@@ -13,7 +13,16 @@ import click
 
 import podline
 from podline.commands import display, pages
-from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
+from podline.commands.options import (
+    complete_recipe,
+    in_order,
+    json_option,
+    load_settings,
+    recipe_options,
+    say,
+    say_json,
+    store_options,
+)
 from podline.commands.stage import Request, fingerprint_option, perform
 from podline.errors import SettingsError
 from podline.inventory.catalogue import dataset_for, manifest_of
@@ -109,7 +118,7 @@ def _show(measured: Callable[[Listener], list[Any]], as_json: bool) -> None:
 
 
 @benchmark.command("input")
-@click.argument("recipe", metavar="RECIPE")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @click.option(
     "--seconds",
     type=click.FloatRange(0.01, 60),
@@ -169,7 +178,7 @@ def benchmark_store(work: Path | None, quick: bool, as_json: bool, **options: An
 
 
 @benchmark.command("ceiling")
-@click.argument("recipe", metavar="RECIPE")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @click.option(
     "--truth", type=click.Path(path_type=Path), help="COCO annotations in place of the recipe's converted data set."
 )

@@ -7,17 +7,16 @@ from typing import Any
 import click
 
 from podline.commands import pages, stage
-from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.commands.options import complete_run, existing_store, json_option, say, say_json, store_options
 from podline.errors import StoreError
 from podline.inventory.catalogue import StoredRun, run_of, runs
 from podline.store.contract import Store
-from podline.store.opening import open_store
 
 _COMPARE = "--compare"
 
 
 @click.command("report", cls=pages.Command)
-@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@click.argument("names", metavar="RUN...", shell_complete=complete_run, nargs=-1, required=True)
 @store_options
 @json_option
 def compare_runs(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -30,7 +29,7 @@ def compare_runs(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """
     from podline.reporting.comparison import compare  # noqa: PLC0415 (matplotlib: nothing that --help should wait for)
 
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     written = compare(store, [_run(store, name) for name in names])
     paths = {"html": store.where(written.html), "png": store.where(written.png)}
     if as_json:

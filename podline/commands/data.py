@@ -13,6 +13,7 @@ from podline.commands.options import (
     absolute,
     assignments_option,
     dataset_named,
+    existing_store,
     in_order,
     json_option,
     layout_option,
@@ -73,7 +74,7 @@ def _list(as_json: bool, **options: Any) -> None:
 
     Next: `podline data show NAME`, or `podline train NAME`.
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     found = [(dataset, manifest_of(store, dataset)) for dataset in datasets(store)]
     if as_json:
         say_json([_document(store, dataset, manifest) for dataset, manifest in found])
@@ -103,7 +104,7 @@ def _document(store: Store, dataset: Dataset, manifest: Manifest) -> dict[str, A
 
 
 def _open(name: str, fingerprint: str | None, listener: Listener, options: dict[str, Any]) -> tuple[Store, Dataset]:
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     return store, choose_dataset(store, dataset_named(name), fingerprint, Reporter("data", listener))
 
 

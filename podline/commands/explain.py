@@ -8,15 +8,19 @@ from typing import Any
 import click
 
 from podline.commands import pages
-from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.commands.options import complete_run, existing_store, json_option, say, say_json, store_options
 from podline.errors import SettingsError
 from podline.store.contract import explained
-from podline.store.opening import open_store
 
 
 @click.command("explain", cls=pages.Command)
-@click.argument("run", metavar="RUN")
-@click.option("--against", metavar="RUN", help="The other one.  [default: the champion that it was judged against]")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@click.option(
+    "--against",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="The other one.  [default: the champion that it was judged against]",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), help="A PNG: pictures of what was right before and is wrong now."
 )
@@ -32,7 +36,7 @@ def explain_run(run: str, against: str | None, out: Path | None, as_json: bool, 
     """
     from podline.reporting.drop import explain, rival_of  # noqa: PLC0415 (matplotlib: nothing that --help waits for)
 
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     rival = against or rival_of(store, run)
     if not rival:
         raise SettingsError(f"{run} was never held against a champion; give --against RUN")

@@ -54,7 +54,9 @@ def _all() -> list[Any]:
 
 def _write(template: str, text: str, folder: Path, values: dict[str, str]) -> str:
     """Writes a file of the project; answers its path."""
-    file = folder / template.removesuffix(_SUFFIX).replace("PACKAGE", values["package"])
+    # In a checkout of Podline, a template with a dot would be that folder's own.
+    target = template.removesuffix(_SUFFIX).replace("gitignore", ".gitignore")
+    file = folder / target.replace("PACKAGE", values["package"])
     for name, value in values.items():
         text = text.replace("{{ " + name + " }}", value)
     file.write_text(text, encoding="utf-8")

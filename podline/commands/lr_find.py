@@ -8,6 +8,7 @@ import click
 
 from podline.commands import display, pages
 from podline.commands.options import (
+    complete_recipe,
     in_order,
     json_option,
     load_settings,
@@ -27,7 +28,7 @@ from podline.training.searches import learning_rate_spec
 
 
 @click.command("lr-find", cls=pages.Command)
-@click.argument("recipe", metavar="RECIPE")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @click.option(
     "--low",
     type=click.FloatRange(0, min_open=True),

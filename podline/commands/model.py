@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from podline.commands import pages
-from podline.commands.options import json_option, recipe_of, recipe_options, say, say_json
+from podline.commands.options import complete_recipe, json_option, recipe_of, recipe_options, say, say_json
 from podline.documents.model_description import ModelDescription
 from podline.documents.skeleton import COCO
 from podline.figures import count, short_count, size
@@ -22,7 +22,7 @@ def model() -> None:
 
 
 @model.command("describe")
-@click.argument("recipe", metavar="RECIPE")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @recipe_options
 @json_option
 def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:

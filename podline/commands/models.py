@@ -11,7 +11,16 @@ import click
 
 from podline import entry_points
 from podline.commands import display, pages
-from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.commands.options import (
+    complete_recipe,
+    complete_run,
+    existing_store,
+    json_option,
+    load_settings,
+    say,
+    say_json,
+    store_options,
+)
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
@@ -33,7 +42,7 @@ from podline.supervision.running import perform
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="Kept in the history.")
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
 _judged_option = click.option("--judged", is_flag=True, help="And why the run that was judged last was not promoted.")
-_recipe_argument = click.argument("recipe", metavar="RECIPE")
+_recipe_argument = click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 
 
 @click.group("models", cls=pages.Group)
@@ -54,7 +63,7 @@ def list_models(judged: bool, as_json: bool, **options: Any) -> None:
 
     Next: `podline models history RECIPE`.
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     recipes, shown, damaged = champions.recipes(store), [], []
     width = max(map(len, recipes), default=0)
     for recipe in recipes:
@@ -81,7 +90,7 @@ def list_models(judged: bool, as_json: bool, **options: Any) -> None:
 
 
 @models_group.command("promote")
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
 @click.option("--anyway", is_flag=True, help="Whatever the rules say; only an export that is broken still refuses.")
 @_reason_option
 @click.option(
@@ -131,7 +140,7 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
     Nothing is deleted: it is one more entry in the history. A night that finds the run done does not promote it again.
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     entry = champions.roll_back(store, recipe, reason)
     if as_json:
         say_json(_document(store, recipe, entry))
@@ -149,7 +158,7 @@ def history(recipe: str, judged: bool, as_json: bool, **options: Any) -> None:
 
     podline models history sample --root podline-root
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     entries = champions.history(store, recipe)
     if as_json:
         say_json([_document(store, recipe, entry) for entry in reversed(entries)])
@@ -180,7 +189,7 @@ def serve(recipe: str, host: str, port: int, as_json: bool, **options: Any) -> N
     A promotion or a rollback changes what is served within seconds, and no request is dropped. Nobody is asked for a
     password: give another host only where everybody may ask. See docs/serving.md.
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     require_champion(store, recipe)
     with _listening(host, port) as listening:
         entry_points.load("podline.serving.server:serve")(
@@ -205,7 +214,7 @@ def export(recipe: str, folder: Path, as_json: bool, **options: Any) -> None:
     It appears whole, its files held against their checksums; a number that is there already stays as it is. See
     docs/serving.md for TensorFlow Serving's container.
     """
-    place = lay_out(open_store(load_settings(options).root), recipe, folder)
+    place = lay_out(existing_store(options), recipe, folder)
     if as_json:
         say_json({"recipe": recipe, "version": int(place.name), "folder": str(place)})
     else:

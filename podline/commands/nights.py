@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from podline.commands import pages
-from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.commands.options import existing_store, json_option, say, say_json, store_options
 from podline.store.contract import explained
-from podline.store.opening import open_store
 
 
 @click.command("index", cls=pages.Command)
@@ -29,7 +28,7 @@ def index(out: Path | None, as_json: bool, **options: Any) -> None:
     """
     from podline.reporting.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
 
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     if out is None:
         where = store.where(write_index(store))
     else:

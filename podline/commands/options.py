@@ -11,12 +11,15 @@ import click
 
 from podline import settings as settings_module
 from podline import strategies
-from podline.errors import SettingsError
+from podline.errors import SettingsError, StoreError
 from podline.plain import plain
 from podline.recipes import registry
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -96,7 +99,26 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, file: str | 
     return None if file is None else absolute(file)
 
 
-recipe_argument = click.argument("recipe", required=False, metavar="RECIPE")
+def complete_recipe(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the recipes' names that begin so, for the shell."""
+    return [name for name in registry.names() if name.startswith(incomplete)]
+
+
+def complete_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of the runs that begin so, in the store of a ``--root`` that stands before them."""
+    given = {"root": context.params.get("root"), "settings_file": context.params.get("settings_file")}
+    store = open_store(load_settings(given).root)
+    if not isinstance(store, FolderStore):  # a bucket would have the person wait
+        return []
+    runs = sorted(path.name for path in (store.root / "runs").glob("*"))
+    return [name for name in runs if name.startswith(incomplete)]
+
+
+def _complete_either(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [*complete_recipe(context, parameter, incomplete), *complete_run(context, parameter, incomplete)]
+
+
+recipe_argument = click.argument("recipe", required=False, metavar="RECIPE", shell_complete=_complete_either)
 recipe_options = in_order(
     click.option("--epochs", type=float, help="Train for so many passes over the data …"),
     click.option("--steps", type=int, help="… or so many batches …"),
@@ -106,7 +128,12 @@ recipe_options = in_order(
     click.option("--schedule", help="constant, exponential, cosine, one_cycle or plateau; see docs/schedules.md."),
     click.option("--seed", type=int, help="Of weights, order, augmentation and dropout."),
     click.option("--model", help=f"{', '.join(MODELS.names())}; see docs/extending.md for one of your own."),
-    click.option("--further", metavar="RUN", help="Train this finished run further; see docs/training.md."),
+    click.option(
+        "--further",
+        metavar="RUN",
+        shell_complete=complete_run,
+        help="Train this finished run further; see docs/training.md.",
+    ),
     click.option(
         "--init",
         metavar="FILE",
@@ -139,6 +166,18 @@ def load_settings(options: dict[str, Any]) -> Settings:
         settings_module.use_file(file)
     given = {name: options.pop(name, None) for name in ("root", "workers", "strategy")}
     return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
+
+
+def existing_store(options: dict[str, Any]) -> Store:
+    """Return the store that ``--root`` or the settings name, for commands that make nothing in it.
+
+    Raises:
+        StoreError: it is a folder that does not exist.
+    """
+    store = open_store(load_settings(options).root)
+    if isinstance(store, FolderStore) and not store.root.is_dir():
+        raise StoreError(f"the store {store.uri} does not exist; give --root DIR, or make one with `podline run`")
+    return store
 
 
 name_option = click.option(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from podline.commands import display, pages
-from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.commands.options import complete_run, json_option, load_settings, say, say_json, store_options
 from podline.serving.layout import require_champion
 from podline.stages.prediction import PredictSpec
 from podline.stages.table import PREDICT
@@ -17,7 +17,7 @@ from podline.supervision.running import perform
 
 
 @click.command(PREDICT.name, cls=pages.Command)
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
 @click.argument("images", metavar="IMAGE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--champion", is_flag=True, help="RUN is a recipe, and its champion predicts.")
 @click.option(

@@ -10,6 +10,7 @@ from podline import entry_points
 from podline.commands import display, pages
 from podline.commands.options import (
     absolute,
+    complete_recipe,
     conversion_options,
     json_option,
     load_settings,
@@ -35,7 +36,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 
 
 @click.command("run", cls=pages.Command)
-@click.argument("recipe", metavar="RECIPE")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @click.option(
     "--source",
     help="A folder with the raw data, or an official .tar.gz; sample and coco_pose draw some without.",

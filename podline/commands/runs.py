@@ -13,7 +13,7 @@ import click
 
 from podline.commands import nights, pages
 from podline.commands.explain import explain_run
-from podline.commands.options import in_order, json_option, load_settings, say, say_json, store_options
+from podline.commands.options import complete_run, existing_store, in_order, json_option, say, say_json, store_options
 from podline.documents.ledger_entry import Entry
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import metric_text
@@ -23,7 +23,6 @@ from podline.measures import loaded, measure_named
 from podline.plurals import plural
 from podline.reporting.ledger import frame_of, row_of
 from podline.store.contract import Store, explained
-from podline.store.opening import open_store
 
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 _SUFFIXES = (".csv", ".parquet")
@@ -84,7 +83,7 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any)
 
 
 @runs_group.command("show")
-@click.argument("name", metavar="RUN")
+@click.argument("name", metavar="RUN", shell_complete=complete_run)
 @store_options
 @json_option
 def show_run(name: str, as_json: bool, **options: Any) -> None:
@@ -97,7 +96,7 @@ def show_run(name: str, as_json: bool, **options: Any) -> None:
     """
     from podline.reporting.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
 
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     entry = entry_of(store, name)
     if as_json:
         say_json(entry.model_dump(mode="json"))
@@ -106,7 +105,7 @@ def show_run(name: str, as_json: bool, **options: Any) -> None:
 
 
 @runs_group.command("compare")
-@click.argument("chosen", metavar="RUN RUN...", nargs=-1, required=True)
+@click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
 @store_options
 @json_option
 def compare_runs(chosen: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -122,7 +121,7 @@ def compare_runs(chosen: tuple[str, ...], as_json: bool, **options: Any) -> None
 
     if len(chosen) < 2:
         raise SettingsError(f"{' '.join(chosen)}: compare it with what? give two runs or more")
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     comparison = compare(store, [entry_of(store, name) for name in chosen])
     if as_json:
         say_json(comparison.model_dump(mode="json"))
@@ -160,7 +159,7 @@ def export(file: Path, as_json: bool, **options: Any) -> None:
 
 def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:
     """The store; the entries that fit by their names, the newest first; and what only their content can tell."""
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     kept = {name: options.pop(name) for name in ("dataset", "commit")}
     days = {name: day and day.replace(tzinfo=UTC) for name in ("since", "until") for day in [options.pop(name)]}
     return store, names(store, **days, **options), kept

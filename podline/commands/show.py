@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from podline.commands import display, pages
-from podline.commands.options import in_order, json_option, load_settings, recipe_options, say, say_json, store_options
+from podline.commands.options import (
+    complete_recipe,
+    in_order,
+    json_option,
+    load_settings,
+    recipe_options,
+    say,
+    say_json,
+    store_options,
+)
 from podline.commands.stage import Request, fingerprint_option, perform
 from podline.figures import count, percent
 from podline.inventory.catalogue import dataset_for, training_of
@@ -20,7 +29,7 @@ from podline.store.opening import open_store
 
 
 @click.command("show", cls=pages.Command)
-@click.argument("recipe", metavar="RECIPE")
+@click.argument("recipe", metavar="RECIPE", shell_complete=complete_recipe)
 @click.option("--run", help="A finished run of the recipe: show its predictions and its mistakes as well.")
 @click.option("--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]")
 @click.option(

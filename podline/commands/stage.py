@@ -163,7 +163,9 @@ def _performed(stage: Stage[Any, Any], spec: Any, store: Store, listener: Listen
     """
     training = _training_told(stage, spec, store)
     if training is None:
-        return perform(spec, listener, settings)
+        result = perform(spec, listener, settings)
+        result.require_sane()
+        return result
     with recorded(store, training.recipe.name, "commands", Reporter("ledger", listener)) as notes:
         notes.planned(training.recipe, settings, spec.strategy)
         notes.asked(training)
@@ -173,6 +175,7 @@ def _performed(stage: Stage[Any, Any], spec: Any, store: Store, listener: Listen
         started = time.monotonic()
         result = perform(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)
+        result.require_sane()
         # After the training comes the evaluation; and an evaluation that is found has its entry, unless the command
         # that made it was killed before it wrote one.
         notes.dropped = stage is TRAIN or (result.reused and _is_told(store, training))
@@ -332,9 +335,9 @@ def train(request: Request, fingerprint: str | None, preflight: bool, **changes:
 def evaluate(request: Request, fingerprint: str | None, split: str, **changes: Any) -> EvaluateSpec:
     """A trained model is judged on the test split, every example once, with 95 % intervals.
 
-    The untrained model is judged as well; a classifier that cannot be told from guessing ends with exit code 7, a pose
-    network with a warning. A pose network's people are written as COCO results, and its figures are pycocotools'. Give
-    the recipe and the options that `podline train` was given.
+    The untrained model is judged as well. A classifier that cannot be told from guessing ends with exit code 7, and
+    `podline report` works all the same; a pose network ends with a warning. A pose network's people are written as COCO
+    results, and its figures are pycocotools'. Give the recipe and the options that `podline train` was given.
 
       podline evaluate cifar10 --root podline-root
       podline evaluate coco_pose --split train --root podline-root

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from podline.commands import display, pages
-from podline.commands.options import json_option, load_settings, say, say_json, store_options
+from podline.commands.options import existing_store, json_option, say, say_json, store_options
 from podline.errors import ArtifactError
 from podline.figures import moment, size
 from podline.inventory import inventory, verification
@@ -18,7 +18,6 @@ from podline.plurals import plural
 from podline.progress import Reporter
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
-from podline.store.opening import open_store
 
 _DAY_SECONDS = 86_400
 # What was touched within so long may be in the making on another machine, whose processes are not known here: a
@@ -42,7 +41,7 @@ def list_holdings(as_json: bool, **options: Any) -> None:
 
     Next: `podline store verify`.
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     found, sources = inventory.holdings(store), inventory.unpacked_sources(store)
     if as_json:
         say_json([_document(store, one) for one in (*found, *sources)])
@@ -65,7 +64,7 @@ def verify(as_json: bool, **options: Any) -> None:
     What is wrong is named, a line each, and ends with exit code 4. `podline data verify` looks into the records. What
     each finding means is in docs/storage.md.
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     with display.shown() as listener:
         checked, problems, notes = verification.verify(store, Reporter("store", listener))
     if as_json:
@@ -98,7 +97,7 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     Finished runs are never deleted, nor anything that one of them was made from, nor what a living process on this
     machine works on; in a bucket, what was touched within the last hour stays as well: docs/storage.md says why.
     """
-    store = open_store(load_settings(options).root)
+    store = existing_store(options)
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
     needless: list[Holding | UnpackedSource] = [*inventory.needless(inventory.holdings(store), before)]
     needless += [one for one in inventory.unpacked_sources(store) if one.touched < time.time() - days * _DAY_SECONDS]

@@ -37,7 +37,7 @@ class Judgement:
         document: all figures; ``evaluation.json``.
         files: what else is written beside it, by name.
         warning: what a person should look at; empty if all is well.
-        failure: why the stage fails once the document is written; empty if it does not.
+        failure: why the model fails its check, and what helps; empty if it does not.
     """
 
     document: AnyEvaluation

@@ -19,11 +19,14 @@ from podline.evaluation.views import over_views
 from podline.input.pipeline import EvaluationInput
 from podline.intervals import guessing_interval
 from podline.kinds.classification import CLASSIFICATION
+from podline.plurals import plural
 from podline.training.plan import TRAINING_SPLIT, plan_training
 
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
 # matrices that all larger batches share. In pairs, a logit has the same bits whatever the batch size (seen on CPUs).
 _SMALLEST_BATCH = 2
+# So many times as many are suggested where nothing was learned.
+_MORE_STEPS = 5
 
 
 def judge(case: Case) -> Judgement:
@@ -67,7 +70,8 @@ def judge(case: Case) -> Judgement:
         views=spec.views,
         over_views=averaged[0].figures() if averaged else None,
     )
-    return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, failure=_failure(document))
+    failure = "" if document.better_than_guessing else _failure(case, document)
+    return Judgement(document, {GUESSES: trained.guesses().to_bytes()}, failure=failure)
 
 
 def _reader(case: Case, split: str) -> SplitReader:
@@ -108,13 +112,20 @@ def tally(logits: Logits, batches: EvaluationInput, classes: int, news: Callable
     return judged
 
 
-def _failure(document: Evaluation) -> str:
-    """What is said of a classifier that cannot be told from guessing; empty of any other."""
-    if document.better_than_guessing:
-        return ""
+def _failure(case: Case, document: Evaluation) -> str:
+    """Say that a classifier cannot be told from guessing, and what helps."""
     top1, guessing = document.trained.metrics["top1"], document.guessing
+    steps = plan_training(case.recipe, case.manifest).total_steps
+    images = plural(case.manifest.split(TRAINING_SPLIT).records, "training image")
+    helps = [f"more than {images}", "pretrained weights to begin with (--init FILE)"]
+    seen = document.seen.metrics["top1"]
+    if seen.value > guessing.high:
+        found = f"it gets {seen.value:.2%} of training images right, so more steps alone do not help"
+    else:
+        found = f"it gets no more than {seen.value:.2%} of training images right"
+        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {_MORE_STEPS * steps})")
+        helps.append("another learning rate, right labels")
     return (
         f"sanity check: {document.run} gets {top1.value:.2%} of {document.trained.examples} {document.split} examples "
-        f"right, and guessing gives up to {guessing.high:.2%}: it has learned nothing that can be told from chance; "
-        "look at the loss curve, the learning rate and the labels"
+        f"right, and guessing gives up to {guessing.high:.2%}; {found}; what may help: {'; '.join(helps)}"
     )

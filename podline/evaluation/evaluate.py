@@ -8,7 +8,7 @@ from typing import Any
 
 from podline.documents.evaluation import EVALUATION
 from podline.documents.manifest import read_manifest
-from podline.errors import SanityError, SettingsError
+from podline.errors import SettingsError
 from podline.evaluation.case import Case, Judgement
 from podline.inventory.catalogue import training_of
 from podline.kinds.table import kind_of
@@ -30,7 +30,8 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     Beside it lies what is said of each example: ``guesses.npz``, or the people found, as COCO results. Every figure is
     the same for any ``batch_size``; see :class:`podline.documents.evaluation.Evaluation` and
     :class:`podline.documents.pose_evaluation.PoseEvaluation` for what there is. A pose network that cannot be told from
-    guessing is warned of, in the document as well: few images are soon too few to find anybody in others.
+    guessing is warned of, in the document as well: few images are soon too few to find anybody in others. A classifier
+    that cannot be told from guessing is a result with a ``failure``, so that a report can follow.
 
     Args:
         spec: the run, the identity of its weights, the split.
@@ -40,7 +41,6 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         StoreError: there is no such data set or run.
         SettingsError: the run was trained on another data set.
         ArtifactError: the weights or the data are not what they were, or the data were changed while they were read.
-        SanityError: a classifier cannot be told from guessing; ``evaluation.json`` is written and says so as well.
         WorkerLostError: of several processes that evaluate together not all came.
     """
     started = time.monotonic()
@@ -63,8 +63,8 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         result = _published(spec, mine, judgement, time.monotonic() - started)
     # Nobody is done before the chief is.
     agreement.meet()
-    if judgement.warning:
-        reporter.warn(judgement.warning)
+    if warning := judgement.failure or judgement.warning:
+        reporter.warn(warning)
     return result
 
 
@@ -74,8 +74,6 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
         store.publish_bytes(f"{folder}/{name}", data, replace=True)
     name = f"{folder}/{EVALUATION}"
     store.publish_json(name, document.model_dump(mode="json"), replace=True)
-    if judgement.failure:
-        raise SanityError(judgement.failure)
     result = EvaluateResult(
         seconds=seconds,
         run=spec.run,
@@ -84,6 +82,7 @@ def _published(spec: EvaluateSpec, store: Store, judgement: Judgement, seconds: 
         measure=document.measure,
         untrained=document.untrained.metrics[document.measure].value,
         evaluation_sha256=store.sha256(name),
+        failure=judgement.failure,
         **_over_views(document),
     )
     complete(store, folder, spec, result, [name, *(f"{folder}/{file}" for file in judgement.files)])

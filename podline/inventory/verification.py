@@ -35,8 +35,6 @@ _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2}
 _KNOWN = (*_DEPTHS, ledger.FOLDER, chain.FOLDER, champions.FOLDER)
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
-# What an evaluation leaves that ends with the word that the model has learned nothing.
-_OF_GUESSING = ("evaluation.json", "guesses.npz")
 
 
 class Verified(NamedTuple):
@@ -216,10 +214,6 @@ class _Look:
             return set(names)
         expected = {f"{folder}/{name}" for name in _OF_FLOWS}
         self._look_at_origin(f"{folder}/{ORIGIN}", folder)
-        for name in names:
-            place, _, file = name.rpartition("/")
-            if file == "evaluation.json" and self.documents.get(name, {}).get("better_than_guessing") is False:
-                expected |= {f"{place}/{of}" for of in _OF_GUESSING}
         # What a damaged record names is not known.
         unread = {match["folder"] for name in names if name in self.problems and (match := _RECORD.fullmatch(name))}
         return expected | {name for name in names if name.startswith(tuple(f"{place}/" for place in unread))}

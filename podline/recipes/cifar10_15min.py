@@ -10,10 +10,8 @@ from __future__ import annotations
 from podline.recipes.cifar10_5min import RECIPE as SHORT
 from podline.recipes.settings import AugmentationSettings, Duration
 
-RECIPE = SHORT.model_copy(
-    update={
-        "name": "cifar10-15min",
-        "duration": Duration(epochs=20),
-        "augmentation": AugmentationSettings(pad=2, flip=True, alternate=True, cutout=8),
-    }
+RECIPE = SHORT.changed(
+    name="cifar10-15min",
+    duration=Duration(epochs=20),
+    augmentation=AugmentationSettings(pad=2, flip=True, alternate=True, cutout=8),
 )

@@ -18,7 +18,7 @@ RECIPE = Recipe(
     fit_batch=True,
     duration=Duration(epochs=30),
     optimizer=OPTIMIZER,
-    schedule=SCHEDULE.model_copy(update={"learning_rate": 0.1}),
+    schedule=SCHEDULE.changed(learning_rate=0.1),
     augmentation=AugmentationSettings(pad=8, flip=True),
     label_smoothing=0.1,
 )

@@ -40,7 +40,7 @@ def with_code(recipe: Recipe) -> Recipe:
         SettingsError: the recipe names a part that is not installed.
     """
     found = {} if recipe.code else _of_parts(recipe)
-    return recipe.model_copy(update={"code": found}) if found else recipe
+    return recipe.changed(code=found) if found else recipe
 
 
 def require_unchanged(recipe: Recipe) -> None:

@@ -97,8 +97,7 @@ def named(recipe: Recipe, own: str) -> Recipe:
         )
     if not datasets.can_be_own(own):
         raise SettingsError(f"the name {own!r} vs small letters, digits, - and _, and no run's: it becomes a folder's")
-    names = {"name": recipe.name + datasets.OWN + own, "dataset": recipe.dataset + datasets.OWN + own}
-    return recipe.model_copy(update=names)
+    return recipe.changed(name=recipe.name + datasets.OWN + own, dataset=recipe.dataset + datasets.OWN + own)
 
 
 def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
@@ -225,6 +224,11 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         *branches, leaf = path.split(".")
         if path not in paths and ".".join(branches) not in _OPEN:
             raise SettingsError(f"a recipe has no {path!r}; {nearest(path, paths)}")
+        tables = [below for below in paths if below.startswith(f"{path}.")]
+        if tables and value is not None and not isinstance(value, Mapping | BaseModel):
+            raise SettingsError(
+                f"recipe {recipe.name}: {path} = {value!r}: it holds several values; name one, as {tables[0]}={value}"
+            )
         place = document
         for branch in branches:
             place[branch] = place.get(branch) or {}

@@ -91,4 +91,4 @@ class Pace(Result):
 
     def of(self, recipe: Recipe) -> Recipe:
         """A recipe that is trained for as long."""
-        return recipe.model_copy(update={"duration": self.duration})
+        return recipe.changed(duration=self.duration)

@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model
 from podline.data.official import OfficialCheck
 from podline.documents.manifest import dataset_folder
 from podline.documents.metric import Metric
+from podline.errors import SanityError
 from podline.frozen import Frozen, JsonObject, is_object
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
 from podline.recipes.settings import Recipe, Views
@@ -76,6 +77,9 @@ class Result(Frozen):
 
     seconds: float = 0.0
     reused: bool = False
+
+    def require_sane(self) -> None:
+        """Refuse a model that fails its check; most results are of none."""
 
 
 class ConvertSpec(Spec):
@@ -264,6 +268,7 @@ class EvaluateResult(Result):
         untrained: the same of the network before training.
         views: how many views of each image the metrics in ``over_views`` are averaged over; 1 is none.
         over_views: the trained model's metrics, averaged so.
+        failure: why the model fails its check, and what helps; empty if it does not.
     """
 
     run: str
@@ -274,6 +279,16 @@ class EvaluateResult(Result):
     evaluation_sha256: str
     views: int = 1
     over_views: dict[str, Metric] = Field(default_factory=dict)
+    failure: str = Field(default="", exclude_if=operator.not_)
+
+    def require_sane(self) -> None:
+        """Refuse a model that fails its check.
+
+        Raises:
+            SanityError: it does.
+        """
+        if self.failure:
+            raise SanityError(self.failure)
 
 
 class ReportSpec(RunSpec):

@@ -105,6 +105,37 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str
     assert answer.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("words", ["runs list", "runs index", "models list", "data list", "store list", "store prune"])
+def test_a_store_that_does_not_exist_is_named_and_not_made(podline, tmp_path: Path, words: str) -> None:
+    answer = podline(*words.split(), "--root", tmp_path / "nope")
+    assert (answer.code, answer.out) == (5, "")
+    assert f"{tmp_path}/nope does not exist" in answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_value_for_a_table_names_a_value_of_it(podline, tmp_path: Path) -> None:
+    answer = podline("train", "cifar10", "--set", "model=foo", "--root", tmp_path)
+    assert answer.code == 2
+    assert "model.kind=foo" in answer.err
+
+
+@pytest.mark.parametrize(("words", "completed"), [("runs show --root ROOT a-", "a-1"), ("train mni", "mnist")])
+def test_the_shell_completes_runs_of_the_root_and_recipes_without_heavy_imports(
+    tmp_path: Path, words: str, completed: str
+) -> None:
+    (tmp_path / "runs/a-1").mkdir(parents=True)
+    typed = f"podline {words}".replace("ROOT", str(tmp_path))
+    code = (
+        "import atexit, sys; from podline.cli import main\n"
+        "atexit.register(lambda: print({'tensorflow', 'prefect'} & sys.modules.keys())); main([])"
+    )
+    asked = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1), "_PODLINE_COMPLETE": "bash_complete"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines() == [f"plain,{completed}", "set()"]
+
+
 def test_a_settings_file_with_an_unknown_key_is_refused_by_name(podline, tmp_path: Path) -> None:
     file = tmp_path / "machine.toml"
     file.write_text("worker = 2\n")
@@ -350,14 +381,14 @@ def test_a_search_for_a_rate_says_why_and_is_found_the_next_time(podline, conver
     assert f"suggested learning rate: {again['learning_rate']:g} " in first
 
 
-def test_exit_codes_are_those_of_the_errors(podline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exit_codes_are_those_of_the_errors(podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (PodlineError("x"), SourceError("x"), StageTimeoutError("x"), KeyboardInterrupt()):
 
         def fail(*_arguments: object, error: BaseException = error, **_filters: object) -> None:
             raise error
 
         monkeypatch.setattr("podline.commands.runs.names", fail)
-        assert podline("runs", "list").code == getattr(error, "exit_code", 130)
+        assert podline("runs", "list", "--root", tmp_path).code == getattr(error, "exit_code", 130)
 
 
 def test_the_model_command_counts(podline) -> None:

@@ -44,6 +44,7 @@ def test_nothing_is_left_to_fill_in_and_the_files_name_the_project(tmp_path: Pat
     project = tmp_path / "new-shapes"
     init(project)
     files = {path.name: path.read_text() for path in project.iterdir()}
+    assert "/podline-root/" in files.pop(".gitignore")
     assert set(files) == {
         "Makefile",
         "README.md",
@@ -59,6 +60,13 @@ def test_nothing_is_left_to_fill_in_and_the_files_name_the_project(tmp_path: Pat
     for deployment in yaml.safe_load(files["prefect.yaml"])["deployments"]:
         assert deployment["parameters"]["parameters"]["recipe"] == "new-shapes"
         assert deployment["work_pool"]["job_variables"] == {"env": HEARTBEAT}
+
+
+def test_reading_the_recipe_needs_no_tensorflow(tmp_path: Path) -> None:
+    project = tmp_path / "new-shapes"
+    init(project)
+    asks = "import sys, new_shapes; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", asks], cwd=project, check=False).returncode == 0
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

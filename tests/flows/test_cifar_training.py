@@ -14,7 +14,7 @@ from small_flow_stages import FLOW_STAGES, ran
 from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
 from podline.documents.ledger_entry import Entry, PromotionSummary
-from podline.errors import SanityError
+from podline.errors import ArtifactError, SanityError
 from podline.flows.cifar_training import cifar_training
 from podline.inventory.catalogue import training_of
 from podline.ledger.ledger import entries, names
@@ -209,19 +209,32 @@ def test_after_a_failure_only_what_failed_is_done(parameters: CifarParameters) -
     failing = Path(parameters.machine.root, "fail-evaluation")
     failing.parent.mkdir()
     failing.touch()
-    with pytest.raises(SanityError, match="no better than guessing"):
+    with pytest.raises(ArtifactError, match="not what it was"):
         cifar_training(parameters)
     # A permanent error is not tried again.
     assert ran(parameters.machine.root) == ["convert", "validate", "train", "evaluate"]
     assert newest_run()[1]["evaluate"] == "Failed"
 
     [failed] = ledger_of(parameters.machine.root)
-    assert (failed.state, failed.error) == ("failed", "SanityError")
-    assert "no better than guessing" in failed.cause
+    assert (failed.state, failed.error) == ("failed", "ArtifactError")
+    assert "not what it was" in failed.cause
     assert list(failed.stages) == ["convert", "validate", "train"]
 
     failing.unlink()
     assert reused(cifar_training(parameters)) == ["convert", "validate", "train"]
+
+
+def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_fails(
+    parameters: CifarParameters,
+) -> None:
+    root = Path(parameters.machine.root)
+    root.mkdir()
+    (root / "learn-nothing").touch()
+    for _ in range(2):  # found done, it fails its check all the same
+        with pytest.raises(SanityError, match=r"no better than guessing; the report: .*/report\.html"):
+            cifar_training(parameters.model_copy(update={"promote": True}))
+    assert ran(str(root)) == ["convert", "validate", "train", "evaluate", "report"]
+    assert [entry.state for entry in ledger_of(str(root))] == ["failed", "failed"]
 
 
 def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:

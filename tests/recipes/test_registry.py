@@ -93,3 +93,9 @@ def test_only_data_of_ones_own_are_named() -> None:
     assert not registry.has("images.x-0123456789ab")  # a run's name
     with pytest.raises(SettingsError, match=r"no recipe 'cifar10.x'"):
         registry.get("cifar10.x")
+
+
+def test_a_changed_copy_is_checked_like_the_first() -> None:
+    assert registry.get("cifar10").changed(batch_size=3).batch_size == 3
+    with pytest.raises(ValueError, match="batch_size"):
+        registry.get("cifar10").changed(batch_size=0)

@@ -24,6 +24,7 @@ from podline.store.opening import open_store
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
+    (tmp_path / "root").mkdir()
     return open_store(tmp_path / "root")
 
 

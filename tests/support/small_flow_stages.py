@@ -15,7 +15,7 @@ from podline.datasets.fingerprint import fingerprint, source_of
 from podline.documents.champions import Candidate, champion, crown
 from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.documents.metric import Metric
-from podline.errors import PreemptedError, SanityError
+from podline.errors import ArtifactError, PreemptedError
 from podline.progress import Reporter
 from podline.stages.completed import complete
 from podline.stages.promotion import PromoteResult, PromoteSpec
@@ -170,10 +170,10 @@ def lives(root: Path) -> list[tuple[float, float]]:
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
-    """Fails as long as the test asks for that by a file."""
+    """Fails, or finds a model that fails its check, as long as the test asks for that by a file."""
     _note_run(spec, "evaluate")
     if Path(spec.root, "fail-evaluation").exists():
-        raise SanityError("no better than guessing")
+        raise ArtifactError("not what it was")
     figures = f"figures of {spec.weights_sha256}".encode()
     result = EvaluateResult(
         run=spec.run,
@@ -181,6 +181,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
         metrics={"top1": Metric(value=0.5, low=0.4, high=0.6)},
         untrained=0.1,
         evaluation_sha256=digests.of_bytes(figures),
+        failure="no better than guessing" if Path(spec.root, "learn-nothing").exists() else "",
     )
     _leave(spec, result, {"evaluation.json": figures})
     return result
