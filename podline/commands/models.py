@@ -302,5 +302,13 @@ def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
         "recipe": recipe,
         **entry.model_dump(mode="json", exclude={"token", "before_sha256"}),
         "model": store.where(f"runs/{entry.run}/model/model.keras"),
-        "metrics": {name: metric.model_dump() for name, metric in _metrics(store, entry.run).items()},
+        "metrics": _metrics_document(store, entry.run),
     }
+
+
+def _metrics_document(store: Store, run: str) -> dict[str, Any] | None:
+    """Return a run's metrics; None if the run was deleted, which leaves the history as it is."""
+    try:
+        return {name: metric.model_dump() for name, metric in _metrics(store, run).items()}
+    except StoreError:
+        return None

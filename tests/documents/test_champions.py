@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from crowning import RECIPE, candidate
 
+from podline.cli import cli
 from podline.documents.champions import champion, crown, head_name, history, recipes, roll_back, standing
 from podline.errors import ArtifactError, OvertakenError, StoreError
 from podline.store.contract import Store
@@ -58,6 +60,14 @@ def test_rolling_back_goes_down_the_line_to_its_end(store: Store) -> None:
     assert [entry.run for entry in entries] == ["a", "b", "c", "b", "d", "b", "a"]
     assert entries[3].reason == "it is slow"
     assert [entry.run for entry in standing(entries)] == ["a"]
+
+
+def test_the_history_as_json_has_entries_whose_runs_are_deleted(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "root"))
+    promote(store, "a")
+    promote(store, "b")
+    done = CliRunner().invoke(cli, ["models", "history", RECIPE, "--root", store.uri, "--json"], catch_exceptions=False)
+    assert [(entry["run"], entry["metrics"]) for entry in json.loads(done.stdout)] == [("b", None), ("a", None)]
 
 
 def test_who_was_judged_against_an_earlier_champion_is_told(store: Store) -> None:
