@@ -23,7 +23,7 @@ from podline.store.opening import open_store
 from podline.tasks.parameters import CifarParameters, CocoParameters, TrainingParameters
 from podline.tasks.runs.listening import heard_by
 from podline.tasks.server.own_server import OwnServer
-from podline.tasks.sources import look_at_source
+from podline.tasks.sources import look_at_source, require_source
 
 _STAGE = "prefect"
 _DELIVERY_SECONDS = 5.0
@@ -49,6 +49,7 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
 
     Raises:
         SettingsError: parameters that cannot be.
+        SourceError: there is no such source.
         PodlineError: what a stage raised.
     """
     entry_point, form = _FLOWS[registry.get(given["recipe"]).kind]
@@ -57,6 +58,8 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
     except ValidationError as error:
         problem = error.errors()[0]
         raise SettingsError(f"{problem['loc'][-1]} = {problem['input']!r}: {problem['msg']}") from None
+    # Before a server is started; the whole look at it takes longer, and is done meanwhile.
+    require_source(parameters, machine.root)
     return run_flow(
         entry_point,
         parameters,

@@ -17,6 +17,7 @@ from podline.inventory.invalidation import IN_ORDER, forget
 from podline.ledger.recording import Notes
 from podline.measures import shown
 from podline.plurals import plural
+from podline.reporting.templates import markdown
 from podline.stages.promotion import PromoteResult
 from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
 from podline.stages.tools import LearningRateResult
@@ -123,7 +124,7 @@ def publish_artifacts(
     }
     rows["examples"] = ", ".join(f"{count(records)} {split}" for split, records in converted.splits.items())
     rows["training"] = f"{plural(trained.steps, 'step')} in {duration(trained.seconds)} on {trained.devices}"
-    rows["promotion"] = outcome(promoted)
+    rows["promotion"] = markdown(outcome(promoted))
     if promoted:
         rows["promotion, every check"] = links.to(f"{trained.folder}/{PROMOTION}")
     rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"

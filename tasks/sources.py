@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from podline.data.sources.remote import is_remote, open_remote
 from podline.datasets import fingerprint
 from podline.recipes import datasets
 from podline.stages.from_recipe import converter_settings
@@ -54,6 +55,22 @@ def conversion_of(parameters: TrainingParameters, store: Store, workers: int) ->
         settings=converter_settings(recipe.dataset, recipe, kept),
         allow_left_out=parameters.machine.allow_left_out,
     )
+
+
+def require_source(parameters: TrainingParameters, root: str) -> None:
+    """Find out at once whether the source is there.
+
+    Raises:
+        SourceError: it is missing.
+        StoreError: its bucket cannot be read.
+    """
+    source = parameters.source
+    if parameters.drawn is not None or ("://" not in source and Path(source).expanduser().exists()):
+        return
+    if is_remote(source):
+        open_remote(source)
+    else:
+        look_at_source(parameters, root)  # which says what it may be
 
 
 def look_at_source(parameters: TrainingParameters, root: str) -> None:

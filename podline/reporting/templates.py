@@ -8,6 +8,12 @@ import jinja2
 
 from podline.plain import plain
 
+_MEANS_SOMETHING = re.compile(
+    r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])"
+    # What makes a bare address a link: the slashes, www., and the @ of mail.
+    r"|(?i:(?<=http:)|(?<=https:)|(?<=ftp:))/|(?i:(?<=\bwww))\.|(?<=[\w.+-])@"
+)
+
 
 class Markdown(str):
     """Text that is Markdown already."""
@@ -18,12 +24,13 @@ class Markdown(str):
 def markdown(text: object) -> Markdown:
     """A text as Markdown that shows it, whatever it holds: names of classes and files may be anybody's.
 
-    Only what would be read as Markdown or HTML is changed, so that most texts stay what they are.
+    Only what would be read as Markdown or HTML is changed, so that most texts stay what they are. Addresses are shown,
+    and are no links: GitHub's Markdown, which Prefect's UI reads, makes links of bare ones.
     """
     if isinstance(text, Markdown):
         return text
     line = re.sub(r"\s*\n\s*", " ", plain(str(text)))
-    line = re.sub(r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[:])", r"\\\g<0>", line)
+    line = _MEANS_SOMETHING.sub(r"\\\g<0>", line)
     return Markdown(re.sub(r"&(?=#?\w+;)", "&amp;", line).replace("<", "&lt;"))
 
 

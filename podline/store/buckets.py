@@ -73,15 +73,19 @@ _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
 _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageToken"
 
 
-def open_bucket_store(uri: str) -> BucketStore:
+def open_bucket_store(uri: str, option: str = "--root") -> BucketStore:
     """The store at ``gs://bucket`` or ``gs://bucket/prefix``, with this machine's settings.
+
+    Args:
+        uri: one of these.
+        option: where a person names it, for errors.
 
     Raises:
         SettingsError: the URI is neither.
         CredentialsError: there are none.
     """
     bucket, prefix = split_uri(uri)
-    return _opened(bucket, prefix, load().store.model_dump_json())
+    return _opened(bucket, prefix, load().store.model_dump_json(), option)
 
 
 def split_uri(uri: str) -> tuple[str, str]:
@@ -98,8 +102,8 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(bucket: str, prefix: str, settings: str) -> BucketStore:
-    return BucketStore(bucket, prefix, StoreSettings.model_validate_json(settings))
+def _opened(bucket: str, prefix: str, settings: str, option: str) -> BucketStore:
+    return BucketStore(bucket, prefix, StoreSettings.model_validate_json(settings), option)
 
 
 class _Content(NamedTuple):
@@ -130,19 +134,21 @@ class _Arrived:
 class BucketStore(Store):
     """The objects below a prefix of a bucket."""
 
-    def __init__(self, bucket: str, prefix: str, settings: StoreSettings) -> None:
+    def __init__(self, bucket: str, prefix: str, settings: StoreSettings, option: str = "--root") -> None:
         """A store; nothing is asked of the service yet.
 
         Args:
             bucket: its name.
             prefix: without slashes at its ends; may be empty.
             settings: the cache, the deadline, who pays.
+            option: where a person names the bucket, for errors.
 
         Raises:
             CredentialsError: there are none.
         """
         self.uri = f"{BUCKET_SCHEME}{bucket}" + (f"/{prefix}" if prefix else "")
         self.settings = settings
+        self._option = option
         self.parallel = settings.parallel
         self._prefix = f"{prefix}/" if prefix else ""
         cache = Path(settings.cache).expanduser().absolute()
@@ -378,7 +384,7 @@ class BucketStore(Store):
         return self._again(transfer)()
 
     def _explained(self, action: str, where: str) -> Any:
-        return cloud_explained(action, where, self.settings.deadline)
+        return cloud_explained(action, where, self.settings.deadline, self._option)
 
 
 _KNOWN_STORES: set[str] = set()

@@ -36,13 +36,14 @@ def worth_trying(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def cloud_explained(action: str, where: str, deadline: float) -> Generator[None, None, None]:
+def cloud_explained(action: str, where: str, deadline: float, option: str = "--root") -> Generator[None, None, None]:
     """Turns what the library raises in its body into an error of one clear line.
 
     Args:
         action: what was being done, as a verb phrase: "read", "list".
         where: the object, or the store.
         deadline: seconds for which it was tried, the setting ``store.deadline``.
+        option: where a person names the bucket.
 
     Raises:
         StoreUnavailableError: it may well work later.
@@ -56,14 +57,14 @@ def cloud_explained(action: str, where: str, deadline: float) -> Generator[None,
         cause = getattr(error, "cause", None)
         if isinstance(cause, storage.DataCorruption):
             raise _damaged(f"cannot {action} {where}", cause, deadline) from error
-        raise _explanation(f"cannot {action} {where}", error, deadline) from error
+        raise _explanation(f"cannot {action} {where}", error, deadline, option) from error
     except storage.DataCorruption as error:
         raise _damaged(f"cannot {action} {where}", error, deadline) from error
     except (storage.InvalidResponse, requests.RequestException, ConnectionError) as error:
         raise _away(f"cannot {action} {where}", error, deadline) from error
 
 
-def _explanation(what: str, error: Exception, deadline: float) -> PodlineError:
+def _explanation(what: str, error: Exception, deadline: float, option: str) -> PodlineError:
     if isinstance(error, api.RetryError | auth.TransportError):
         return _away(what, getattr(error, "cause", None) or error, deadline)
     if isinstance(error, auth.GoogleAuthError | api.Unauthorized):
@@ -87,7 +88,9 @@ def _explanation(what: str, error: Exception, deadline: float) -> PodlineError:
             "bucket"
         )
     if isinstance(error, api.NotFound):
-        return StoreError(f"{what}: there is no such bucket, or this account may not see it; check the name in --root")
+        return StoreError(
+            f"{what}: there is no such bucket, or this account may not see it; check the name in {option}"
+        )
     if isinstance(error, api.PreconditionFailed):
         return ArtifactError(f"{what}: another generation of it was written meanwhile; nothing was mixed, run it again")
     if isinstance(error, api.BadRequest) and "requester pays" in str(error).lower():

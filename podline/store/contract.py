@@ -276,9 +276,10 @@ class Store(ABC):
     def workspace(self, label: str) -> Generator[Path, None, None]:
         """A temporary folder on this machine (in a folder, on the store's own file system), gone when its body ends.
 
-        Its name says host and process, so that :meth:`sweep` can tell a dead process's folder from a living one's.
+        Its name says host, process namespace and process, so that :meth:`sweep` can tell a dead process's folder from a
+        living one's.
         """
-        name = f"{label}~{socket.gethostname()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
+        name = f"{label}~{_processes()}~{os.getpid()}~{uuid.uuid4().hex[:12]}"
         folder = self.own_folder(_TEMPORARY, name)
         try:
             yield folder
@@ -290,7 +291,7 @@ class Store(ABC):
         removed = 0
         for folder in sorted(self._temporary.iterdir()) if self._temporary.is_dir() else []:
             parts = folder.name.split("~")
-            if len(parts) == 4 and parts[1] == socket.gethostname() and not _alive(int(parts[2])):
+            if len(parts) == 4 and parts[1] == _processes() and not _alive(int(parts[2])):
                 shutil.rmtree(folder, ignore_errors=True)
                 removed += 1
         return removed
@@ -309,6 +310,12 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=_PRIVATE if folder.name == SCRATCH else 0o777, exist_ok=True)
+
+
+def _processes() -> str:
+    """Name what a process's number counts in: containers may have the host's name, and numbers of their own."""
+    space = Path("/proc/self/ns/pid")
+    return f"{socket.gethostname()}-{space.stat().st_ino}" if space.exists() else socket.gethostname()
 
 
 def _alive(process: int) -> bool:

@@ -9,11 +9,12 @@ from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.folder import FolderStore
 
 
-def open_store(root: str | Path) -> Store:
+def open_store(root: str | Path, option: str = "--root") -> Store:
     """The store at a root.
 
     Args:
         root: a folder, which is made when the first thing is published; or ``gs://bucket`` or ``gs://bucket/prefix``.
+        option: where a person names it, for errors.
 
     Raises:
         SettingsError: the root is neither.
@@ -22,7 +23,7 @@ def open_store(root: str | Path) -> Store:
         # Google's client takes a second to import, for those alone who use it.
         from podline.store.buckets import open_bucket_store  # noqa: PLC0415
 
-        return open_bucket_store(str(root))
+        return open_bucket_store(str(root), option)
     if "://" in str(root) or str(root).startswith("gs:"):
-        raise SettingsError(f"--root {root}: a store is a folder or gs://bucket/prefix")
+        raise SettingsError(f"{option} {root}: a store is a folder or gs://bucket/prefix")
     return FolderStore(Path(root).expanduser().absolute())

@@ -30,6 +30,7 @@ from typing import Any
 from podline import entry_points
 from podline.cluster import lost
 from podline.errors import PodlineError, PreemptedError, StoreError
+from podline.figures import duration
 from podline.frozen import Frozen
 from podline.progress import Event, Listener, Reporter
 from podline.settings import STAGE_MARK
@@ -45,7 +46,9 @@ from podline.tpu.tensorflow_errors import explain
 # What is left to save, once the parent is gone; its next start is not kept waiting for longer.
 ORPHAN_GRACE = 2.0
 _LOCK_POLL = 0.5
-_LOCK_NEWS = 30.0
+# How often a process that waits gives a sign of life, and how long after the first line it says so again; each pause
+# is twice the one before, and shorter than what counts as hung on a node (tpu.limits.worker).
+_LOCK_BEAT, _LOCK_NEWS, _LOCK_RAREST = 10.0, 60.0, 600.0
 
 
 class Order(Frozen):
@@ -137,17 +140,26 @@ def _alone(store: Store, name: str, reporter: Reporter) -> Iterator[bool]:
 
 
 def _lock(descriptor: int, reporter: Reporter) -> bool:
-    news = 0.0
+    begun = beat = news = time.monotonic()
+    pause = _LOCK_NEWS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= news:
-                reporter.log("another process is at work on the same; waiting for it to end")
-                news = time.monotonic() + _LOCK_NEWS
+            now = time.monotonic()
+            if now >= news:
+                reporter.log(f"another process is at work on the same; waiting for it to end{_since(now - begun)}")
+                news, pause = now + pause, min(2 * pause, _LOCK_RAREST)
+            if now >= beat:
+                reporter.pace(None)
+                beat = now + _LOCK_BEAT
             time.sleep(_LOCK_POLL)
         else:
-            return news > 0
+            return news > begun
+
+
+def _since(seconds: float) -> str:
+    return f", for {duration(seconds)} so far" if seconds >= 1 else ""
 
 
 def _first_line(descriptor: int) -> bytes:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -125,12 +125,34 @@ def run_stage(
         result = stage.find(spec, Reporter(stage.name, listener))
         if result is None:
             limits = _Limits(timeout, silence, hang_factor, hang_floor, grace, ending)
-            result = _run_in_child(stage, spec, store, listener, limits)
+            result = unless_done(
+                lambda: _run_in_child(stage, spec, store, listener, limits), spec, listener, ending or Ending()
+            )
     except PodlineError as error:
         listener({"event": "error", "stage": stage.name, "error": error.to_json()})
         raise
     listener({"event": "result", "stage": stage.name, "result": result.model_dump(mode="json")})
     return result
+
+
+def unless_done(work: Callable[[], R], spec: Spec, listener: Listener, ending: Ending) -> R:
+    """Return what a stage answers, or what it had completed when ``ending`` came.
+
+    A node may become unhealthy when the last step is done and the completion record is written.
+    """
+    try:
+        return work()
+    except PodlineError as error:
+        stage = stage_of(spec)
+        reporter = Reporter(stage.name, listener)
+        found = None
+        if error is ending.error:
+            with contextlib.suppress(PodlineError):  # what it was ended for says more
+                found = stage.find(spec, reporter)
+        if found is None:
+            raise
+        reporter.log(f"done before it was ended ({error})")
+        return found.model_copy(update={"reused": False})
 
 
 @dataclass(frozen=True)

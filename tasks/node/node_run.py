@@ -31,7 +31,7 @@ from podline.progress import Listener, Reporter
 from podline.settings import Settings
 from podline.stages.specs import Spec
 from podline.stages.table import stage_of
-from podline.supervision.supervisor import Ending
+from podline.supervision.supervisor import Ending, unless_done
 from podline.tasks.node import node_signs
 from podline.tpu.clock import in_words
 
@@ -55,7 +55,8 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
     assert machine.tpu is not None  # noqa: S101 (there is no placement without one)
     reporter, node, limit = Reporter(stage.name, listener), machine.tpu.node, machine.tpu.limits.worker
     listener({"event": "start", "stage": stage.name})
-    try:
+
+    def work() -> Any:
         with get_client(sync_client=True) as client:
             _end_leftovers(client, node, reporter)
             run = _NodeRun(client, _begin(spec, node), reporter, node, limit)
@@ -68,6 +69,10 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
                 f"{stage.name}: its run on node {node} ended well, but what it made is not in {spec.root}; the flow "
                 "and the node must use one store"
             )
+        return result
+
+    try:
+        result = unless_done(work, spec, listener, ending)
     except PodlineError as error:
         listener({"event": "error", "stage": stage.name, "error": error.to_json()})
         raise

@@ -32,6 +32,7 @@ from prefect.variables import Variable
 
 from podline import entry_points, settings
 from podline.errors import PodlineError, SettingsError, TpuSetupError
+from podline.reporting.templates import markdown
 from podline.tasks.node import tpu_lease, tpu_use
 from podline.tasks.node.node_run import end_run, living_runs
 from podline.tasks.node.tpu_holder import holders
@@ -70,7 +71,10 @@ def patrolled() -> list[PatrolFinding]:
         round_ = _Round(tpu, client, api)
         findings = list(round_.findings())
     create_table_artifact(
-        [finding.row() for finding in findings], key="tpu-patrol", description=f"What the patrol found ({tpu.patrol})"
+        # Prefect's UI reads a table's cells as Markdown, and a run on the server may have any name.
+        [{name: markdown(cell) for name, cell in finding.row().items()} for finding in findings],
+        key="tpu-patrol",
+        description=f"What the patrol found ({tpu.patrol})",
     )
     if round_.problem is not None:
         raise round_.problem

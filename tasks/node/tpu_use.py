@@ -7,6 +7,7 @@ from typing import Any
 
 from prefect.artifacts import create_table_artifact
 
+from podline.reporting.templates import markdown
 from podline.store.opening import open_store
 from podline.supervision.running import Turn
 from podline.supervision.supervisor import Ending
@@ -36,4 +37,6 @@ def publish_tpu_log(spec: Any) -> None:
     with contextlib.suppress(Exception):
         if rows:
             about = f"What happened to the TPU of {spec.folder}"
-            create_table_artifact(rows, key=key_of(recipe_of(spec.folder), "tpu"), description=about)
+            # Prefect's UI reads a table's cells as Markdown.
+            cells = [{name: markdown(cell) for name, cell in row.items()} for row in rows]
+            create_table_artifact(cells, key=key_of(recipe_of(spec.folder), "tpu"), description=about)

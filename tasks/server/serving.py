@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 from prefect.server.api.server import create_app
 from prefect.settings import (
     PREFECT_API_URL,
@@ -29,12 +30,14 @@ from prefect.settings import (
     PREFECT_UI_URL,
     temporary_settings,
 )
+from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from podline.errors import SettingsError
 from podline.supervision import processes
 from podline.tasks.server.guard import Guard, allowed, require_secret, url_of
 from podline.tasks.server.pages import Pages
+from podline.tasks.server.sqlite_writes import lock_at_begin
 
 _ANY_PAGE = "*"
 
@@ -69,9 +72,21 @@ def application(host: str, port: int, *, with_pages: bool) -> ASGIApp:
     origins = ",".join(sorted(ours.origins)) if _ANY_PAGE in listed else PREFECT_SERVER_CORS_ALLOWED_ORIGINS.value()
     with temporary_settings({PREFECT_SERVER_CORS_ALLOWED_ORIGINS: origins}):
         served = create_app()
+    if PREFECT_SERVER_API_AUTH_STRING.value():
+        _close_descriptions(served)
     if with_pages:
         served = Pages(served, PREFECT_SERVER_API_AUTH_STRING.value() or "", PREFECT_UI_SERVE_BASE.value())
     return Guard(served, ours)
+
+
+def _close_descriptions(app: FastAPI) -> None:
+    """Remove /docs and /openapi.json, which Prefect answers without the secret; the same below /api asks for it."""
+    ui = [
+        each.app for each in app.routes if isinstance(each, Mount) and not each.path and isinstance(each.app, FastAPI)
+    ]
+    for each in (app, *ui):
+        described = {each.docs_url, each.redoc_url, each.openapi_url, each.swagger_ui_oauth2_redirect_url}
+        each.router.routes[:] = [route for route in each.routes if getattr(route, "path", None) not in described]
 
 
 def main() -> None:
@@ -93,6 +108,7 @@ def main() -> None:
         require_secret(arguments.host, PREFECT_SERVER_API_AUTH_STRING.value())
     except SettingsError as error:
         parser.error(str(error))
+    lock_at_begin()
     config = uvicorn.Config(
         # A link to the server of a single run would be dead when the run has ended.
         application(arguments.host, arguments.port, with_pages=sockets is None),

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline import cli
+from podline import cli, errors
 from podline.commands import display
 from podline.commands.benchmark import benchmark
 from podline.commands.models import models_group
@@ -72,7 +72,8 @@ def test_every_command_has_a_page_with_an_example(podline) -> None:
 
 def test_the_first_page_lists_the_exit_codes(podline) -> None:
     page = podline("--help").out
-    for code in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 75, 130, 143):
+    classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, PodlineError)]
+    for code in {0, 130, *(each.exit_code for each in classes)}:
         assert f" {code}  " in page
 
 
@@ -402,3 +403,10 @@ def test_stages_and_commands_have_the_same_names() -> None:
     commands |= {*benchmark.commands, *models_group.commands}
     # The stage pace is the option --minutes; tests put a stage act beside the others.
     assert set(STAGES) - {"pace", "act"} <= commands
+
+
+def test_a_run_without_its_source_is_refused_before_a_server_is_started(podline, tmp_path: Path) -> None:
+    answer = podline("run", "images", "--source", tmp_path / "nowhere", "--root", tmp_path / "root")
+    assert answer.code == SourceError.exit_code
+    assert "nowhere does not exist" in answer.err
+    assert not (tmp_path / "root" / "logs").exists()

@@ -17,6 +17,7 @@ import pytest
 from google.api_core import exceptions as api
 from google.auth import exceptions as auth
 
+from podline.data.sources.remote import open_remote
 from podline.errors import (
     ArtifactError,
     CredentialsError,
@@ -115,8 +116,10 @@ def test_a_missing_bucket_is_named(gcs_root: str) -> None:
     for ask in (store.exists, store.read_bytes, store.sha256, lambda name: store.publish_bytes(name, b"")):
         with pytest.raises(StoreError, match=r"gs://there-is-none/x.*no such bucket"):
             ask("name")
-    with pytest.raises(StoreError, match="no such bucket"):
+    with pytest.raises(StoreError, match=r"no such bucket.*--root"):
         store.list()
+    with pytest.raises(StoreError, match=r"no such bucket.*--source"):
+        open_remote("gs://there-is-none/x")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import os
 import re
 import signal
@@ -10,15 +12,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small_stages import NOISE, ActResult, ActSpec
 
 from podline import errors
-from podline.progress import Event
-from podline.supervision import processes
-from podline.supervision.supervisor import run_stage
+from podline.progress import Event, Reporter
+from podline.supervision import child, processes
+from podline.supervision.supervisor import Ending, run_stage
 
 TESTS = Path(__file__).parent.parent
 
@@ -321,3 +324,50 @@ def test_an_unwritable_root_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.StoreError, match="cannot write to the store"):
         act(tmp_path / "file", "work")
+
+
+def test_a_process_that_waits_for_another_says_so_ever_more_rarely_and_stays_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "lock").open("w") as holder, (tmp_path / "lock").open("w") as waiter:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        now, events = [0.0], []
+
+        def sleep(seconds: float) -> None:
+            now[0] += seconds
+            if now[0] > 3600:
+                fcntl.flock(holder, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(child, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+        assert child._lock(waiter.fileno(), Reporter("train", lambda event: events.append((now[0], event))))
+    lines = [at for at, event in events if event["event"] == "log"]
+    assert lines[:4] == [0, 60, 180, 420]
+    assert len(lines) < 12
+    signs = [0.0, *(at for at, _ in events), now[0]]
+    assert max(after - before for before, after in itertools.pairwise(signs)) <= 30
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_is_complete_when_its_node_fails_is_done(tmp_path: Path, at_once: bool) -> None:
+    ending, events = Ending(), list[Event]()
+    lost = threading.Thread(
+        target=lambda: wait_for(tmp_path / "sleeping") and ending.ask(errors.HangError("unhealthy"), at_once=at_once)
+    )
+    lost.start()
+    spec = ActSpec(root=str(tmp_path), act="finish and stay", number=5)
+    result = run_stage(spec, events.append, ending=ending, grace=5.0)
+    lost.join()
+    assert (result.number, result.reused) == (5, False)
+    assert [event["event"] for event in events if event["event"] in ("result", "error")] == ["result"]
+    assert_gone(int((tmp_path / "sleeping").read_text()), 5)
+
+
+def test_what_is_not_complete_when_its_node_fails_has_failed(tmp_path: Path) -> None:
+    ending = Ending()
+    lost = threading.Thread(
+        target=lambda: wait_for(tmp_path / "sleeping") and ending.ask(errors.HangError("unhealthy"), at_once=True)
+    )
+    lost.start()
+    with pytest.raises(errors.HangError, match="unhealthy"):
+        run_stage(ActSpec(root=str(tmp_path), act="sleep"), lambda _event: None, ending=ending)
+    lost.join()

@@ -45,6 +45,10 @@ def run(spec: ActSpec, reporter: Reporter) -> ActResult:
     reporter.progress(0, 2, "acts")
     ACTS[spec.act](spec, reporter)
     reporter.progress(2, 2, "acts", {"number": spec.number})
+    return _finish(spec)
+
+
+def _finish(spec: ActSpec) -> ActResult:
     store = open_store(spec.root)
     store.publish_bytes(f"{spec.folder}/artifact", str(spec.number).encode(), replace=True)
     result = ActResult(number=spec.number, process=os.getpid(), seconds=0.5)
@@ -140,6 +144,11 @@ def _sleep(spec: ActSpec, reporter: Reporter) -> None:
     time.sleep(60)
 
 
+def _finish_and_stay(spec: ActSpec, reporter: Reporter) -> None:
+    _finish(spec)
+    _sleep(spec, reporter)
+
+
 def _stall(spec: ActSpec, reporter: Reporter) -> None:
     """Has a pace, and then blocks while a thread of its own blocks as well."""
     reporter.pace(None)
@@ -209,6 +218,7 @@ def note(spec: ActSpec, name: str, value: int) -> None:
 
 
 ACTS = {
+    "finish and stay": _finish_and_stay,
     "work": _work,
     "slow work": _slow_work,
     "work until told": _work_until_told,

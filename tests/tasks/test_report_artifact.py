@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import markdown_it
+import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from podline.reporting.templates import markdown
 from podline.stages.specs import ReportResult, TrainResult
 from podline.store.opening import open_store
 from podline.tasks.report_artifact import report_text
@@ -45,6 +48,17 @@ def test_what_a_chart_says_of_a_class_is_text(tmp_path: Path) -> None:
     text = text_of(tmp_path, CHART.format("Most is &lt;img src=x onerror=alert(1)&gt; as a|b. **So**."))
     assert "<img" not in text
     assert r"![Most is &lt;img src=x onerror=alert(1)> as a\|b. \*\*So\*\*.](data:" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["https://evil.example/x", "HTTP://evil.example", "www.evil.example", "me@evil.example", "ftp://evil.example"],
+)
+def test_the_address_that_a_class_is_called_is_no_link(name: str) -> None:
+    """Bare addresses become links in GitHub's Markdown, which Prefect's UI reads: the escaped text matches none."""
+    escaped = markdown(f"the class {name}, \u202eabc")
+    assert not re.search(r"(?i)(https?|ftp)://|\bwww\.|[\w.+-]@", escaped)
+    assert markdown_it.MarkdownIt().renderInline(escaped) == f"the class {name}, \\u202eabc"
 
 
 def test_without_charts_there_is_no_heading_for_them(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.opening import open_store
 
+_OPTION = "--source"
+
 
 def is_remote(uri: str) -> bool:
     """Whether a source is in a bucket."""
@@ -163,9 +165,9 @@ def open_remote(uri: str) -> RemotePath:
         StoreError: the bucket cannot be read.
     """
     parent, _, last = uri.rstrip("/").rpartition("/")
-    store = open_store(uri)
+    store = open_store(uri, _OPTION)
     if parent.removeprefix(BUCKET_SCHEME).strip("/") and not uri.endswith("/"):
-        beside = open_store(parent)
+        beside = open_store(parent, _OPTION)
         file = beside.find(last)
         if file is not None:
             return RemotePath(last, beside, {last: file})
