@@ -83,7 +83,7 @@ def wait_for(path: Path) -> None:
 
 def test_an_embedded_run_leaves_no_trace_outside_its_root(root: Path) -> None:
     process = start(root, "work")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert json.loads(out)["number"] == 6
     assert list((root.parent / "home").rglob("*")) == []
@@ -102,7 +102,7 @@ def test_kill_9_of_the_run_ends_server_and_stage_and_the_same_again_works(root: 
     assert_nothing_runs(root, 6.0)
 
     again = start(root, "slow work")
-    out, err = again.communicate(timeout=150)
+    out, err = again.communicate(timeout=240)
     assert (again.returncode, err) == (0, "")
     assert json.loads(out)["number"] == 6
 
@@ -111,7 +111,7 @@ def test_sigterm_lets_the_stage_save_and_leaves_nothing_running(root: Path) -> N
     process = start(root, "save when asked")
     wait_for(root / "sleeping")
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 143
     assert "asked to end (SIGTERM)" in err
     assert (root / "saved").exists()
@@ -127,7 +127,7 @@ def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> Non
         if b"podline.tasks.server.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
     )
     os.kill(server, signal.SIGKILL)
-    out, _ = process.communicate(timeout=200)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     assert json.loads(out)["number"] == 6
     assert_nothing_runs(root, 1.0)
