@@ -113,7 +113,7 @@ def test_a_killed_worker_process_is_worth_another_try(
     assert contents(spec) == undisturbed
 
 
-def wait_for(condition: Callable[[], T], seconds: float = 60) -> T:
+def wait_for(condition: Callable[[], T], seconds: float = 240) -> T:
     """What a condition gives as soon as it gives something."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

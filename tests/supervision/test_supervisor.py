@@ -302,7 +302,7 @@ def test_kill_9_of_the_parent_leaves_the_child_time_to_save(tmp_path: Path) -> N
     child = wait_for(tmp_path / "sleeping")
     parent.kill()
     parent.wait()
-    wait_for(tmp_path / "saved", 10.0)
+    wait_for(tmp_path / "saved")
     assert_gone(child, 10.0)
 
 

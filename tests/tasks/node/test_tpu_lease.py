@@ -30,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def held(tpu_log: TpuLog | None = None, ending: Ending | None = None, patience: float = 30.0) -> Iterator[None]:
+def held(tpu_log: TpuLog | None = None, ending: Ending | None = None, patience: float = 240.0) -> Iterator[None]:
     with tpu_lease.lease(tpu_log or TpuLog(), ending or Ending(), TurnedClock(), patience):
         yield
 
