@@ -210,7 +210,7 @@ def predict(
     Args:
         run: the run.
         root: the store.
-        pictures: JPEG or PNG files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
+        pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
         threshold: people with a lower score are left out; by default the one that the run's evaluation chose.
 
     Returns:

@@ -76,7 +76,8 @@ def compare(names: tuple[str, ...], examples: int | None, work: Path | None, qui
       podline benchmark compare shuffled-batches train-step
       podline benchmark compare convert-job --examples 50000 --json
 
-    Without names, all of them: writing shards, the whole conversion, shuffled batches, training steps, labels, pixels.
+    Without names, all of them: write-shard, convert-job, convert-coco, keep-jpeg, pose-input, shuffled-batches,
+    train-step, precision, first-step, diagnosis, strategies, flow, labels, pixels.
     """
     running = _measuring("running")
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)

@@ -39,7 +39,7 @@ def predict(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """What a finished run's model says of any pictures: JPEG or PNG, of any size, grey or in colour.
+    """What a finished run's model says of any pictures: JPEG, PNG, WebP, BMP, TIFF or GIF, grey or in colour.
 
     What a pose network finds is drawn on each picture, left in blue, right in orange, and written to
     predictions.json as COCO results in the picture's own pixels. A classifier names each picture's classes with their

@@ -274,7 +274,7 @@ def convert(
 def validate(request: Request, fingerprint: str | None) -> ValidateSpec:
     """Every byte of a converted data set is checked against its manifest, and its splits against each other.
 
-    What is wrong is named: which record of which shard. RECIPE is cifar10, cifar100, mnist, sample or coco.
+    What is wrong is named: which record of which shard. RECIPE is a recipe, whose data set is meant, or a data set.
 
       podline validate cifar10 --root podline-root
 

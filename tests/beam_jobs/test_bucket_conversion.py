@@ -79,7 +79,7 @@ def test_two_at_once_both_end_well(tmp_path: Path, gcs: str, gcs_root: str) -> N
     there = spec_of(cifar, f"{gcs_root}root", tmp_path / "raw")
     processes = [start(with_the_server, gcs, tmp_path / f"machine{number}", there) for number in range(2)]
     for process in processes:
-        process.join(120)
+        process.join(240)
     assert [process.exitcode for process in processes] == [0, 0]
     assert contents(there) == contents(here)
     assert problems(there.root) == []
@@ -95,7 +95,7 @@ def test_killed_at_any_moment_again_and_again(tmp_path: Path, gcs: str, gcs_root
         process = start(with_the_server, gcs, tmp_path / "cache", there)
         time.sleep(random.uniform(tenths - 1, tenths) / 5)
         process.kill()
-        process.join(60)
+        process.join(240)
         killed += process.exitcode == -signal.SIGKILL
         left = contents(there)
         assert {name: content for name, content in left.items() if undisturbed.get(name) != content} == {}
@@ -128,7 +128,7 @@ def test_staging_that_is_killed_goes_on_and_leaves_nothing(tmp_path: Path, gcs: 
             time.sleep(0.005)
         time.sleep(random.uniform(0, 0.05))
         process.kill()
-        process.join(60)
+        process.join(240)
         killed += process.exitcode == -signal.SIGKILL
     assert killed
     paths = dict(zip(expected, store.locals(expected), strict=True))

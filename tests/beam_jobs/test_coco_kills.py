@@ -78,7 +78,7 @@ def test_ten_times_the_images_need_the_same_memory(tmp_path: Path) -> None:
         source = CocoFiles("train", images).write(tmp_path / f"raw{images}")
         spec = spec_of(tmp_path / f"root{images}", source, side=128, shard_bytes=2_000_000)
         process = start(convert_and_tell_its_memory, spec, note)
-        process.join(120)
+        process.join(240)
         peaks.append(int(note.read_text()))
         written.append(sum(len(content) for name, content in contents(spec).items() if ".tfrecord-" in name))
     assert written[1] - written[0] > 90_000_000

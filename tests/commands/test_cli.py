@@ -70,10 +70,14 @@ def test_every_command_has_a_page_with_an_example(podline) -> None:
             assert f"\n    podline {group} {command}" in podline(group, command, "--help").out
 
 
+def every_error() -> list[type[errors.PodlineError]]:
+    found = [thing for thing in vars(errors).values() if isinstance(thing, type)]
+    return [thing for thing in found if issubclass(thing, errors.PodlineError)]
+
+
 def test_the_first_page_lists_the_exit_codes(podline) -> None:
     page = podline("--help").out
-    classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, PodlineError)]
-    for code in {0, 130, *(each.exit_code for each in classes)}:
+    for code in {0, 130, *(error.exit_code for error in every_error())}:
         assert f" {code}  " in page
 
 

@@ -84,7 +84,7 @@ def test_who_was_judged_against_an_earlier_champion_is_told(store: Store) -> Non
 def test_of_two_processes_at_once_one_wins_each_time_and_the_other_is_told(store: Store) -> None:
     rounds = 30 if not store.uri.startswith("gs:") else 6
     both = [process("race", store.uri, run, str(rounds)) for run in ("one", "two")]
-    told = [each.communicate(timeout=100)[0].splitlines() for each in both]
+    told = [each.communicate(timeout=240)[0].splitlines() for each in both]
     assert [each.returncode for each in both] == [0, 0]
     for number, (first, second) in enumerate(zip(*told, strict=True)):
         loser = second if first == "won" else first
@@ -97,7 +97,7 @@ def test_of_two_processes_at_once_one_wins_each_time_and_the_other_is_told(store
 def test_a_process_killed_at_any_file_operation_leaves_the_old_champion_or_the_new_one(tmp_path: Path) -> None:
     store = open_store(tmp_path / "root")
     promote(store, "old")
-    lines = process("kill", store.uri).communicate(timeout=100)[0].splitlines()
+    lines = process("kill", store.uri).communicate(timeout=240)[0].splitlines()
     expected = "old"
     for number, line in enumerate(lines, start=1):
         state, run = line.split()
@@ -118,7 +118,7 @@ def test_a_process_killed_beside_its_upload_leaves_the_old_champion_or_the_new_o
     store = open_store(gcs_root)
     promote(store, "old")
     killed = process("kill-upload", store.uri, when)
-    killed.communicate(timeout=100)
+    killed.communicate(timeout=240)
     assert killed.returncode == -signal.SIGKILL
     now = champion(store, RECIPE)
     assert now is not None

@@ -150,7 +150,7 @@ def test_entries_are_read_several_at_a_time_and_come_in_order(store, monkeypatch
     real = FolderStore.read_bytes
 
     def read_together(self, name):
-        meeting.wait(timeout=60)  # three at a time, or never
+        meeting.wait(timeout=240)  # three at a time, or never
         return real(self, name)
 
     monkeypatch.setattr(FolderStore, "read_bytes", read_together)

@@ -35,7 +35,7 @@ def act(root: Path, name: str, listener: Any = None, number: int = 0, **limits: 
     return run_stage(ActSpec(root=str(root), act=name, number=number), listener or (lambda _event: None), **limits)
 
 
-def wait_for(path: Path, seconds: float = 60.0) -> int:
+def wait_for(path: Path, seconds: float = 240.0) -> int:
     """The number in a note, once it is there."""
     deadline = time.monotonic() + seconds
     while not path.exists():
@@ -49,7 +49,7 @@ def is_alive(process: int) -> bool:
     return processes.parent(process) is not None
 
 
-def assert_gone(process: int, seconds: float) -> None:
+def assert_gone(process: int, seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while is_alive(process):
         assert time.monotonic() < deadline, f"process {process} is still there after {seconds} s"
@@ -147,32 +147,40 @@ def test_a_child_that_is_killed_leaves_no_temporary_files(tmp_path: Path, monkey
     assert list((tmp_path / ".podline" / "tmp").iterdir()) == []
 
 
-# A child takes a second to start, several on a busy machine: limits below that would be met before it did anything.
-LIMIT = 6.0
+@pytest.fixture(scope="module")
+def limit(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Seconds in which a child on this machine starts and acts many times over, however busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", f"{TESTS / 'support'}:{TESTS.parent}")
+        started = time.monotonic()
+        act(tmp_path_factory.mktemp("measured"), "work")
+    return max(5.0, 5 * (time.monotonic() - started))
 
 
-def test_silence_is_a_hang(tmp_path: Path) -> None:
-    with pytest.raises(errors.HangError, match="no sign of progress for 6 s"):
-        act(tmp_path, "sleep", silence=LIMIT)
-    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+def test_silence_is_a_hang(tmp_path: Path, limit: float) -> None:
+    with pytest.raises(errors.HangError, match=r"no sign of progress for [\d.]+ s"):
+        act(tmp_path, "sleep", silence=limit)
+    assert_gone(wait_for(tmp_path / "sleeping"))
 
 
-def test_a_listener_that_takes_its_time_is_no_silence_of_the_child(tmp_path: Path) -> None:
+def test_a_listener_that_takes_its_time_is_no_silence_of_the_child(tmp_path: Path, limit: float) -> None:
     slow: list[Event] = []
 
     def listen(event: Event) -> None:
         if event["event"] == "progress" and event["unit"] == "words" and not slow:
             slow.append(event)
-            time.sleep(3.5)
+            time.sleep(0.7 * limit)
 
-    assert act(tmp_path, "chat", listen, number=3, hang_floor=3.0).number == 3
+    assert act(tmp_path, "chat", listen, number=3, hang_floor=0.6 * limit).number == 3
     assert slow
 
 
-def test_a_hang_against_its_own_pace_is_found_sooner_and_says_where_each_thread_was(tmp_path: Path) -> None:
+def test_a_hang_against_its_own_pace_is_found_sooner_and_says_where_each_thread_was(
+    tmp_path: Path, limit: float
+) -> None:
     events: list[Event] = []
-    with pytest.raises(errors.HangError, match=r"for 6 s .*due after 0\.01 s; .*setting hang_floor") as caught:
-        act(tmp_path, "stall", events.append, silence=60.0, hang_floor=LIMIT, grace=30.0)
+    with pytest.raises(errors.HangError, match=r"for [\d.]+ s .*due after 0\.01 s; .*setting hang_floor") as caught:
+        act(tmp_path, "stall", events.append, silence=20 * limit, hang_floor=limit, grace=240.0)
     assert re.search(
         r"main thread: .*small_stages\.py:\d+ in _sleep, called from podline/[\w/]+\.py:\d+", str(caught.value)
     )
@@ -182,20 +190,21 @@ def test_a_hang_against_its_own_pace_is_found_sooner_and_says_where_each_thread_
     (log,) = (tmp_path / ".podline" / "logs").iterdir()
     assert "in _blocked_reader" in log.read_text()
     assert "in _blocked_reader" in next(event["message"] for event in events if event.get("level") == "warning")
-    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+    assert_gone(wait_for(tmp_path / "sleeping"))
 
 
-def test_the_limit_of_a_hang_grows_with_the_pace_and_never_beyond_silence(tmp_path: Path) -> None:
-    with pytest.raises(errors.HangError, match=r"for 5 s .*setting hang_factor"):
-        act(tmp_path, "stall", hang_floor=1.0, hang_factor=500.0, silence=60.0)
-    with pytest.raises(errors.HangError, match=r"for 4 s .*setting silence"):
-        act(tmp_path, "stall", hang_floor=1.0, hang_factor=500.0, silence=4.0)
+def test_the_limit_of_a_hang_grows_with_the_pace_and_never_beyond_silence(tmp_path: Path, limit: float) -> None:
+    # The child's pace is 0.01 s.
+    with pytest.raises(errors.HangError, match=r"for [\d.]+ s .*setting hang_factor"):
+        act(tmp_path, "stall", hang_floor=0.2 * limit, hang_factor=100 * limit, silence=20 * limit)
+    with pytest.raises(errors.HangError, match=r"for [\d.]+ s .*setting silence"):
+        act(tmp_path, "stall", hang_floor=0.2 * limit, hang_factor=200 * limit, silence=limit)
 
 
-def test_progress_is_no_silence_but_the_time_out_holds(tmp_path: Path) -> None:
-    with pytest.raises(errors.StageTimeoutError, match="took longer than its 8 s"):
-        act(tmp_path, "linger", silence=LIMIT, timeout=8.0)
-    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+def test_progress_is_no_silence_but_the_time_out_holds(tmp_path: Path, limit: float) -> None:
+    with pytest.raises(errors.StageTimeoutError, match=r"took longer than its [\d.]+ s"):
+        act(tmp_path, "linger", silence=limit, timeout=1.2 * limit)
+    assert_gone(wait_for(tmp_path / "sleeping"))
 
 
 class StopError(Exception):
@@ -217,28 +226,26 @@ def ended_when_asleep(root: Path, name: str, grace: float, number: int = 0) -> l
 
 
 def test_a_stage_that_is_ended_has_time_to_save(tmp_path: Path) -> None:
-    events = ended_when_asleep(tmp_path, "save when asked", grace=30.0)
+    events = ended_when_asleep(tmp_path, "save when asked", grace=240.0)
     assert (tmp_path / "saved").exists()
     assert events[-1]["message"] == "saved at SIGTERM"
 
 
 def test_a_stage_that_is_deaf_to_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
-    started = time.monotonic()
     ended_when_asleep(tmp_path, "deaf", grace=0.3)
-    assert time.monotonic() - started < 30
-    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+    assert_gone(wait_for(tmp_path / "sleeping"))
 
 
 def test_grandchildren_end_with_a_stage_that_ends_well(tmp_path: Path) -> None:
     assert act(tmp_path, "family").number == 0
-    assert_gone(wait_for(tmp_path / "near"), 0.1)
-    assert_gone(wait_for(tmp_path / "far"), 0.1)
+    assert_gone(wait_for(tmp_path / "near"))
+    assert_gone(wait_for(tmp_path / "far"))
 
 
 def test_grandchildren_end_with_a_stage_that_is_ended(tmp_path: Path) -> None:
     ended_when_asleep(tmp_path, "family", grace=0.3, number=1)
     for name in ("sleeping", "near", "far"):
-        assert_gone(wait_for(tmp_path / name), 0.1)
+        assert_gone(wait_for(tmp_path / name))
 
 
 def test_an_interrupt_of_the_parent_ends_the_child_and_goes_on(tmp_path: Path) -> None:
@@ -249,10 +256,10 @@ def test_an_interrupt_of_the_parent_ends_the_child_and_goes_on(tmp_path: Path) -
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        act(tmp_path, "save when asked", grace=30.0)
+        act(tmp_path, "save when asked", grace=240.0)
     thread.join()
     assert (tmp_path / "saved").exists()
-    assert_gone(wait_for(tmp_path / "sleeping"), 0.1)
+    assert_gone(wait_for(tmp_path / "sleeping"))
 
 
 def test_a_stage_runs_from_any_thread(tmp_path: Path) -> None:
@@ -298,7 +305,7 @@ def test_kill_9_of_the_parent_leaves_the_child_time_to_save(tmp_path: Path) -> N
     child = wait_for(tmp_path / "sleeping")
     parent.kill()
     parent.wait()
-    wait_for(tmp_path / "saved", 10.0)
+    wait_for(tmp_path / "saved")
     assert_gone(child, 10.0)
 
 

@@ -16,7 +16,7 @@ from google.cloud import storage
 
 from podline.store.buckets import split_uri
 
-_START_SECONDS = 120.0
+_START_SECONDS = 240.0
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def emulator(data: Path | None = None) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(240)
 
 
 def make_bucket(url: str, name: str) -> None:

@@ -61,7 +61,7 @@ def assert_one_death_costs_nothing(
 ) -> None:
     """After a death at :func:`convert_and_die`'s moment so many shards are used again, and the bytes are the same."""
     process = start(convert_and_die, spec, function, call)
-    process.join(60)
+    process.join(240)
     assert process.exitcode == -signal.SIGKILL
     assert CONVERT.find(spec, silent()) is None
     for name, content in contents(spec).items():
@@ -78,7 +78,7 @@ def assert_many_deaths_cost_nothing(spec: ConvertSpec, undisturbed: dict[str, by
         process = start(convert_silently, spec)
         time.sleep(tenths / 10)
         process.kill()
-        process.join(60)
+        process.join(240)
     convert(spec, silent())
     assert contents(spec) == undisturbed
     assert_nothing_is_left_over(spec)

@@ -1,6 +1,6 @@
 """Pairs of runs with one planted difference each, trained by the commands: does ``podline runs compare`` name just it?
 
-    python tests/reporting/planted_differences.py FOLDER
+    PYTHONPATH=.:tests/support python tests/support/planted_differences.py FOLDER
 
 Planted are a setting, the label of one image, a line of code, the version of a dependency and the number of devices. It
 says what is named for each, and ends with exit code 1 if that is not exactly what was planted. It takes some minutes.

@@ -66,9 +66,9 @@ def _slow_work(spec: ActSpec, reporter: Reporter) -> None:
 
 
 def _work_until_told(spec: ActSpec, reporter: Reporter) -> None:
-    """Ends when the test has written ``enough`` beside its note, or after a minute."""
+    """Ends when the test has written ``enough`` beside its note, or after four minutes."""
     note(spec, "working", os.getpid())
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not (Path(spec.root) / "enough").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -141,7 +141,7 @@ def _crash(spec: ActSpec, reporter: Reporter) -> None:
 def _sleep(spec: ActSpec, reporter: Reporter) -> None:
     note(spec, "sleeping", os.getpid())
     reporter.log("asleep")
-    time.sleep(60)
+    time.sleep(600)
 
 
 def _finish_and_stay(spec: ActSpec, reporter: Reporter) -> None:
@@ -158,7 +158,7 @@ def _stall(spec: ActSpec, reporter: Reporter) -> None:
 
 
 def _blocked_reader() -> None:
-    time.sleep(60)
+    time.sleep(600)
 
 
 def _save_when_asked(spec: ActSpec, reporter: Reporter) -> None:
@@ -192,8 +192,8 @@ def _family(spec: ActSpec, reporter: Reporter) -> None:
 def _linger(spec: ActSpec, reporter: Reporter) -> None:
     """Talks on and on, slowly."""
     note(spec, "sleeping", os.getpid())
-    for done in range(600):
-        reporter.progress(done, 600, "words")
+    for done in range(100_000):
+        reporter.progress(done, 100_000, "words")
         time.sleep(0.05)
 
 

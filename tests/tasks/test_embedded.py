@@ -83,11 +83,11 @@ def wait_for(path: Path) -> None:
 
 def test_an_embedded_run_leaves_no_trace_outside_its_root(root: Path) -> None:
     process = start(root, "work")
-    out, err = process.communicate(timeout=150)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (0, "")
     assert json.loads(out)["number"] == 6
     assert list((root.parent / "home").rglob("*")) == []
-    assert_nothing_runs(root, 1.0)
+    assert_nothing_runs(root, 60.0)
     with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
         assert database.execute("select name, state_name from task_run").fetchall() == [("act", "Completed")]
     database.close()
@@ -99,10 +99,10 @@ def test_kill_9_of_the_run_ends_server_and_stage_and_the_same_again_works(root: 
     assert len(processes_of(root)) >= 3
     process.kill()
     process.communicate()
-    assert_nothing_runs(root, 6.0)
+    assert_nothing_runs(root, 60.0)
 
     again = start(root, "slow work")
-    out, err = again.communicate(timeout=150)
+    out, err = again.communicate(timeout=240)
     assert (again.returncode, err) == (0, "")
     assert json.loads(out)["number"] == 6
 
@@ -111,11 +111,11 @@ def test_sigterm_lets_the_stage_save_and_leaves_nothing_running(root: Path) -> N
     process = start(root, "save when asked")
     wait_for(root / "sleeping")
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 143
     assert "asked to end (SIGTERM)" in err
     assert (root / "saved").exists()
-    assert_nothing_runs(root, 1.0)
+    assert_nothing_runs(root, 60.0)
 
 
 def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> None:
@@ -127,10 +127,10 @@ def test_kill_9_of_the_server_costs_another_start_and_no_more(root: Path) -> Non
         if b"podline.tasks.server.serving" in Path(f"/proc/{candidate}/cmdline").read_bytes()
     )
     os.kill(server, signal.SIGKILL)
-    out, _ = process.communicate(timeout=200)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     assert json.loads(out)["number"] == 6
-    assert_nothing_runs(root, 1.0)
+    assert_nothing_runs(root, 60.0)
     with sqlite3.connect(root / ".podline" / "prefect" / "prefect.db") as database:
         assert database.execute("select name, state_name from task_run").fetchall() == [("act", "Completed")]
     database.close()

@@ -56,7 +56,7 @@ def attempt(*failures: BaseException) -> tuple[UUID, Any]:
 
 def states(run_id: UUID) -> list[State[Any]]:
     """The states of the task, in their order, as soon as the server knows the last one."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         with get_client(sync_client=True) as client:
             [task] = [found for found in client.read_task_runs() if found.flow_run_id == run_id] or [None]
@@ -69,7 +69,7 @@ def states(run_id: UUID) -> list[State[Any]]:
 
 def lines(run_id: UUID, until: str) -> list[tuple[int, str]]:
     """The run's log, as soon as it has a line: levels and messages."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while True:
         with get_client(sync_client=True) as client:
             wanted = {"logs": {"flow_run_id": {"any_": [str(run_id)]}}, "sort": "TIMESTAMP_ASC"}

@@ -45,7 +45,7 @@ def test_a_killed_child_is_tried_again_after_its_own_delay(tmp_path: Path, monke
     with heard_by(events.append):
         assert acting(str(tmp_path), "killed once") == 4
     # The jitter is at most 30 %.
-    assert 0.7 < time.monotonic() - started < 30
+    assert time.monotonic() - started > 0.7
     assert newest_task().run_count == 2
     (warning,) = (event["message"] for event in events if event.get("level") == "warning")
     assert re.fullmatch(
@@ -81,7 +81,7 @@ def test_what_would_not_help_is_not_tried(tmp_path: Path, name: str, error: type
 
 def test_the_log_of_a_stage_is_on_its_run(tmp_path: Path) -> None:
     acting(str(tmp_path), "work")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     messages: list[str] = []
     while "act: at work" not in messages and time.monotonic() < deadline:
         with get_client(sync_client=True) as client:

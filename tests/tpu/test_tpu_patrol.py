@@ -78,7 +78,7 @@ class Ground:
 
     def _until_known(self, event: str) -> None:
         """The server writes events down in batches, seconds later."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         question = {"filter": {"id": {"id": [event]}}, "limit": 1}
         while not self.client.request("POST", "/events/filter", json=question).json()["events"]:
             assert time.monotonic() < deadline

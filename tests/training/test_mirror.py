@@ -63,7 +63,7 @@ def steps_in(store: Store) -> list[int]:
     return CheckpointFolder(store, RUN, "").steps()
 
 
-def until(condition, seconds: float = 20.0) -> None:
+def until(condition, seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

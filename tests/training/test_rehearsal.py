@@ -84,7 +84,7 @@ def test_a_training_fits_into_the_minutes_that_it_may_take(root):
     spec = pace_spec(training_spec(root), 0.5)
     answer = pace(spec, silent())
     assert answer.duration.steps > 30, "which take a second"
-    assert 20 < answer.training_seconds < 30
+    assert 5 < answer.training_seconds < 30
     assert answer.of(RECIPE) == RECIPE.model_copy(update={"duration": answer.duration})
     found = PACE.find(spec, silent())  # by whoever asks again, however fast the machine is then
     assert found == answer.model_copy(update={"reused": True})

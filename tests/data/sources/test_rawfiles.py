@@ -112,7 +112,7 @@ from podline.data.sources.rawfiles import made_once, write_raw_file
 
 def make(folder):
     Path(sys.argv[1], f"started-{sys.argv[2]}").touch()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while len(list(Path(sys.argv[1]).glob("started-*"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     return [write_raw_file("one", folder / "one", [b"1" * 1000])]
@@ -124,7 +124,7 @@ assert file.path.read_bytes() == b"1" * 1000
 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     running = [subprocess.Popen([sys.executable, "-c", RACING, str(tmp_path), name]) for name in "ab"]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    assert [process.wait(timeout=240) for process in running] == [0, 0]
     assert sorted(path.name for path in tmp_path.glob("started-*")) == ["started-a", "started-b"]
     assert sorted(path.name for path in (tmp_path / "work" / "key").iterdir()) == ["files.json", "one"]
     assert os.listdir(tmp_path / "work" / ".podline" / "tmp") == []  # noqa: PTH208

@@ -59,7 +59,7 @@ def played(client: SyncPrefectClient, *acts: Callable[[FlowRun], object]) -> Ite
     taken: list[FlowRun] = []
 
     def work() -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not taken and time.monotonic() < deadline:
             taken.extend(living_runs(client, NODE))
             time.sleep(0.05)
@@ -211,13 +211,13 @@ def test_signs_are_told_while_the_stage_works_and_survive_a_server_that_is_away(
 
 
 def _awaited(client: SyncPrefectClient, run: FlowRun, wanted: Callable[[Sign], bool]) -> Sign:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
         sign = node_signs.read(client.read_flow_run(run.id).labels)
         if sign is not None and wanted(sign):
             return sign
         time.sleep(0.05)
-    raise AssertionError("no such sign within 20 s")
+    raise AssertionError("no such sign")
 
 
 def test_a_worker_without_the_settings_of_a_tpu_vm_is_refused(

@@ -30,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.contextmanager
-def held(tpu_log: TpuLog | None = None, ending: Ending | None = None, patience: float = 30.0) -> Iterator[None]:
+def held(tpu_log: TpuLog | None = None, ending: Ending | None = None, patience: float = 240.0) -> Iterator[None]:
     with tpu_lease.lease(tpu_log or TpuLog(), ending or Ending(), TurnedClock(), patience):
         yield
 
@@ -41,7 +41,7 @@ def of_the_limit(name: str) -> Any:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)

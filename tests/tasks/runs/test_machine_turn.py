@@ -43,7 +43,7 @@ class Run:
         def train() -> None:
             with turn_to_train(self.said.append):
                 self.began.set()
-                assert self.end.wait(60)
+                assert self.end.wait(240)
 
         @flow
         def training() -> str:
@@ -54,13 +54,13 @@ class Run:
 
     def finish(self) -> UUID:
         self.end.set()
-        self._thread.join(60)
+        self._thread.join(240)
         return UUID(self.answer)
 
 
 def test_the_second_training_waits_is_shown_as_waiting_and_has_its_turn(client: SyncPrefectClient) -> None:
     first = Run()
-    assert first.began.wait(60)
+    assert first.began.wait(240)
     second = Run()
     while not second.said:
         time.sleep(0.05)
@@ -68,7 +68,7 @@ def test_the_second_training_waits_is_shown_as_waiting_and_has_its_turn(client: 
     waiting = [run for run in client.read_flow_runs() if run.state_name == WAITING]
     assert len(waiting) == 1
     name = client.read_flow_run(first.finish()).name
-    assert second.began.wait(60)
+    assert second.began.wait(240)
     finished = client.read_flow_run(second.finish())
     assert finished.id == waiting[0].id
     assert finished.state_name == "Completed"
@@ -84,7 +84,7 @@ def test_the_second_training_waits_is_shown_as_waiting_and_has_its_turn(client: 
 def test_a_limit_that_a_person_raised_lets_two_train_at_once(client: SyncPrefectClient) -> None:
     client.upsert_global_concurrency_limit_by_name(LIMIT, 2)
     runs = [Run(), Run()]
-    assert all(run.began.wait(60) for run in runs)
+    assert all(run.began.wait(240) for run in runs)
     for run in runs:
         run.finish()
     assert client.read_global_concurrency_limit_by_name(LIMIT).limit == 2
@@ -98,6 +98,6 @@ def test_a_server_that_does_not_answer_keeps_nobody_from_training(
 
     monkeypatch.setattr(Slot, "take", away)
     run = Run()
-    assert run.began.wait(60)
+    assert run.began.wait(240)
     run.finish()
     assert "does not answer (nobody there)" in run.said[0]

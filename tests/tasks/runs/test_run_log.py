@@ -22,7 +22,7 @@ def test_a_server_that_is_away_keeps_nobody_waiting_and_gets_the_newest_when_it_
     back, written = threading.Event(), []
 
     def show(_stage: str, share: float, _words: str) -> None:
-        back.wait(60)
+        back.wait(240)
         written.append(share)
 
     monkeypatch.setattr(run_log, "show", show)

@@ -72,7 +72,7 @@ def deployment(client: SyncPrefectClient) -> UUID:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 240
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.1)
