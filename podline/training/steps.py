@@ -110,10 +110,10 @@ class TrainingSteps:
         self.traces += 1  # Python runs this once for each graph
 
         def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Any, ...]:
-            batch, waited = self._next_timed(iterator, after=last)
-            outputs = self._one(batch)
+            batch, asked, there = self._next_timed(iterator, after=last)
+            outputs = self._one(batch, there)
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
-            return index + 1, outputs["loss"], waiting + waited, written
+            return index + 1, outputs["loss"], waiting + (there - asked), written
 
         shapes = {"loss": (), **dict.fromkeys(self._objective.measured, ()), _NORMS: self._norms.shape}
         _, _, waiting, series = tf.while_loop(
@@ -129,19 +129,19 @@ class TrainingSteps:
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
-    def _one(self, batch: Any) -> dict[str, tf.Tensor]:
-        """One step over all replicas: float32 values of each quantity."""
+    def _one(self, batch: Any, there: tf.Tensor) -> dict[str, tf.Tensor]:
+        """One step over all replicas, begun when ``there`` is known: float32 values of each quantity."""
         optimizer = self._state.optimizer
         done = tf.convert_to_tensor(optimizer.iterations) - self._state.steps_before
         rate = self._schedule.in_graph(done)
         optimizer.learning_rate = rate * self._factor_now
-        outputs = self._strategy.run(self._replica_step, args=(batch,))
+        outputs = self._strategy.run(self._replica_step, args=(batch, there))
         return {
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }
 
-    def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """The next batch, asked for when ``after`` is known, and the seconds until it was there.
+    def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
+        """The next batch, asked for when ``after`` is known; when it was asked for, and when it was there.
 
         Without that order TensorFlow would ask for the next batch while it still works on the last one, and the time
         would be no waiting; nothing is lost by it, as the dataset prefetches.
@@ -152,11 +152,14 @@ class TrainingSteps:
             with tf.control_dependencies([asked]):
                 batch = next(iterator)
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                return batch, self._now() - asked
+                return batch, asked, self._now()
 
-    def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
+    def _replica_step(self, batch: Batch, there: tf.Tensor) -> dict[str, tf.Tensor]:
         """One step of one replica: its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
+        # The clock is read before the batch is used: on one core TensorFlow would otherwise read it after the step.
+        with tf.control_dependencies([there]):
+            batch = tf.nest.map_structure(tf.identity, batch)
         batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
             outputs = model(batch[IMAGE], training=True)
