@@ -200,8 +200,8 @@ def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
             stage,
             {"variation": value},
             f"{stage} has collapsed: over an image its answers vary {value:.1%} as much as the targets",
-            "it answers the same everywhere, since nearly all of a target is zero: begin again with a longer warm-up or "
-            "a lower learning rate; if that does not help, give wider targets (pose.targets), or a wider stage "
+            "it answers the same everywhere, since nearly all of a target is zero: begin again with a longer warm-up "
+            "or a lower learning rate; if that does not help, give wider targets (pose.targets), or a wider stage "
             "(pose.model.stage_width)",
         )
     if measure == "change" and value < COPIED_CHANGE:
