@@ -111,7 +111,7 @@ class TrainingSteps:
 
         def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Any, ...]:
             batch, asked, there = self._next_timed(iterator, after=last)
-            outputs = self._one(batch, there)
+            outputs = self._one(batch)
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
             return index + 1, outputs["loss"], waiting + (there - asked), written
 
@@ -129,13 +129,13 @@ class TrainingSteps:
         )
         return {name: array.stack() for name, array in series.items()}, waiting
 
-    def _one(self, batch: Any, there: tf.Tensor) -> dict[str, tf.Tensor]:
-        """One step over all replicas, begun when ``there`` is known: float32 values of each quantity."""
+    def _one(self, batch: Any) -> dict[str, tf.Tensor]:
+        """One step over all replicas: float32 values of each quantity."""
         optimizer = self._state.optimizer
         done = tf.convert_to_tensor(optimizer.iterations) - self._state.steps_before
         rate = self._schedule.in_graph(done)
         optimizer.learning_rate = rate * self._factor_now
-        outputs = self._strategy.run(self._replica_step, args=(batch, there))
+        outputs = self._strategy.run(self._replica_step, args=(batch,))
         return {
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }
@@ -152,14 +152,13 @@ class TrainingSteps:
             with tf.control_dependencies([asked]):
                 batch = next(iterator)
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                return batch, asked, self._now()
+                there = self._now()
+        with tf.control_dependencies([there]):
+            return tf.nest.map_structure(_in_place, batch, expand_composites=True), asked, there
 
-    def _replica_step(self, batch: Batch, there: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         """One step of one replica: its share of the loss, of the measures and of the gradients' norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
-        # The clock is read before the batch is used: on one core TensorFlow would otherwise read it after the step.
-        with tf.control_dependencies([there]):
-            batch = tf.nest.map_structure(tf.identity, batch)
         batch = self._objective.prepared(batch)
         with tf.GradientTape() as tape:
             outputs = model(batch[IMAGE], training=True)
@@ -179,6 +178,12 @@ class TrainingSteps:
             # All replicas have the same, and what they return is summed.
             _NORMS: self._norms.of(gradients) / replicas,
         }
+
+
+def _in_place(tensor: Any) -> Any:
+    """The same tensor, on the device where it is."""
+    with tf.device(tensor.device):
+        return tf.identity(tensor)
 
 
 def _python_clock() -> tf.Tensor:
