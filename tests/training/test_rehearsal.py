@@ -24,6 +24,8 @@ from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
 from podline.store.opening import open_store
 from podline.training import rehearsal
+from podline.training import train as training
+from podline.training.agreement import Agreement
 from podline.training.objective import Classification
 from podline.training.train import pace, preflight, train
 
@@ -192,3 +194,18 @@ def test_under_bfloat16_a_value_takes_half_the_memory(monkeypatch):
     rehearsal.require_memory(model("bfloat16"), 100, three_bytes_each)
     with pytest.raises(SettingsError, match="batch_size=100 needs more"):
         rehearsal.require_memory(model("float32"), 100, three_bytes_each)
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_only_the_chief_rehearses_a_checkpoint_in_the_store(root, monkeypatch, chief):
+    stores = []
+
+    def noted(run):
+        stores.append(run.store)
+        raise SettingsError("enough")
+
+    monkeypatch.setattr(Agreement, "chief", property(lambda _self: chief))
+    monkeypatch.setattr(training, "rehearsed", noted)
+    with pytest.raises(SettingsError, match="enough"):
+        preflight(PreflightSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT), silent())
+    assert (stores[0].uri == open_store(root).uri) is chief
