@@ -44,7 +44,7 @@ def earlier(
 ) -> list[Pace]:
     """A stage's paces in the latest runs of a recipe with the same settings but for the seed, the oldest first.
 
-    Entries that are damaged are passed over.
+    A stage that came to its end counts, whatever became of the run after it. Entries that are damaged are passed over.
 
     Args:
         store: the store.
@@ -58,7 +58,7 @@ def earlier(
         StoreError: the ledger cannot be read.
     """
     moment = None if until is None else datetime.fromtimestamp(until, UTC)
-    wanted = itertools.islice(ledger.names(store, recipe=recipe, state="finished", until=moment), _READ)
+    wanted = itertools.islice(ledger.names(store, recipe=recipe, until=moment), _READ)
     found: list[Pace] = []
     for pace in _paces(store, wanted, settings, stage):
         # A run that found its training done tells of the same one again.

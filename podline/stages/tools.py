@@ -78,6 +78,7 @@ class InputSpeed(Result):
         together: the whole pipeline, its stages side by side as in training, with nobody who uses the batches.
         first_pass: the same in the first pass.
         model: the training step with a batch that is at hand.
+        training: the same with this input beside it, which may take the cores from it.
         waiting: share of the time for which training with this input waited for it, 0…1.
         feeds: whether the model hardly waits (less than 5 % of the time).
     """
@@ -93,6 +94,7 @@ class InputSpeed(Result):
     together: float
     first_pass: float
     model: float
+    training: float
     waiting: float
     feeds: bool
 
@@ -111,6 +113,8 @@ class InputSpeed(Result):
         rows.append(row("together", rate(self.together), self._milliseconds(self.together), "the whole pipeline"))
         about = f"the training step on {self.devices}, its batch at hand"
         rows.append(row("model", rate(self.model), self._milliseconds(self.model), about))
+        about = f"the training step on {self.devices} with this input"
+        rows.append(row("training", rate(self.training), self._milliseconds(self.training), about))
         return [*rows, "", *self._verdict()]
 
     def table(self) -> pd.DataFrame:
@@ -126,7 +130,7 @@ class InputSpeed(Result):
         return f"{self.table().to_html()}<p>{'<br>'.join(self._verdict())}</p>"
 
     def _all(self) -> list[StageSpeed]:
-        whole = [("together", self.together), ("model", self.model)]
+        whole = [("together", self.together), ("model", self.model), ("training", self.training)]
         added = [
             StageSpeed(name=name, about="", milliseconds=1000 * self.batch_size / speed, examples_per_second=speed)
             for name, speed in whole
@@ -151,7 +155,16 @@ class InputSpeed(Result):
             )
         if not self.feeds:
             lines.append(_ADVICE[self.bottleneck])
+        elif self.training < _SLOWED * self.model:
+            lines.append(
+                f"But a step takes {self.model / self.training:.1f} × as long with this input as with a batch at hand: "
+                "both use the same cores. Use less augmentation, or give training more cores."
+            )
         return lines
+
+
+# Training with the input is slower than this share of the step alone: more than two measurements differ by.
+_SLOWED = 0.8
 
 
 _ADVICE = {

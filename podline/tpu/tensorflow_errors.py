@@ -54,19 +54,20 @@ KNOWN: tuple[Known, ...] = (
         "the step does not fit into the TPU's memory; make batch_size smaller, or the model",
     ),
     Known(
-        r"oom when allocating tensor",
+        r"oom when allocating|out of memory (while trying to )?allocat",
         SettingsError,
         "the step does not fit into this machine's memory; make batch_size smaller, or the model",
     ),
     Known(
         r"unsupported operations when trying to compile|opkernel for xla_|unsupported (data )?type for tpu|"
-        r"not supported on tpu|op type not registered|could not find registered transfer manager|"
+        r"not supported (on|inside) (the )?tpu|op type not registered|could not find registered transfer manager|"
         r"tpu compile permanent error",
         SettingsError,
         "the model does something that a TPU cannot do",
     ),
     Known(
-        r"must be a compile-time constant|dynamic (shape|dimension|size)s? .{0,80}not (supported|implemented)",
+        r"must be a compile-time constant|not support (un)?bounded dynamic|must have a fixed size for dimension|"
+        r"dynamic (input )?(shape|dimension|size)s? .{0,80}(not (supported|implemented)|unsupported)",
         SettingsError,
         "the model has shapes that are only known when it runs, which a TPU cannot do",
     ),
@@ -110,9 +111,10 @@ KNOWN: tuple[Known, ...] = (
         "the TPU's machine is going away, or came back as another one",
     ),
     Known(
-        r"socket closed|failed to connect to (all addresses|remote)|connection (reset|refused|timed out)|broken pipe|"
-        r"unable to (establish connection|find destination)|deadline ?exceeded|rpc failed|"
-        r"name resolution|transport (is )?clos|keepalive|barrier timed out|heartbeat timeout",
+        r"socket closed|failed to connect to (all (addresses|subchannels)|remote)|"
+        r"connection (reset|refused|timed out)|broken pipe|unable to (establish connection|find destination)|"
+        r"deadline ?exceeded|rpc failed|name resolution|transport (is )?clos|keepalive|barrier timed out|"
+        r"heartbeat timeout",
         TpuUnhealthyError,
         "the connection to the TPU was lost",
     ),

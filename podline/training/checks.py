@@ -43,7 +43,9 @@ class BatchCheck:
         """
         self._model, self._objective = model, objective
         with tf.device("CPU:0"):
-            self._layers = [layer for layer in self._model.layers if not isinstance(layer, keras.layers.InputLayer)]
+            functional: Any = self._model
+            # Not the layers alone: a division by keras.ops is an operation.
+            self._layers = [one for one in functional.operations if not isinstance(one, keras.layers.InputLayer)]
             opened = {"outputs": self._model.output, "layers": [layer.output for layer in self._layers]}
             self._opened = keras.Model(self._model.inputs, opened)
 
@@ -72,7 +74,7 @@ class BatchCheck:
         """The layer with the largest output for a batch, and its magnitude."""
         with tf.device("CPU:0"):
             outputs = self._opened(tf.constant(batch[IMAGE]), training=True)["layers"]
-        largest = [float(np.max(np.abs(np.asarray(output)))) for output in outputs]
+        largest = [max(float(np.max(np.abs(part))) for part in tf.nest.flatten(output)) for output in outputs]
         place = int(np.argmax(largest))
         return self._layers[place].name, largest[place]
 
@@ -84,7 +86,8 @@ class BatchCheck:
             penalties = self._model.losses
             loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + penalties)
         layers = {
-            f"the output of layer {layer.name}": out for layer, out in zip(self._layers, opened["layers"], strict=True)
+            f"the output of {'layer' if isinstance(layer, keras.Layer) else 'operation'} {layer.name}": out
+            for layer, out in zip(self._layers, opened["layers"], strict=True)
         }
         of_terms = {f"the loss term {name}": term for name, term in terms.items()}
         of_penalties = {f"the model's penalty {number}": value for number, value in enumerate(penalties, start=1)}
@@ -100,12 +103,15 @@ class BatchCheck:
             for variable, gradient in zip(reversed(variables), reversed(gradients), strict=True)
             if gradient is not None
         }
-        return _first(backward, "the loss and the gradients of the layers after it are finite")
+        norm = {"the norm of all gradients": tf.linalg.global_norm(list(backward.values()))}
+        return _first(backward, "the loss and the gradients of the layers after it are finite") or _first(
+            norm, "the loss and every gradient is finite"
+        )
 
 
 def _first(tensors: Mapping[str, Any], before: str) -> Fault | None:
     for where, tensor in tensors.items():
-        values = np.asarray(tensor)
+        values = np.concatenate([np.ravel(part) for part in tf.nest.flatten(tensor)])
         wrong = values[~np.isfinite(values)]
         if wrong.size:
             return Fault(where, str(wrong.flat[0]), before)

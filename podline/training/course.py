@@ -16,7 +16,7 @@ from podline.documents.metrics_log import (
     StepsLine,
     read_metrics,
 )
-from podline.errors import DivergenceError, PodlineError, PreemptedError
+from podline.errors import DivergenceError, PodlineError, PreemptedError, SettingsError
 from podline.input.pipeline import EvaluationInput
 from podline.ledger import provenance
 from podline.ledger.paces import earlier, trained_at
@@ -118,7 +118,7 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         WriteMetrics(write, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
         JudgeStretches(findings, before),
         evaluate,
-        *(entry_points.named(HOOKS, name, "hook")(run) for name in recipe.hooks),
+        *(_installed_hook(name, run) for name in recipe.hooks),
         SaveCheckpoints(
             run.checkpoints,
             run.state.snapshot,
@@ -132,6 +132,21 @@ def _between(run: Run, lines: Sequence[MetricsLine], write: Callable[[MetricsLin
         ),
     ]
     return Between(hooks, evaluate, plateau.factor, findings)
+
+
+def _installed_hook(name: str, run: Run) -> Hook:
+    """An installed package's hook.
+
+    Raises:
+        SettingsError: there is none of this name, or making it fails.
+    """
+    make = entry_points.named(HOOKS, name, "hook")
+    try:
+        return make(run)
+    except PodlineError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"hook {name}: {entry_points.reason(error)}") from error
 
 
 def _slowness(run: Run, seconds: float, waiting: float, traces: int) -> Slowness | None:

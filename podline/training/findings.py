@@ -30,7 +30,7 @@ VANISHING_GRADIENT = 1e-6
 EXPLODING_GRADIENT, USUAL_STRETCHES = 100.0, 5
 
 # A stage's answers against its targets, and against those of the stage before it.
-COLLAPSED_MAGNITUDE, COPIED_CHANGE = 0.05, 0.01
+COLLAPSED_VARIATION, COPIED_CHANGE = 0.05, 0.01
 
 _OF_STAGES: tuple[FindingKind, ...] = ("collapsed_stage", "copied_stage")
 _OF_LAYERS: tuple[FindingKind, ...] = ("dead_outputs", "exploding_outputs", "collapsed_output")
@@ -173,7 +173,7 @@ def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
 
 
 def judge_stages(findings: Findings, evaluation: EvaluationLine, warmup: int) -> None:
-    """Notes stages of a pose network that answer next to nothing, or what the stage before them answers.
+    """Notes stages of a pose network that answer the same everywhere, or what the stage before them answers.
 
     Neither shows in the loss: nearly all of a target is zero, and a copy is as good as what was copied.
 
@@ -194,14 +194,14 @@ def judge_stages(findings: Findings, evaluation: EvaluationLine, warmup: int) ->
 
 
 def _of_stage(stage: str, measure: str, value: float) -> Iterable[Finding]:
-    if measure == "magnitude" and value < COLLAPSED_MAGNITUDE:
+    if measure == "variation" and value < COLLAPSED_VARIATION:
         yield Finding(
             "collapsed_stage",
             stage,
-            {"magnitude": value},
-            f"{stage} has collapsed: its answers are {value:.1%} as strong as the targets",
-            "it answers zero everywhere, since nearly all of a target is: begin again with a longer warm-up or a lower "
-            "learning rate; if that does not help, give wider targets (pose.targets), or a wider stage "
+            {"variation": value},
+            f"{stage} has collapsed: over an image its answers vary {value:.1%} as much as the targets",
+            "it answers the same everywhere, since nearly all of a target is zero: begin again with a longer warm-up "
+            "or a lower learning rate; if that does not help, give wider targets (pose.targets), or a wider stage "
             "(pose.model.stage_width)",
         )
     if measure == "change" and value < COPIED_CHANGE:

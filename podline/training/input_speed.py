@@ -136,7 +136,7 @@ def _measured(
     say("the whole pipeline")
     together = _timed(lambda: stages.batch(lambda number: stages.made(number % len(raws))), spec.seconds)
     say("the model")
-    step, waiting = _Beside(trainer, stages, held, len(raws)).measure(2 * spec.seconds)
+    step, beside, waiting = _Beside(trainer, stages, held, len(raws)).measure(2 * spec.seconds)
     say("done")
     took = {"read": read, "augment": augment, "batch": batch, "hand-over": hand_over}
     first = took | {"disk": disk}
@@ -153,6 +153,7 @@ def _measured(
         together=size / together,
         first_pass=size / (together + disk),
         model=size / step,
+        training=size / beside,
         waiting=waiting,
         feeds=waiting < _HARDLY,
     )
@@ -238,18 +239,19 @@ class _Beside:
     def _take(self, number: int) -> Arrays:
         return self._stages.made(number % self._batches) if self._with_input else self._held
 
-    def measure(self, seconds: float) -> tuple[float, float]:
-        """Seconds of a step whose batch is there; the share of its time that training waits for the input."""
+    def measure(self, seconds: float) -> tuple[float, float, float]:
+        """Seconds of a step whose batch is there; of one with the input; the share of that which is waiting for it."""
         self._steps.advance(_LEAST_BATCHES)
-        alone, _ = self._stretch(seconds)
+        took, waited = self._stretch(seconds)
         self._with_input = True
         self._steps.advance(_UNDER_WAY)
-        _, waiting = self._stretch(seconds)
-        return alone, waiting
+        beside, waiting = self._stretch(seconds)
+        return max(took - waited, _TICK), beside, waiting / beside
 
     def _stretch(self, seconds: float) -> tuple[float, float]:
+        """Seconds of a step, and how many of them are waiting for the input."""
         steps, took, waited = 0, 0.0, 0.0
         while steps < _LEAST_BATCHES or took < seconds:
             part = self._steps.advance(_LEAST_BATCHES)
             steps, took, waited = steps + part.steps, took + part.seconds, waited + part.waiting
-        return max((took - waited) / steps, _TICK), waited / took
+        return took / steps, waited / steps

@@ -29,9 +29,10 @@ class Muon(keras.optimizers.Optimizer):
     as a matrix of a row for each filter. Its step is the momentum's nearest matrix with singular values of about one,
     by three iterations of Newton and Schulz, times the learning rate; before it the kernel is scaled to a norm of the
     square root of its filters, as airbench does, so that the rate says by how much a filter turns. That is for kernels
-    that a batch norm follows, whose scale means nothing.
+    that a batch norm follows, whose scale means nothing: those of convolutions without a bias.
 
-    All else, the classifier, biases and norms, takes steps of Adam with a rate of its own.
+    All else takes steps of Adam with a rate of its own: the classifier, biases, norms, convolutions with a bias (the
+    heads of a pose network, squeeze and excitation), and depthwise ones, whose kernel is no matrix of filters.
 
     Attributes:
         momentum: of the kernels of convolutions, with Nesterov's correction.
@@ -48,19 +49,24 @@ class Muon(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
+        biased = {_layer_of(variable) for variable in variables if variable.path.endswith("bias")}
+        self._turned = [_is_convolution(variable) and _layer_of(variable) not in biased for variable in variables]
         self._moments = [self._moments_of(variable) for variable in variables]
 
     def _moments_of(self, variable: keras.Variable) -> tuple[Any, ...]:
-        names = ("momentum",) if _is_convolution(variable) else ("mean", "square")
+        names = ("momentum",) if self._turns(variable) else ("mean", "square")
         return tuple(self.add_variable_from_reference(variable, name) for name in names)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """One step of one variable."""
         moments = self._moments[self._get_variable_index(variable)]
-        if _is_convolution(variable):
+        if self._turns(variable):
             self._turn(gradient, variable, learning_rate, *moments)
         else:
             self._adam(gradient, variable, learning_rate * self.adam_rate, *moments)
+
+    def _turns(self, variable: Any) -> bool:
+        return self._turned[self._get_variable_index(variable)]
 
     def _turn(self, gradient: Any, kernel: Any, rate: Any, momentum: Any) -> None:
         self.assign(momentum, momentum * self.momentum + gradient)
@@ -100,4 +106,9 @@ def orthogonalised(matrix: Any) -> Any:
 
 
 def _is_convolution(variable: Any) -> bool:
-    return len(variable.shape) == 4 and "kernel" in variable.name
+    """Whether it is a kernel of several filters; a depthwise kernel has a last axis of 1."""
+    return len(variable.shape) == 4 and "kernel" in variable.name and variable.shape[-1] > 1
+
+
+def _layer_of(variable: Any) -> str:
+    return variable.path.rpartition("/")[0]

@@ -20,8 +20,8 @@ _ISLAND = 0.5
 _HEATMAP, _PAF = _KINDS = ("heatmap", "paf")
 
 # What is summed of each kind of target, and of each stage.
-_OF_TARGETS = ("target", "islands", "peaks")
-_OF_STAGES = ("answer", "error", "recalled", "found")
+_OF_TARGETS = ("target", "islands", "peaks", "varied")
+_OF_STAGES = ("answer", "error", "recalled", "found", "varied")
 _CHANGE, _CELLS = "change", "cells"
 
 
@@ -66,7 +66,8 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
     wanted = {kind: _Wanted.of(kind, targets) for kind in _KINDS}
     sums = {_CELLS: weights}
     for kind, of_kind in wanted.items():
-        values = weights * tf.abs(of_kind.target), of_kind.islands, of_kind.peaks
+        target = of_kind.target
+        values = weights * tf.abs(target), of_kind.islands, of_kind.peaks, _deviations(target, weights)
         sums |= {f"{kind}/{name}": value for name, value in zip(_OF_TARGETS, values, strict=True)}
     before: dict[str, Any] = {}
     for stage in sorted(answers):
@@ -88,7 +89,16 @@ def _of_stage(answer: Any, wanted: _Wanted, weights: Any) -> tuple[Any, ...]:
         weights * tf.abs(answer - wanted.target),
         wanted.islands * tf.cast(along >= half, tf.float32),
         wanted.peaks * tf.cast(highest >= half, tf.float32),
+        _deviations(answer, weights),
     )
+
+
+def _deviations(maps: Any, weights: Any) -> Any:
+    """How far each cell is from its map's mean over the image, by its weight."""
+    mean = tf.math.divide_no_nan(
+        tf.reduce_sum(weights * maps, (1, 2), keepdims=True), tf.reduce_sum(weights, (1, 2), keepdims=True)
+    )
+    return weights * tf.abs(maps - mean)
 
 
 def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
@@ -103,7 +113,9 @@ def sum_names(stages: Sequence[str]) -> tuple[str, ...]:
 def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Skeleton) -> dict[str, float]:
     """Measures of every stage over all examples that were summed up.
 
-    - ``magnitude``: the answer's mean strength as a share of the target's; 0 is a collapse, 1 is right.
+    - ``magnitude``: the answer's mean strength as a share of the target's; 1 is right.
+    - ``variation``: how much the answer differs from its mean over the image, as a share of what the target does; 1 is
+      right, 0 is an answer that is the same everywhere, be it zero.
     - ``error``: mean absolute error of a channel.
     - ``recall``: share of the target's cells of at least 0.5 where the answer is at least half the target (for a PAF:
       along the target's direction).
@@ -132,6 +144,7 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
 
         figures |= {
             f"{stage}/magnitude": share("answer", f"{kind}/target"),
+            f"{stage}/variation": share("varied", f"{kind}/varied"),
             f"{stage}/error": share("error", _CELLS) / channels[kind],
             f"{stage}/recall": share("recalled", f"{kind}/islands"),
             f"{stage}/island_recall": share("found", f"{kind}/peaks"),

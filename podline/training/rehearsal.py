@@ -130,7 +130,7 @@ def require_memory(model: keras.Model, batch_size: int, available: int | None) -
         SettingsError: what convolutions and dense layers alone put out, which the way back needs, is more than that.
     """
     outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
-    needed = batch_size * 4 * sum(math.prod(output.shape[1:]) for output in outputs)
+    needed = batch_size * sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
     if available is not None and needed > available:
         raise SettingsError(
             f"batch_size={batch_size} needs more than {size(needed)} of memory for a step vs {size(available)} free; "

@@ -110,10 +110,10 @@ class TrainingSteps:
         self.traces += 1  # Python runs this once for each graph
 
         def body(index: tf.Tensor, last: tf.Tensor, waiting: tf.Tensor, series: Series) -> tuple[Any, ...]:
-            batch, waited = self._next_timed(iterator, after=last)
+            batch, asked, there = self._next_timed(iterator, after=last)
             outputs = self._one(batch)
             written = {name: array.write(index, outputs[name]) for name, array in series.items()}
-            return index + 1, outputs["loss"], waiting + waited, written
+            return index + 1, outputs["loss"], waiting + (there - asked), written
 
         shapes = {"loss": (), **dict.fromkeys(self._objective.measured, ()), _NORMS: self._norms.shape}
         _, _, waiting, series = tf.while_loop(
@@ -140,8 +140,8 @@ class TrainingSteps:
             name: self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for name, value in outputs.items()
         }
 
-    def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor]:
-        """The next batch, asked for when ``after`` is known, and the seconds until it was there.
+    def _next_timed(self, iterator: Any, after: tf.Tensor) -> tuple[Any, tf.Tensor, tf.Tensor]:
+        """The next batch, asked for when ``after`` is known; when it was asked for, and when it was there.
 
         Without that order TensorFlow would ask for the next batch while it still works on the last one, and the time
         would be no waiting; nothing is lost by it, as the dataset prefetches.
@@ -152,7 +152,9 @@ class TrainingSteps:
             with tf.control_dependencies([asked]):
                 batch = next(iterator)
             with tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-                return batch, self._now() - asked
+                there = self._now()
+        with tf.control_dependencies([there]):
+            return tf.nest.map_structure(_in_place, batch, expand_composites=True), asked, there
 
     def _replica_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         """One step of one replica: its share of the loss, of the measures and of the gradients' norms."""
@@ -176,6 +178,12 @@ class TrainingSteps:
             # All replicas have the same, and what they return is summed.
             _NORMS: self._norms.of(gradients) / replicas,
         }
+
+
+def _in_place(tensor: Any) -> Any:
+    """The same tensor, on the device where it is."""
+    with tf.device(tensor.device):
+        return tf.identity(tensor)
 
 
 def _python_clock() -> tf.Tensor:

@@ -19,6 +19,7 @@ from podline.documents.metrics_log import AnnealingLine, PlateauLine, read_metri
 from podline.errors import ArtifactError, StoreError
 from podline.input.pipeline import MASK, Arrays, EvaluationInput
 from podline.plurals import plural
+from podline.training import devices
 from podline.training.checks import BatchCheck, Fault
 from podline.training.culprits import MOST, Culprits, find_culprits
 from podline.training.divergence import Failure
@@ -139,6 +140,13 @@ class _Search:
         """The cause of a batch that is finite on the CPU."""
         losses = check.losses(batch)
         if self._failure.limit == np.inf:
+            if self._in_float32_on_cpu:
+                layer, largest = check.largest_output(batch)
+                return (
+                    "no single example is the cause: taken layer by layer the batch is finite, with a loss of "
+                    f"{losses.mean():.4g}\nthe weights are: the largest output is {largest:.3g}, of layer {layer}; "
+                    f"{_CALMER}"
+                )
             return (
                 f"on the CPU the same batch is finite, with a loss of {losses.mean():.4g}: the device's precision or "
                 f"order of operations makes the difference; {_CALMER}"
@@ -154,6 +162,12 @@ class _Search:
             f"no single example is the cause: their losses lie between {losses.min():.3g} and {losses.max():.3g}\n"
             f"the weights are: the largest output is {largest:.3g}, of layer {layer}; {_CALMER}"
         )
+
+    @property
+    def _in_float32_on_cpu(self) -> bool:
+        """Whether the run computes where and as the check does, so that a comparison says nothing."""
+        where = devices.describe(self._run.strategy)
+        return where.endswith("cpu") and self._run.recipe.precision == "float32"
 
     def _blamed(self, check: BatchCheck, ids: Ids, batch: Arrays, places: Sequence[int]) -> str:
         """What is said of examples that fail by themselves."""

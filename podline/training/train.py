@@ -131,11 +131,11 @@ def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
         PodlineError: what :func:`train` would raise, or :func:`podline.training.rehearsal.rehearse`.
     """
     store = open_store(spec.root)
-    make_run, _ = _opened(spec, store, reporter)
+    make_run, agreement = _opened(spec, store, reporter)
     with temporary_store(store, "preflight") as near, MetricsLog(near.root / METRICS) as log:
         events = EventLog(near.root / EVENTS)
-        # Where checkpoints would be written first.
-        mine = store if isinstance(store, FolderStore) else near
+        # Where checkpoints would be written first; only the chief writes to the store.
+        mine = store if isinstance(store, FolderStore) and agreement.chief else near
         run = make_run(store=mine, log=log, events=events, reporter=reporter, asked_to_stop=lambda: False)
         run.begin()
         return rehearsed(run)

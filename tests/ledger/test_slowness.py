@@ -106,6 +106,14 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     assert earlier(store, "cifar10", settings | {"schedule": {"learning_rate": 1.0}}, "train") == []
 
 
+def test_a_training_counts_though_the_run_failed_after_it(tmp_path):
+    store = open_store(tmp_path)
+    ledger.publish(store, night(0).model_copy(update={"state": "failed", "outcome": None}))
+    ledger.publish(store, night(1).model_copy(update={"state": "cancelled", "training": None, "outcome": None}))
+    assert len(earlier(store, "cifar10", night().settings["recipe"], "train")) == 1
+    assert earlier(store, "cifar10", night().settings["recipe"], "evaluate") == []
+
+
 def test_what_was_done_on_another_day_has_no_pace_on_this_one():
     took = StageTime(seconds=0.1, seconds_when_made=60.0, reused=False)
     stages = {"convert": took, "validate": took.model_copy(update={"reused": True}), "evaluate": took}

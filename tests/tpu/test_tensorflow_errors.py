@@ -44,6 +44,9 @@ FIELD: list[tuple[str, str, type[errors.PodlineError]]] = [
         ),
         errors.SettingsError,
     ),
+    ("ResourceExhaustedError", "OOM when allocating temporary tensor with shape[64,128]", errors.SettingsError),
+    ("ResourceExhaustedError", "Out of memory while trying to allocate 16777216 bytes.", errors.SettingsError),
+    ("ResourceExhaustedError", "Out of memory allocating 16777216 bytes.", errors.SettingsError),
     # What a TPU cannot do.
     (
         "InvalidArgumentError",
@@ -63,6 +66,27 @@ FIELD: list[tuple[str, str, type[errors.PodlineError]]] = [
         "Compilation failure: Input 1 to node `strided_slice` with op StridedSlice must be a compile-time constant.",
         errors.SettingsError,
     ),
+    *(
+        (
+            kind,
+            "Operation of type Placeholder (input_1) is not supported on the TPU. Execution will fail if",
+            errors.SettingsError,
+        )
+        for kind in ("RuntimeError", "ValueError", "NotImplementedError")
+    ),
+    (
+        "NotImplementedError",
+        "Non-resource Variables are not supported inside TPU computations (operator name: ReadVariableOp)",
+        errors.SettingsError,
+    ),
+    (
+        "ValueError",
+        "Shape [None, 32, 32, 3] must have a fixed size for dimension 0 that is known at construction time.",
+        errors.SettingsError,
+    ),
+    ("ValueError", "Dynamic input shapes are not supported with infeed queues", errors.SettingsError),
+    ("UnimplementedError", "AllToAll does not support bounded dynamic shapes", errors.SettingsError),
+    ("InvalidArgumentError", "inputs with dynamic shapes are unsupported", errors.SettingsError),
     (
         "NotFoundError",
         "could not find registered transfer manager for platform Host -- check target linkage",
@@ -118,6 +142,7 @@ FIELD: list[tuple[str, str, type[errors.PodlineError]]] = [
         "failed to connect to all addresses\nAdditional GRPC error information from remote target /job:worker",
         errors.TpuUnhealthyError,
     ),
+    ("UnavailableError", "failed to connect to all subchannels", errors.TpuUnhealthyError),
     ("UnavailableError", "Connection reset by peer", errors.TpuUnhealthyError),
     ("DeadlineExceededError", "Deadline Exceeded", errors.TpuUnhealthyError),
     ("RuntimeError", "Unable to initialize backend 'tpu': UNAVAILABLE: no device", errors.TpuUnhealthyError),

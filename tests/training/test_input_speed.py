@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -138,11 +140,31 @@ def test_a_notebook_gets_a_table(root: Path) -> None:
     found = measure(root)
     assert found.dataset == f"datasets/sample/{FINGERPRINT}"
     table = found.table()
-    assert list(table.index) == ["disk", "read", "augment", "batch", "hand-over", "together", "model"]
+    assert list(table.index) == ["disk", "read", "augment", "batch", "hand-over", "together", "model", "training"]
     assert table["bottleneck"].to_dict() == {name: name == found.bottleneck for name in table.index}
     assert min(table["examples_per_second"]) > 0
     assert "<table" in found._repr_html_()
     assert InputSpeed.model_validate_json(found.model_dump_json()) == found
+
+
+def test_on_one_core_a_slow_step_is_not_waiting_for_input(root: Path) -> None:
+    recipe = RECIPE.model_copy(update={"model": ModelSettings(kind="resnet"), "batch_size": 64})
+    program = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from podline import notebook; from podline.recipes.settings import Recipe\n"
+        f"recipe = Recipe.model_validate_json({recipe.model_dump_json()!r})\n"
+        f"print(notebook.benchmark_input(recipe, {str(root)!r}, seconds=0.2).model_dump_json())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    found = InputSpeed.model_validate_json(done.stdout.splitlines()[-1])
+    assert found.waiting < 0.5
+    assert found.model < 10 * found.training
+
+
+def test_an_input_that_takes_the_cores_from_the_step_is_told_of(root: Path) -> None:
+    found = measure(root).model_copy(update={"feeds": True, "model": 100.0, "training": 50.0})
+    assert "2.0 × as long" in str(found)
+    assert "× as long" not in str(found.model_copy(update={"training": 95.0}))
 
 
 def test_the_model_beside_it_trains_the_layers_of_the_recipe(root: Path) -> None:

@@ -19,6 +19,7 @@ from podline.input import augmentation
 from podline.input.augmentation import augment
 from podline.recipes.changes import ByEpoch
 from podline.recipes.settings import AugmentationSettings
+from podline.training import course
 
 SETTINGS = AugmentationSettings(pad=2, also={"brightness": 30})
 
@@ -113,3 +114,12 @@ def test_a_training_has_both_and_its_name_says_so(packages: Path, tmp_path: Path
     assert (found["run"], found["reused"]) == (trained["run"], True)
     error = podline(tmp_path, packages, "train", "sample", *short, "--set", 'hooks=["fog"]', code=2)[0]["error"]
     assert error["message"].startswith("there is no hook 'fog'; installed: memory")
+
+
+def test_a_hook_that_cannot_be_made_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_run: Any) -> Any:
+        raise OSError("no such board")
+
+    monkeypatch.setattr(entry_points, "named", lambda *_arguments: failing)
+    with pytest.raises(SettingsError, match="hook board: OSError: no such board"):
+        course._installed_hook("board", object())  # type: ignore[arg-type]

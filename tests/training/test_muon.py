@@ -57,12 +57,21 @@ def test_all_else_takes_steps_of_adam_at_a_rate_of_its_own() -> None:
 
 
 def test_a_kernel_keeps_its_norm_and_no_second_moment() -> None:
-    kernel, bias = (
-        keras.Variable(CHANCE.normal(size=(3, 3, 4, 8)).astype(np.float32), name="kernel"),
-        keras.Variable(np.zeros(8, np.float32), name="bias"),
-    )
+    kernel = keras.Variable(CHANCE.normal(size=(3, 3, 4, 8)).astype(np.float32), name="kernel")
     optimizer = build_optimizer(SETTINGS, 0.0)
-    optimizer.build([kernel, bias])
-    optimizer.apply([tf.ones((3, 3, 4, 8)), tf.ones(8)])
+    optimizer.build([kernel])
+    optimizer.apply([tf.ones((3, 3, 4, 8))])
     np.testing.assert_allclose(np.linalg.norm(kernel.numpy()), np.sqrt(8), rtol=1e-5)
     assert [tuple(variable.shape) for variable in optimizer.variables].count((3, 3, 4, 8)) == 1
+
+
+@pytest.mark.parametrize(
+    "layer", [keras.layers.Conv2D(8, 3), keras.layers.DepthwiseConv2D(3, use_bias=False)], ids=["bias", "depthwise"]
+)
+def test_a_kernel_that_no_batch_norm_makes_scaleless_keeps_its_size(layer: keras.layers.Layer) -> None:
+    layer.build((None, 8, 8, 4))
+    before = layer.kernel.numpy()
+    optimizer = build_optimizer(SETTINGS, 0.0)
+    optimizer.build(layer.trainable_variables)
+    optimizer.apply([tf.ones(variable.shape) for variable in layer.trainable_variables])
+    np.testing.assert_array_equal(layer.kernel.numpy(), before)

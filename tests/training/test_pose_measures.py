@@ -38,8 +38,8 @@ def test_a_perfect_answer():
     found = measured(drawn.heatmaps, drawn.pafs, drawn)
     assert list(found) == sorted(found)
     for stage in ("stage1_paf", "stage2_heatmap"):
-        values = [found[f"{stage}/{name}"] for name in ("magnitude", "recall", "island_recall", "error")]
-        assert values == pytest.approx([1, 1, 1, 0])
+        values = [found[f"{stage}/{name}"] for name in ("magnitude", "variation", "recall", "island_recall", "error")]
+        assert values == pytest.approx([1, 1, 1, 1, 0])
 
 
 def test_zeros_are_a_collapse():
@@ -49,6 +49,17 @@ def test_zeros_are_a_collapse():
     assert found["stage2_heatmap/error"] == pytest.approx(float(tf.reduce_mean(drawn.heatmaps)), rel=1e-5)
     assert found["stage2_heatmap/recall"] == found["stage2_heatmap/island_recall"] == 0
     assert found["stage1_paf/magnitude"] == pytest.approx(0.02)
+
+
+def test_a_constant_is_a_collapse_however_strong():
+    drawn = targets()
+    found = measured(tf.fill(drawn.heatmaps.shape, 0.1), tf.fill(drawn.pafs.shape, -0.2), drawn)
+    assert min(found["stage2_heatmap/magnitude"], found["stage1_paf/magnitude"]) > 1
+    assert found["stage2_heatmap/variation"] == pytest.approx(0, abs=1e-4)
+    assert found["stage1_paf/variation"] == pytest.approx(0, abs=1e-4)
+    healthy = measured(0.1 + 0.5 * drawn.heatmaps, 0.5 * drawn.pafs, drawn)
+    for stage in ("stage1_paf", "stage2_heatmap"):
+        assert healthy[f"{stage}/variation"] == pytest.approx(0.5, rel=1e-3)
 
 
 def test_a_copy_of_the_stage_before():

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +14,8 @@ from podline.data.tfrecord import FRAME_BYTES
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import ArtifactError, DivergenceError, SettingsError, StoreError
 from podline.input.pipeline import TrainingInput
+from podline.models import precision
+from podline.models.build import build_model
 from podline.progress import silent
 from podline.recipes.settings import Duration, ModelSettings, Recipe, ScheduleSettings
 from podline.stages.from_recipe import pace_spec
@@ -20,6 +24,8 @@ from podline.stages.specs import TrainSpec
 from podline.stages.table import PACE
 from podline.store.opening import open_store
 from podline.training import rehearsal
+from podline.training import train as training
+from podline.training.agreement import Agreement
 from podline.training.objective import Classification
 from podline.training.train import pace, preflight, train
 
@@ -174,3 +180,32 @@ def test_checkpoints_that_cannot_be_written_are_found(root):
         preflight(spec_of(root), silent())
     with pytest.raises(StoreError, match="checkpoints"):
         train(training_spec(root), silent())
+
+
+def test_under_bfloat16_a_value_takes_half_the_memory(monkeypatch):
+    monkeypatch.setattr(precision, "_emulated_by", lambda: "")
+
+    def model(of_values):
+        settings = ModelSettings(kind="resnet", width=0.25)
+        return build_model(settings, (8, 8, 3), 3, (0.0,) * 3, (1.0,) * 3, precision=of_values)
+
+    kept = [layer for layer in model("float32").layers if isinstance(layer, keras.layers.Conv2D | keras.layers.Dense)]
+    three_bytes_each = 100 * 3 * sum(math.prod(layer.output.shape[1:]) for layer in kept)
+    rehearsal.require_memory(model("bfloat16"), 100, three_bytes_each)
+    with pytest.raises(SettingsError, match="batch_size=100 needs more"):
+        rehearsal.require_memory(model("float32"), 100, three_bytes_each)
+
+
+@pytest.mark.parametrize("chief", [True, False])
+def test_only_the_chief_rehearses_a_checkpoint_in_the_store(root, monkeypatch, chief):
+    stores = []
+
+    def noted(run):
+        stores.append(run.store)
+        raise SettingsError("enough")
+
+    monkeypatch.setattr(Agreement, "chief", property(lambda _self: chief))
+    monkeypatch.setattr(training, "rehearsed", noted)
+    with pytest.raises(SettingsError, match="enough"):
+        preflight(PreflightSpec(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT), silent())
+    assert (stores[0].uri == open_store(root).uri) is chief

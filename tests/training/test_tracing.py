@@ -20,6 +20,7 @@ from podline.recipes.settings import Duration, ExplosionSettings, ModelSettings,
 from podline.stages.specs import TrainSpec
 from podline.store.opening import open_store
 from podline.training import objective
+from podline.training.checks import BatchCheck
 from podline.training.losses import cross_entropy
 from podline.training.train import train
 
@@ -131,6 +132,21 @@ def test_pixels_that_a_layer_cannot_bear_are_named_though_a_batch_norm_spreads_t
     assert "without them the batch is finite" in message
 
 
+def test_an_operation_that_is_no_layer_is_named_and_not_the_layer_after_it(tmp_path: Path, monkeypatch):
+    columns = drawn(EXAMPLES, 0)
+    columns["image"][POISONED] = 0
+    publish_dataset(tmp_path, splits={"train": columns, "test": drawn(40, 1)})
+    normalised = build._normalised
+
+    def rooted(*arguments):
+        inputs = normalised(*arguments)
+        return inputs * keras.ops.sqrt(keras.ops.max(inputs, axis=(1, 2, 3), keepdims=True) + 1.0)
+
+    monkeypatch.setattr(build, "_normalised", rooted)
+    message = failing(tmp_path, model=RESNET)
+    assert "first to go wrong is the output of operation sqrt" in message
+
+
 def test_an_example_that_only_a_later_state_cannot_bear_is_come_by_again(root: Path, monkeypatch):
     def poisoned(labels, logits, smoothing=0.0):
         losses = cross_entropy(labels, logits, smoothing)
@@ -157,6 +173,24 @@ def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
     assert "no single example is the cause: of the batch's examples each one fails by itself" in message
     assert "the weights are: the largest output is " in message
     assert "a lower learning rate" in message
+
+
+def test_a_gradient_whose_norm_overflows_is_not_blamed_on_the_device(root: Path, monkeypatch):
+    def steep(labels, logits, smoothing=0.0):
+        return 1e22 * cross_entropy(labels, logits, smoothing)
+
+    monkeypatch.setattr(objective, "cross_entropy", steep)
+    message = failing(root)
+    assert "its gradient's norm is inf" in message
+    assert "the norm of all gradients, which is inf" in message
+    assert "on the CPU" not in message
+
+
+def test_a_batch_that_is_finite_in_float32_on_the_cpu_is_not_compared_with_the_cpu(root: Path, monkeypatch):
+    monkeypatch.setattr(BatchCheck, "fault", lambda *_arguments: None)
+    message = failing(root, model=RESNET, schedule=ScheduleSettings(kind="constant", learning_rate=1e30))
+    assert "the weights are: the largest output is" in message
+    assert "on the CPU" not in message
 
 
 def test_a_loss_that_explodes_and_stays_a_number_is_no_examples_fault(root: Path):
