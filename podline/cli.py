@@ -107,7 +107,7 @@ Exit codes:
     2  an option, setting or spec        9  a quota of Google Cloud
     3  the raw data                     10  a TPU that is not set up
     4  a damaged artifact               11  a promotion that a rule refuses
-    5  the store: access, space         12  a promotion that is undecided
+    5  the store: access, space         12  a promotion that is not decided
     6  the loss is no finite number     75  try again later: killed, hung, timed out, away
                                        130  interrupted (Ctrl-C)
                                        143  asked to end (SIGTERM)

@@ -229,7 +229,7 @@ def test_nobody_writes_any_more_once_a_conversion_has_failed(
 
     def first_fails(*args: object, **settings: object) -> object:
         if next(numbers) == 0:
-            assert second.wait(240)
+            assert second.wait(30)
             raise StoreError("no luck")
         second.set()
         time.sleep(0.3)
