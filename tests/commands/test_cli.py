@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline import cli, errors
+from podline import cli
 from podline.commands import display
 from podline.commands.benchmark import benchmark
 from podline.commands.models import models_group
@@ -70,14 +70,9 @@ def test_every_command_has_a_page_with_an_example(podline) -> None:
             assert f"\n    podline {group} {command}" in podline(group, command, "--help").out
 
 
-def every_error() -> list[type[errors.PodlineError]]:
-    found = [thing for thing in vars(errors).values() if isinstance(thing, type)]
-    return [thing for thing in found if issubclass(thing, errors.PodlineError)]
-
-
 def test_the_first_page_lists_the_exit_codes(podline) -> None:
     page = podline("--help").out
-    for code in {0, 130, *(error.exit_code for error in every_error())}:
+    for code in (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 75, 130, 143):
         assert f" {code}  " in page
 
 
