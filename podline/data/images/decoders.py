@@ -7,6 +7,7 @@ import functools
 import hashlib
 
 from podline.data.fitting import fitted
+from podline.data.images.settings import Fit
 from podline.data.pictures import PictureError, picture_of
 
 # Drawn images of at most 20 × 24 pixels in base85, one for each decoder and each way to 8 bits of red, green and blue.
@@ -71,7 +72,11 @@ _IMAGES = (
     ),
 )
 # Shapes and ways that shrink evenly, shrink unevenly, and grow.
-_FITS = (((12, 12, 3), "letterbox"), ((9, 9, 1), "crop"), ((37, 37, 3), "squeeze"))
+_FITS: tuple[tuple[tuple[int, int, int], Fit], ...] = (
+    ((12, 12, 3), "letterbox"),
+    ((9, 9, 1), "crop"),
+    ((37, 37, 3), "squeeze"),
+)
 
 
 @functools.lru_cache(maxsize=1)
