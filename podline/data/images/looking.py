@@ -22,10 +22,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from podline.cores import usable_cores
 from podline.data.coco_pixels import ready_for_many
 from podline.data.fitting import fitted
+from podline.data.images.fits import Fit
 from podline.data.images.items import Item, Place
-from podline.data.images.settings import Fit
 from podline.data.pictures import PictureError, looks_like_picture, picture_of
 from podline.data.sources import bounds
 from podline.errors import ChildKilledError, PodlineError, SourceError, StoreError
@@ -244,7 +245,7 @@ def looks(items: Iterable[Item], bench: Bench) -> Iterator[tuple[Item, int, Look
     """
     stream = iter(items)
     first = list(islice(stream, _FOR_A_PROCESS))
-    processes = len(os.sched_getaffinity(0)) if len(first) == _FOR_A_PROCESS else 1
+    processes = usable_cores() if len(first) == _FOR_A_PROCESS else 1
     parts = _parts(chain(first, stream))
     with Lookers(bench, processes) as lookers:
         yield from chain.from_iterable(in_order(partial(_looked_at, lookers), parts, processes + 1))

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from podline.data.images.fits import Fit
 from podline.recipes.datasets import ConverterSettings
 
-Fit = Literal["letterbox", "crop", "squeeze"]
 # Of MNIST's test images up to 5 % are that near to another writer's digit; of CIFAR-10's 1.5 %.
 NEAR_SHARE = 0.1
 LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet", "tfds"]
