@@ -27,6 +27,7 @@ from podline.data.coco_pixels import imdecoded, turned
 from podline.data.sources import bounds
 from podline.data.sources.headers import PNG, Png, inspect_png
 from podline.data.sources.jpeg import ORIENTATION, JpegError, inspect
+from podline.data.sources.pointers import IS_POINTER, is_pointer
 from podline.entry_points import reason
 from podline.errors import SourceError
 
@@ -222,6 +223,8 @@ def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
 
 
 def _unidentified(data: bytes) -> str:
+    if is_pointer(data):
+        return IS_POINTER
     kind = _undecoded(data)
     if kind:
         return f"is {kind} vs {_KINDS}; convert it to one of these"

@@ -10,6 +10,7 @@ import platform
 import subprocess
 from pathlib import Path
 
+from podline.cores import usable_cores
 from podline.documents.ledger_entry import CodeVersion, Environment
 from podline.store import digests
 
@@ -51,7 +52,7 @@ def environment(strategy: str = "", devices: str = "") -> Environment:
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         platform=platform.platform(),
         machine=platform.node(),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         strategy=strategy,
         devices=devices,

@@ -16,7 +16,9 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (7, 32, 32, 3), (300, 28, 28, 1), (700, 2, 3, 4), (2, 300, 300, 3)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (7, 32, 32, 3), (300, 28, 28, 1), (700, 2, 3, 4), (2, 300, 300, 3), (2, 200, 200, 6)]
+)
 def test_sums_are_exact(shape: tuple[int, ...]) -> None:
     images = noise(*shape)
     sums = pixel_sums(images)

@@ -157,10 +157,13 @@ def _split_of(one: Seen, test: str, test_share: float) -> str:
 
 def _leave_out_contradicting(decided: Decided) -> None:
     for group in decided.by_pixels():
-        others = {at: next((o for o in group if _label(decided, o) != _label(decided, at)), None) for at in group}
-        for at, other in others.items():
-            if other is not None:
-                decided.reasons[at] = f"{decided.twin(at, other)}, which is {shortened(_label(decided, other))}"
+        first = group[0]
+        second = next((at for at in group if _label(decided, at) != _label(decided, first)), None)
+        if second is None:
+            continue
+        for at in group:  # each with the first image of another class
+            other = second if _label(decided, at) == _label(decided, first) else first
+            decided.reasons[at] = f"{decided.twin(at, other)}, which is {shortened(_label(decided, other))}"
 
 
 def _leave_out_shared(decided: Decided, test: str) -> None:

@@ -17,6 +17,7 @@ from podline.data.images.prepared import prepared_in
 from podline.data.images.settings import ImagesSettings
 from podline.data.images.webdataset import ENDINGS as ARCHIVES
 from podline.data.images.webdataset import webdataset_in
+from podline.data.sources.pointers import refuse_pointer
 from podline.data.sources.remote import is_remote
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
@@ -49,7 +50,8 @@ def found_layout(source: str, settings: ImagesSettings, work: Path) -> Layout:
     if not fitting:
         why = "".join(f"; {problem}" for problem in problems[:2])
         wanted = "images" if settings.layout == "auto" else f"images as {settings.layout}"
-        raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(asked)}{why}; {_remedy(asked)}")
+        remedy = "" if "Git LFS" in why else f"; {_remedy(asked)}"
+        raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(asked)}{why}{remedy}")
     ((name, layout),) = fitting.items()
     reason = "is not named by the table" if name == "table" else "lies beside the files of the data set"
     return WithOthers(layout, _others(layout, files, asked), reason)
@@ -104,14 +106,22 @@ def _layouts(
     whole = [file for file in asked if file.bytes >= 0 and not file.hidden]
     if settings.layout in ("auto", "tfds") and (prepared := prepared_in(whole, settings)):
         return {"tfds": prepared}, []  # its files fit no other, though folders of versions look like classes
+    pointers: list[SourceError] = []
+    for file in [file for file in whole if file.name.endswith((*tables.ENDINGS, *ARCHIVES, ".zip"))]:
+        try:
+            refuse_pointer(file.path)
+        except SourceError as error:
+            pointers.append(error)
+            whole.remove(file)
     parquet = [file for file in whole if file.name.endswith(".parquet") and holds_images(file.path)]
     other = [file for file in whole if file.name.endswith(tables.ENDINGS) and file not in parquet]
     table, problems = tables.tables_in(other, files, settings)
+    problems = pointers + problems
     found: dict[str, Layout | None] = {"folders": None, "table": table}
     try:
         found["folders"] = folders_in(asked)
     except SourceError as error:
-        problems.insert(0, error)
+        problems.insert(len(pointers), error)
     try:
         found["webdataset"] = webdataset_in([file for file in whole if file.name.endswith(ARCHIVES)], settings)
         found["parquet"] = images_in(parquet, settings)

@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,10 +23,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from podline.cores import usable_cores
 from podline.data.coco_pixels import ready_for_many
 from podline.data.fitting import fitted
+from podline.data.images.fits import Fit
 from podline.data.images.items import Item, Place
-from podline.data.images.settings import Fit
 from podline.data.pictures import PictureError, looks_like_picture, picture_of
 from podline.data.sources import bounds
 from podline.errors import ChildKilledError, PodlineError, SourceError, StoreError
@@ -35,6 +37,8 @@ from podline.store.prefetch import in_order
 _AT_ONCE = 64  # images that a process is asked for
 _BYTES_AT_ONCE = 8_000_000
 _FOR_A_PROCESS = 400  # images: to start one takes as long as a few hundred of them
+# Of CPU time, to decode an image: the slowest that bounds allow takes some seconds.
+_SECONDS = 120.0
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
 
@@ -75,11 +79,13 @@ class Bench:
         pixels: the file, which is there.
         shape: of every image.
         fit: see :func:`podline.data.fitting.fitted`.
+        seconds: of CPU time, after which SIGPROF ends this process if an image is not decoded; 0 for no limit.
     """
 
     pixels: str
     shape: tuple[int, int, int]
     fit: Fit
+    seconds: float = 0.0
     _files: dict[str, int] = field(default_factory=dict)
 
     def look_at(self, first: int, asked: Sequence[Asked]) -> list[Look]:
@@ -110,10 +116,13 @@ class Bench:
             reason = f"has more than {bounds.IMAGE_BYTES:,} bytes"
             return Look(sha256, bytes=size, picture=looks_like_picture(data), reason=reason)
         try:
+            signal.setitimer(signal.ITIMER_PROF, self.seconds)
             picture = picture_of(data)
         except PictureError as error:
             reason = str(error) if data else "is empty"
             return Look(sha256, bytes=size, picture=looks_like_picture(data), reason=reason)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
         pixels = np.ascontiguousarray(fitted(picture.pixels, self.shape, self.fit)).data
         self._write(pixels, row * pixels.nbytes)
         height, width = picture.pixels.shape[:2]
@@ -200,10 +209,11 @@ class Lookers:
             answer = _ask(process, first, asked)
         except (OSError, EOFError, pickle.UnpicklingError):  # the process is gone
             answer = None
+        code = 0
         try:
             if answer is None or isinstance(answer, MemoryError):
-                process.kill()
-                process.wait()
+                process.kill()  # it is gone, or about to be
+                code = process.wait()
                 process = self._start()
         finally:
             self._free.put(process)
@@ -216,7 +226,9 @@ class Lookers:
         if len(asked) > 1:
             return [look for row, one in enumerate(asked, first) for look in self.look_at(row, [one])]
         if answer is None:
-            return [Look(picture=True, reason="is damaged: the decoder crashes on it")]
+            slow = f"is not decoded in {self._bench.seconds or _SECONDS:g} seconds of CPU time"
+            reason = slow if code == -signal.SIGPROF else "is damaged: the decoder crashes on it"
+            return [Look(picture=True, reason=reason)]
         raise ChildKilledError(
             f"out of memory while {_shown(asked[0])} is decoded; give this machine more memory, or leave the image out"
         )
@@ -226,7 +238,7 @@ class Lookers:
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)  # noqa: S603 (our own)
         self.processes.append(process)
-        _send(process.stdin, (self._bench.pixels, self._bench.shape, self._bench.fit))
+        _send(process.stdin, (self._bench.pixels, self._bench.shape, self._bench.fit, self._bench.seconds or _SECONDS))
         return process
 
 
@@ -244,7 +256,7 @@ def looks(items: Iterable[Item], bench: Bench) -> Iterator[tuple[Item, int, Look
     """
     stream = iter(items)
     first = list(islice(stream, _FOR_A_PROCESS))
-    processes = len(os.sched_getaffinity(0)) if len(first) == _FOR_A_PROCESS else 1
+    processes = usable_cores() if len(first) == _FOR_A_PROCESS else 1
     parts = _parts(chain(first, stream))
     with Lookers(bench, processes) as lookers:
         yield from chain.from_iterable(in_order(partial(_looked_at, lookers), parts, processes + 1))

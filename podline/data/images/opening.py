@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from podline.data.images.deciding import Decided, Seen, decide, in_general
+from podline.data.images.decoders import pixels_digest
 from podline.data.images.detecting import found_layout
 from podline.data.images.items import TEST, TRAIN, Layout, test_split_of, unread_splits
 from podline.data.images.looking import Bench, looks
@@ -107,8 +108,8 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         StoreError: the cache folder cannot be written.
     """
     layout = found_layout(source, settings, work)
-    becoming = settings.model_dump(mode="json", exclude={"near_share"})
-    key = digests.of_json([_FORM, dataset.base, dataset.version, becoming, source, layout.state])
+    becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
+    key = digests.of_json([_FORM, dataset.base, dataset.version, becoming, pixels_digest(), source, layout.state])
     pixels, seen = made_once(work, key, partial(_look, layout, settings))
     said: dict[str, Any] = json.loads(_content(seen))
     splits = frozenset(said["splits"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Literal
 
 from pydantic import Field
 
+from podline.data.images.fits import Fit
 from podline.recipes.datasets import ConverterSettings
 
-Fit = Literal["letterbox", "crop", "squeeze"]
 # Of MNIST's test images up to 5 % are that near to another writer's digit; of CIFAR-10's 1.5 %.
 NEAR_SHARE = 0.1
 LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet", "tfds"]
@@ -58,7 +57,8 @@ class ImagesSettings(ConverterSettings):
         return self.side, self.side, self.channels
 
     def converter(self) -> dict[str, int | str]:
-        """What a converted data set's bytes depend on, the decoders' versions included; the same in every layout."""
+        """Return what a converted data set's bytes depend on, the decoders' pixels included; in any layout the same."""
+        from podline.data.images.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
+
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
-        decoders = {name: version(name) for name in ("opencv-python-headless", "pillow")}
-        return {**own, "test_share": str(self.test_share), **decoders}
+        return {**own, "test_share": str(self.test_share), "decoders": pixels_digest()}

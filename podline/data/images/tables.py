@@ -9,13 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from podline.data.images.columns import Columns, NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
-from podline.data.images.listing import Found
+from podline.data.images.listing import IMAGE_ENDINGS, Found
 from podline.data.images.parquet import parquet_columns, parquet_rows
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
@@ -83,6 +83,15 @@ class Tables:
         return iter(self._items)
 
     @cached_property
+    def _images(self) -> dict[str, list[Found]]:
+        """Images by their paths without the ending."""
+        found: dict[str, list[Found]] = defaultdict(list)
+        for file in self.files.values():
+            if file.is_image:
+                found[str(PurePosixPath(file.name).with_suffix(""))].append(file)
+        return found
+
+    @cached_property
     def _items(self) -> list[Item]:
         items = [item for table, columns in self.tables for item in self._items_of(table, columns)]
         return _with_repeated(self.tables[0][0].path, items)
@@ -115,6 +124,12 @@ class Tables:
         folder = "" if self.settings.images else posixpath.dirname(table.name)
         path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
         file = self.files.get(path)
+        if file is None and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:  # an ID
+            found = self._images.get(path, [])
+            if len(found) > 1:
+                return item._replace(key=path, reason=f"may be {found[0].name} or {found[1].name}")
+            file = found[0] if found else None
+            path = file.name if file else path
         if path.startswith(("../", "/")):
             return item._replace(key=path, reason="lies outside of the source")
         if file is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, NamedTuple
 
+from podline.cores import usable_cores
 from podline.data.sources import bounds
 from podline.data.sources.image_files import (
     HEADER_BYTES,
@@ -37,7 +38,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 
 _ENCRYPTED = 1
 _REMEDY = "restore it and convert again"
-_CORES = os.cpu_count() or 1
+_CORES = usable_cores()
 
 
 class ImagePlace(NamedTuple):

@@ -7,7 +7,6 @@ interpreter's lock, and each has to get it back from the thread that reads annot
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
+from podline.cores import usable_cores
 from podline.data.sources import image_files
 from podline.data.sources.image_files import ImageFile, Seen, seen_in_a_row
 from podline.data.sources.jpeg import Jpeg
@@ -47,7 +47,7 @@ class Lookers:
 
     def start(self, files: int) -> int:
         """Starts what helpers so many files are worth; returns how many there are."""
-        wanted = min(files // _FILES_FOR_ONE, (os.cpu_count() or 1), _MOST)
+        wanted = min(files // _FILES_FOR_ONE, usable_cores(), _MOST)
         while len(self._processes) < wanted:
             command = [sys.executable, "-P", "-m", image_files.__name__]
             pipe = subprocess.PIPE

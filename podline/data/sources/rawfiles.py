@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from podline.data.sources.pointers import refuse_pointer
 from podline.data.sources.ranges import RangedFile
 from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
@@ -64,8 +65,9 @@ def raw_file(name: str, path: Path) -> RawFile:
     """A file with its checksum; one pass over its bytes.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: it cannot be read, or is a pointer of Git LFS.
     """
+    refuse_pointer(path)
     with reading(path):
         return RawFile(name, path, path.stat().st_size, digests.of_file(path), str(path))
 

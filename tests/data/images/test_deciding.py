@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from podline.data.images import deciding
 from podline.data.images.deciding import Decided, Seen, decide
 from podline.errors import SourceError
 
@@ -73,3 +74,17 @@ def test_images_under_two_classes_are_all_left_out() -> None:
         "the same image as 2.png, which is 'dog'",
         "",
     ]
+
+
+def test_many_equal_images_are_compared_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = 0
+
+    def label(decided: Decided, at: int) -> str:
+        nonlocal looked_at
+        looked_at += 1
+        return decided.seen[at].label or ""
+
+    monkeypatch.setattr(deciding, "_label", label)
+    decided = decide([seen(number, same_as=1) for number in range(1000)], frozenset(), 0.5)
+    assert len(decided.kept()) == len(decided.kept("test"))
+    assert looked_at < 10_000

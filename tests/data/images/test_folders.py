@@ -290,6 +290,7 @@ def test_the_same_source_is_decoded_once(folder: Path) -> None:
     before = pixels.stat().st_mtime_ns
     assert records(opened(folder)) == records(first)
     assert pixels.stat().st_mtime_ns == before
+    assert opened(folder, test_share=0.3).splits[0].blocks[0].path == first.splits[0].blocks[0].path
     (folder / "cat" / "000.png").write_bytes((folder / "cat" / "006.png").read_bytes())
     assert records(opened(folder)) != records(first)
 

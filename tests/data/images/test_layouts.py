@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -118,6 +119,30 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path, name: str) -> No
         "names no file",
     }
     assert other == "has 3 values vs 2 columns"
+
+
+def test_an_id_is_the_name_of_an_image_without_its_ending(tmp_path: Path) -> None:
+    folder = table(tmp_path)
+    expected = records(opened(folder))
+    text = (folder / "labels.csv").read_text()
+    (folder / "labels.csv").write_text(re.sub(r"(?m)^(all/\d+)\.\w+", r"\1", text))
+    assert records(opened(folder)) == expected
+    (folder / "all" / "000.jpg").write_bytes(encoded(drawn(800)))
+    assert reasons(opened(folder))["all/000"] == "may be all/000.jpg or all/000.png"
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n"
+
+
+@pytest.mark.parametrize(
+    "layout", ["folders", "csv", "webdataset", "compressed webdataset", "parquet", "parquet table"]
+)
+def test_pointers_of_git_lfs_say_what_to_do(tmp_path: Path, layout: str) -> None:
+    folder = LAYOUTS[layout](tmp_path / "raw", images(12))
+    for file in [file for file in folder.rglob("*") if file.is_file()]:
+        file.write_bytes(POINTER)
+    with pytest.raises(SourceError, match=r"is a Git LFS pointer .* run `git lfs pull`"):
+        opened(folder)
 
 
 def test_rows_that_name_a_file_twice(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +77,14 @@ def test_memory_of_another_reader_is_no_matter_of_the_source(tmp_path: Path, mon
     monkeypatch.setattr(opening, "open_images", read)
     with pytest.raises(ChildKilledError, match="out of memory while here is read"):
         open_raw(SHIPPED["images"], "here", ImagesSettings(), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF"])
+def test_a_decoder_that_does_not_end_costs_its_image_alone(tmp_path: Path, kind: str) -> None:
+    slow = encoded(np.resize(np.random.default_rng(0).integers(0, 256, 10_007, np.uint8), (5000, 5000, 3)), kind)
+    fast = encoded(drawn(1))
+    desk = replace(bench(tmp_path), seconds=0.02)
+    with Lookers(desk, 1) as lookers:
+        first, second, third = lookers.look_at(0, [fast, slow, fast])
+    assert not first.reason + third.reason
+    assert "0.02 seconds of CPU time" in second.reason

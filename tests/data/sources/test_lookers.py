@@ -47,7 +47,7 @@ def files(tmp_path: Path) -> list[ImageFile]:
 @pytest.fixture
 def any_number_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FILES_FOR_ONE", 1)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
 
 
 def opened(folder: Path) -> CocoSource:
@@ -60,7 +60,7 @@ def test_without_helpers_the_caller_looks(files: list[ImageFile]) -> None:
 
 
 def test_few_files_are_worth_no_process_and_more_are_never_more_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
     with Lookers() as lookers:
         assert lookers.start(1_999) == 0
         assert lookers.start(2_000) == 1
@@ -160,7 +160,7 @@ def test_a_source_is_the_same_with_helpers_and_without(
     files.write(tmp_path, zipped=zipped)
     alone = opened(tmp_path)
     monkeypatch.setattr(module, "_FILES_FOR_ONE", 1)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(module, "usable_cores", lambda: 2)
     asked: list[int] = []
     see = Lookers.see
 

@@ -1,0 +1,95 @@
+"""A hash of what decoding and fitting make of fixed images: a library counts by its pixels, not by its version."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+
+from podline.data.fitting import fitted
+from podline.data.images.fits import Fit
+from podline.data.pictures import PictureError, picture_of
+
+# Drawn images of at most 20 × 24 pixels in base85, one for each decoder and each way to 8 bits of red, green and blue.
+_IMAGES = (
+    # JPEG
+    (
+        "|JeWF01!$>Nk#wx0RR9200961|JwjV01XKW3knDg3knMk4h;_zAQcl55)&sJ9v2`kDKRiEDJ?8BI!Zn>HbyrrEkIX6ModmpQ&KWMT47pHU`k"
+        "O^PygEhLjevB4iga*CKVMXPc<zyPft%zPft%zPft%zPft%zPft%zPft%zPft%zPft%zPft%zPft%zPft%zPft%zPf!2A01*fP7yuLl0U`hb5"
+        "di}c0sq7R82|wQ0s{a50000000000000041p)&G|HJ?v5C8%K0s;d80000000000009C30|W&T5+N~BasR{s7y$qR0{{R30000000000000C"
+        "90RsmA!~h`?00II50|fy900000000000RjL6Ap{W>1rif6GeQ5_01N{G00I#M5dc2`wAWfNv8@&!I|-*jkgIj<Pl8OS*JrlbTzcy>#&eABzh"
+        "M1J#dqyr$T6<QRq_27*qsCHD(-y5p*6D}dG`@N7rtd&&Y)ndoq?{e2DdeiIT8s_*Pqylr`J+|1_Lr^v4R%|GJ4iJh=`3=q}XB}D6Eahpa0n"
+    ),
+    # progressive JPEG
+    (
+        "|JeWF01!$>Nk#wx0RR9200961|JwjV01XKW3knDg3knMk4h;_zAQcl55)&sJ9v2`kDKRiEDJ?8BI!Zn>HbyrrEkIX6ModmpQ&KWMT47pHU`k"
+        "O^PyfOI3kU!h02BcM5di<h02lxP0RRI40000000000000030s#aC|Jncu0RaF200G*D=GI&v|HJ?t5C8%K0s{d60000000000000630}&GvA"
+        "tFKl+5iXv0RRC70<L&14c^EreWLj=C2*1V2mizX84v&g1poj50000000000000315D_3D|Jncu0RaF8KLRq1asL4S!~hr&0RaI40RR910000"
+        "0000000RRzUA^+L{2mt{A0Y4$=5f3^_UQ0=7nM~SvzyI0*2mt{A000mW{{a8Q02&Yh0RaF50RR91000000000101+WEQE~s;00;pA00BP`Gp"
+        "xkIcvjoyG3r0PDBbRH8Ki~#1~32F"
+    ),
+    # CMYK JPEG
+    (
+        "|JeWT01iQ9Z(?NtWB>pF0095n07C#24i6F!4HOa(5*HN|7#=bq9vmDVJuEIHGD$#8OGiLPMNnFEVo+6WRz*f+h-Gbedx3(1PGF6fjD41Ket~"
+        "@dzyK5o02lxi1Va%3O%VWD5dcdO0RO}Q82|tR0|5X40000000000000060|W&D|HJ?%5C8%K0R#a91Oos700000009C30|W&T5+M^YK~e@3Q"
+        "DG!vk^kBN4g^C0O#oQ{O8@{r0G~!~c$b0kGVK<O5JjDD7$5lfmh$&l=QH#S)YG#sHl4R)E@|h?9hN0xUIn>7vSAp<)L6eE{?0ksh?y6mHnIJ"
+        "}EoqsD9a(-tVqw~K&PUUPXwKJO`pN)%gy_<K@ocmmz2%&I<ABDm&ry9jC8ztCOe=A%OBr`P8FW7}%kwlBPA;Lg^@Q8Tp;*W;@mEhr@r}0;vG"
+        "f`|Y<P{pgs}Ndj6yG?bt$bv`&paR7_*a#tD1@jT%jji6tD*)vn2Bs=zB*hH2S;=xb}qq*#"
+    ),
+    # PNG of 16 bits with alpha
+    (
+        "iBL{Q4GJ0x0000DNk~Le0000A0000C5C#AM01Nx@;{X5wGf6~2R4C7VQz3H1Fbv#I4Gsz(G&~qscu&X^`h-5APr4@@EHo?>JSZ4gS&?lynQ1"
+        "bzEJt3i*2>$8FFXK{y}*hE+2T3^-(WSMK=8CU<F5YGGf3ATmMNM8B%2%5`H_FtBv?d9;@ld;mO{!5&R~F02PvLU{`J`aVI}6Ujr(@?lf@-yK"
+        ";qyWxRI?)3|k4}zDz)kIS0!JS!ici{M30v1u7vqcOE?HDdD&Z_<qHvlNA?D{I#VUe$>BI3ik3|RzaOz@S%QFf79$5Z#rJpi(2)m%2`|iF?Oq"
+        "SS^BAaTx`B{DTd;^T-mBfINkD4<fu;@`Oq%eZK;5@+*Lz5ZDnUNRAam499R#1>(x2nUEc^tQ~#0w0j>WyWRL^p;1dqTQnzzwQt!5N|26*y*Q"
+        "Iu)rk@Tq00000NkvXXu0mjf"
+    ),
+    # WebP
+    (
+        "Qb|TexBvhES4BclR!}$~tN;K2a0URK0V)&#7yv%$T&GQ`B_pCY^;iKQ9SLjzoic=VcYtt)aDk20!1Y%BfB?oYyH_CITAe?%yx9Z*0L~P|Yii"
+        "UuYB#97s0?ak=sbJ+#<oZ-7HR+3NDJ2papf~I(}rK=4#`y_`sAcYcLGZ|h)&x83MTEW@fDYhD-^5~A_s_8xJNm0W_+x#0dvr!{}W2wL~PYR0"
+        "zWw(74=&{PJ{aa-^w^`g6BX0"
+    ),
+    # GIF
+    (
+        "M@dFFH(?Y27yyC*0JhF?kFTIN##uM0Z;6SdQ;uVLbZ~!4RV)Ai000yK7yv*Bxc~_WBoLrr009UE09eRyp}~O!4jd>@AfZKs5+_zfSinHWj0O"
+        "q}7y!{=fQ<+nGAtl5B*m93CB95J(4;^EIAKC8X>dS7l?)5+BtY@vMUoIbYD9VQBT9-NWsV$xQ=mzlN)J@6X;SD-m<5JfHE0p&LY@VErZl@#C"
+        "{wc!2YO^`)ayW*bS(~`h!yA3qD?bCjR{iZNT&&*Mh$sbtH{KDK^hQi6YI;#T)W<M`4X+ouN3z}3<v-_"
+    ),
+    # TIFF of LAB
+    (
+        "Nl7XI<NyEwfFJ;kg@7Hz*nYlM4B;Y?m@;a<1x<ia8JrL)B;PHiSS7r_2fUKafeML~HEB174Cjdnfcqsaoh{`EHLQ{uI!=#J;&qZaYOcr3CJ^"
+        "~f%pN5j?gT&;$b%1n4sWp{Evz+Ku}5nL7}-L`7>k0=Gc(8-u4;|aPBDq(1}#B_Mo8BvjYQ233xjSWgRB<BWDS#UF)`pKB0h=5=x_irIOlt!A"
+        "FY)G&C0ZOJ(3T{`R)7@Lc4@%7xUFL6KE}-Err9~s;>bxk$|^R{pt)#wZv&>^QAZ@Vn9Fu3jhEC0{{U4000O8000320{{U4000O8000630{{a"
+        "6003?Q000940{{U4000F5000I70{{U4000O8000pI1ONd5000O8000#M0{{U400093000&N0{{U4000O8000*O1ONd5007$n000~T0{{U400"
+        "0310047`2LL<*0049W00000000O82mlBG0006!Y-4S60uTTIVPbQ1OkrXmOkrXm2kHO|02lxY04@MEVPkV}K~PXk00000000000000000000"
+        "0000000000008#Z00961007f1Y-4S6000000000000000000000000000000000000000000000000000000000005WMy+>0002M0001-V{m"
+        "eG000480000XcXV)c0004i0000KV`yPy0004$0000iK{7%x0005N0001dWMy+>000000000MOkrXmX=G(?bZK;XAYyfCY;-MYZU6uP000000"
+        "2TmD0AT=P03ZNq0Av7V0B!(u0BHbp0C@l)0Ac`j0BHbh0CWH?0BHbj000000000000000000000000000000000000000000000000000000"
+        "000000000000000000000000000000000000bY*yS00000PH!M%Z*X~XX=iA3EFg7rWgup9Wo2x600000SXo*i00000008#Z00961007f1b7"
+        "nI#00000009610000000000000000096100000000000000000961ZDw>b000000|Np80096100000000000000000961000000000000000"
+        "0096100IC40096000960009600000000000009600096000000|NsC0|Nj600096000960|NsC000960|NsC0009600096000960"
+    ),
+)
+# Shapes and ways that shrink evenly, shrink unevenly, and grow.
+_FITS: tuple[tuple[tuple[int, int, int], Fit], ...] = (
+    ((12, 12, 3), "letterbox"),
+    ((9, 9, 1), "crop"),
+    ((37, 37, 3), "squeeze"),
+)
+
+
+@functools.lru_cache(maxsize=1)
+def pixels_digest() -> str:
+    """Return a hash, 16 hexadecimal digits, of the pixels that this machine's libraries make of fixed images."""
+    digest = hashlib.sha256()
+    for text in _IMAGES:
+        try:
+            pixels = picture_of(base64.b85decode(text)).pixels
+        except PictureError as error:  # a library that was built without this kind
+            digest.update(str(error).encode())
+            continue
+        digest.update(pixels.tobytes())
+        for shape, fit in _FITS:
+            digest.update(fitted(pixels, shape, fit).tobytes())
+    return digest.hexdigest()[:16]

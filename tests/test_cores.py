@@ -1,0 +1,40 @@
+"""Quotas of control groups count as well as the affinity."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from podline.cores import usable_cores
+
+
+@pytest.fixture(autouse=True)
+def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/", {}, 8),
+        ("0::/", {"cpu.max": "max 100000"}, 8),
+        ("0::/", {"cpu.max": "250000 100000"}, 3),
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, 2),
+        ("0::/of/the/host", {"cpu.max": "20000 100000"}, 1),
+        ("0::/", {"cpu.max": "6400000 100000"}, 8),
+        ("4:cpu,cpuacct:/a\n3:memory:/a", {"cpu/a/cpu.cfs_quota_us": "400000", "cpu/a/cpu.cfs_period_us": "100000"}, 4),
+        ("4:cpu:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+    ],
+)
+def test_quotas(tmp_path: Path, own: str, files: dict[str, str], cores: int) -> None:
+    (tmp_path / "own").write_text(own)
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(f"{text}\n")
+    assert usable_cores(tmp_path / "groups", tmp_path / "own") == cores
+
+
+def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
+    assert usable_cores(tmp_path, tmp_path / "nowhere") == 8
