@@ -25,9 +25,7 @@ from podline.errors import SourceError
 _LABELS = "labeled-data"
 _HEADER = ("scorer", "individuals", "bodyparts", "coords")
 _CELLS_OF_A_PATH = (1, 3)
-_SINGLE = (
-    "single"  # the individual that has what is there once: https://deeplabcut.github.io/DeepLabCut, uniquebodyparts
-)
+_SINGLE = "single"  # the individual to which DeepLabCut gives unique body parts
 _VISIBLE, _NOWHERE = 2, [0, 0, 0]
 
 
