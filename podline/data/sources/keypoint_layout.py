@@ -24,7 +24,7 @@ from podline.errors import SourceError
 from podline.plurals import plural
 
 _FOLDERS = ("annotations", "train", "val", "valid", "validation", "test")
-_IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test")
+_IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test", "train2017", "val2017")
 _ROLE = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])")
 _NAMES = 50  # of images, by which the folder that holds them is told
 
@@ -90,6 +90,17 @@ def outlines_of(place: AnyPath) -> list[Outline]:
         unread = next((f"; {each.unread}" for each in found if each.unread), "")
         raise SourceError(f"nothing to learn: {told}, none with a labelled joint in keypoints{unread}; annotate some")
     return learned if len(learned) == 1 else _splits(place, learned)
+
+
+def has_annotations(place: AnyPath) -> bool:
+    """Return whether a folder or a JSON file has annotations in COCO's format, or a folder DeepLabCut's tables.
+
+    Raises:
+        SourceError: a JSON file cannot be read.
+    """
+    if place.is_file():
+        return place.name.lower().endswith(".json") and _outline(place) is not None
+    return place.is_dir() and (any(_outlines(place)) or bool(tables_of(place)))
 
 
 def _outlines(place: AnyPath) -> Iterator[Outline]:
