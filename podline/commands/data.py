@@ -27,6 +27,7 @@ from podline.commands.results import result_lines
 from podline.data.counting import verify_counts
 from podline.data.sources import download as downloading
 from podline.documents.manifest import Manifest
+from podline.errors import SettingsError, SourceError
 from podline.figures import count as number
 from podline.figures import moment, size
 from podline.inventory.catalogue import Dataset, choose_dataset, conversion_of, datasets, manifest_of, remarks
@@ -42,6 +43,7 @@ from podline.store.opening import open_store
 
 # By name: it decodes images, which no other of these commands does.
 _CHECK = "podline.reporting.image_check:check"
+_CHECK_KEYPOINTS = "podline.reporting.keypoint_check:check_keypoints"
 _name = click.argument("name", metavar="NAME")
 _fingerprint = click.option("--fingerprint", help="Which one, by the start of its fingerprint.  [default: the newest]")
 _which = in_order(_name, _fingerprint, store_options)
@@ -241,6 +243,9 @@ def _check(
 
       podline data check photos --sheet examples.png --near-duplicates pairs.png
       podline data check photos/labels.csv --set conversion.label_column=species
+      podline data check mice
+
+    The last is a source of keypoints: what is said is the joints, the splits, and what is left out and why.
 
     Every image is decoded, as for the conversion, and kept in the store's cache; a conversion with the same settings
     after it decodes none again. Nothing else is written. Next: `podline run images --source SOURCE`.
@@ -249,8 +254,18 @@ def _check(
     recipe = Choices(assignments=with_layout(assignments, layout)).apply(registry.get("images"))
     with display.shown() as listener:
         listener({"event": "start", "stage": "check"})
-        checked = entry_points.load(_CHECK)(absolute(source), recipe, store)
+        try:
+            checked = entry_points.load(_CHECK)(absolute(source), recipe, store)
+        except SourceError:
+            checked = entry_points.load(_CHECK_KEYPOINTS)(absolute(source), store)
+            if checked is None:
+                raise
         listener({"event": "result", "stage": "check", "result": {}})
+    if not hasattr(checked, "write_sheet"):
+        if sheet is not None or near_duplicates is not None:
+            raise SettingsError(f"{source} holds keypoints, of which no sheet is drawn; leave the option out")
+        say_json(checked.document()) if as_json else say(checked.lines())
+        return
     drawn = []
     if sheet is not None:
         checked.write_sheet(sheet)

@@ -10,6 +10,7 @@ from typing import IO
 
 from podline.data.sources import bounds
 from podline.data.sources.coco_images import open_zip
+from podline.data.sources.deeplabcut import as_coco, is_table
 from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import AnyPath, RemotePath
@@ -71,7 +72,7 @@ def open_annotations(path: AnyPath, member: str = "") -> Iterator[HashedStream]:
     """A file of annotations; one in a bucket arrives whole, with its checksum, before it is read.
 
     Args:
-        path: the file, or a zip file.
+        path: the file, a zip file, or DeepLabCut's table or a folder with its tables.
         member: its name in the zip file.
 
     Raises:
@@ -90,5 +91,8 @@ def open_annotations(path: AnyPath, member: str = "") -> Iterator[HashedStream]:
                 stream: IO[bytes] = archive.open(found)
         else:
             with reading(shown):
-                stream = io.BytesIO(path.read_bytes()) if isinstance(path, RemotePath) else path.open("rb")
+                if is_table(path) or path.is_dir():
+                    stream = io.BytesIO(as_coco(path))
+                else:
+                    stream = io.BytesIO(path.read_bytes()) if isinstance(path, RemotePath) else path.open("rb")
         yield HashedStream(opened.enter_context(stream), shown, most)

@@ -237,7 +237,7 @@ def read_annotations(place: Annotated, category: Category = PEOPLE) -> Listed:
     """
     with open_annotations(place.annotations, place.member) as stream:
         listing = read_listing(stream, stream.shown, category)
-        file = SourceFile(name=f"{place.title}.json", bytes=stream.size, sha256=stream.digest.hexdigest())
+        file = SourceFile(name=place.file, bytes=stream.size, sha256=stream.digest.hexdigest())
     return Listed(place, listing, file)
 
 
@@ -306,7 +306,7 @@ def _look_through(
     found: Annotated, listing: Listing, max_people: int, lookers: Lookers, work: Path | None, understood: Understood
 ) -> tuple[_Part, SourceFile]:
     """Decides about every image of a file of annotations."""
-    of_file = f"of {found.title}.json"
+    of_file = f"of {found.file}"
     part = _Part(LeftOut(f"records {of_file}"), LeftOut(f"{understood.skeleton.noun.many} {of_file}"))
     images, digest, size, there = open_images(found.images), hashlib.sha256(), 0, 0
 
@@ -320,6 +320,8 @@ def _look_through(
         if look.place is not None:
             digest.update(f"{entry.name} {look.place.size} {look.place.crc}\n".encode())
             size, there = size + look.place.size, there + 1
+        if look.jpeg is not None and not entry.width:
+            entry.width, entry.height = look.jpeg.width, look.jpeg.height
         with_joints = sum(map(has_joints, entry.annotations))
         part.people.read += with_joints
         problem = entry.problem or look.problem

@@ -66,7 +66,7 @@ class ImageEntry:
         place: in the list of images.
         id: COCO's.
         name: of its file.
-        width: of the image that was annotated.
+        width: of the image that was annotated; 0 if it is not listed: then it is the file's.
         height: likewise.
         annotations: of people in it, as they stand.
         problem: why it cannot be converted; empty if it can.
@@ -176,12 +176,15 @@ def _image_entry(place: int, image: Any) -> ImageEntry:
     name = image.get("file_name")
     if not isinstance(name, str) or not name:
         return ImageEntry(place, problem=f"its file_name is {shortened(name)}")
-    for key in ("id", "width", "height"):
+    sized = {"width", "height"} & image.keys()
+    for key in ("id", *sorted(sized, reverse=True)):
         least = 0 if key == "id" else 1
         if type(image.get(key)) is not int or not least <= image[key] < 2**62:
             problem = f"its {key} is {shortened(image.get(key))}, a whole number is needed"
             return ImageEntry(place, name=name, problem=problem)
-    return ImageEntry(place, image["id"], name, image["width"], image["height"])
+    if len(sized) == 1:
+        return ImageEntry(place, name=name, problem=f"its {sized.pop()} is there alone: both, or neither, are needed")
+    return ImageEntry(place, image["id"], name, image.get("width", 0), image.get("height", 0))
 
 
 def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:

@@ -31,6 +31,11 @@ class Annotated:
     member: str
     images: AnyPath
 
+    @property
+    def file(self) -> str:
+        """The name of the file."""
+        return self.title if self.title.endswith(".csv") else f"{self.title}.json"
+
 
 def find_coco(place: AnyPath) -> list[Annotated]:
     """The splits that are there, training first.

@@ -1,7 +1,8 @@
-"""Finds annotations in COCO's format in a folder, whatever their names, and the images that they are of.
+"""Finds annotations in COCO's format or DeepLabCut's in a folder, and the images that they are of.
 
 Looked for are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/`` and ``test/``. One
-file is all there is; of several, the words train, val and test in their names say what each is for.
+file is all there is; of several, the words train, val and test in their names say what each is for. Where there is no
+such file, DeepLabCut's tables are taken, all together (:mod:`podline.data.sources.deeplabcut`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_layout import Annotated
+from podline.data.sources.deeplabcut import tables_of
 from podline.data.sources.json_entries import Entries
 from podline.data.sources.remote import AnyPath, RemotePath
 from podline.data.sources.shown import shortened
@@ -22,7 +24,7 @@ from podline.errors import SourceError
 from podline.plurals import plural
 
 _FOLDERS = ("annotations", "train", "val", "valid", "validation", "test")
-_IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test")
+_IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test", "train2017", "val2017")
 _ROLE = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])")
 _NAMES = 50  # of images, by which the folder that holds them is told
 
@@ -74,10 +76,13 @@ def outlines_of(place: AnyPath) -> list[Outline]:
         found = [outline for outline in [_outline(place)] if outline is not None]
     else:
         found = list(_outlines(place))
+        if not found and tables_of(place):
+            found = [outline for outline in [_outline(place)] if outline is not None]
     if not found:
         raise SourceError(
-            f"{place} holds no annotations in COCO's format vs a JSON file with lists images, annotations and "
-            "categories in it or in annotations/; give the folder or the file"
+            f"{place} holds no annotations of keypoints vs a JSON file in COCO's format (lists images, annotations and "
+            "categories) in it or in annotations/, or DeepLabCut's CollectedData_*.csv in it or in labeled-data/; give "
+            "the folder or the file"
         )
     learned = [outline for outline in found if outline.values]
     if not learned:
@@ -85,6 +90,17 @@ def outlines_of(place: AnyPath) -> list[Outline]:
         unread = next((f"; {each.unread}" for each in found if each.unread), "")
         raise SourceError(f"nothing to learn: {told}, none with a labelled joint in keypoints{unread}; annotate some")
     return learned if len(learned) == 1 else _splits(place, learned)
+
+
+def has_annotations(place: AnyPath) -> bool:
+    """Return whether a folder or a JSON file has annotations in COCO's format, or a folder DeepLabCut's tables.
+
+    Raises:
+        SourceError: a JSON file cannot be read.
+    """
+    if place.is_file():
+        return place.name.lower().endswith(".json") and _outline(place) is not None
+    return place.is_dir() and (any(_outlines(place)) or bool(tables_of(place)))
 
 
 def _outlines(place: AnyPath) -> Iterator[Outline]:

@@ -11,9 +11,11 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from raw_cifar import convert_spec
 
 from podline.beam_jobs.conversion import convert
+from podline.cli import cli
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.reader import SplitReader
@@ -297,6 +299,17 @@ def assert_joints_are_where_they_were(spec: ConvertSpec, annotations: dict[str, 
         assert truth["categories"][0]["keypoints"] == list(manifest.skeleton.annotated)
     assert not wanted
     return checked
+
+
+def test_data_check_says_what_a_conversion_would_make_of_keypoints(tmp_path: Path) -> None:
+    command = ["data", "check", str(written(tmp_path / "mice", document())), "--root", str(tmp_path / "root")]
+    said = CliRunner().invoke(cli, command, obj={}, catch_exceptions=False).stdout
+    assert "5 joints: nose, left_ear, right_ear, back, tail" in said
+    assert "read 20 = written 20" in said
+    found = json.loads(CliRunner().invoke(cli, [*command, "--json"], obj={}, catch_exceptions=False).stdout)
+    assert (found["joints"], sum(found["splits"].values()), found["left_out"]) == ([*JOINTS], 20, [])
+    with pytest.raises(SettingsError, match="no sheet"):
+        CliRunner().invoke(cli, [*command, "--sheet", "s.png"], obj={}, catch_exceptions=False)
 
 
 def test_nested_keypoints_are_the_same_records(tmp_path: Path) -> None:

@@ -1,0 +1,65 @@
+"""What a conversion would make of a source of keypoints: in words and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podline.data.sources.coco import CocoSource
+from podline.data.sources.keypoint_layout import has_annotations
+from podline.data.sources.remote import is_remote, open_remote
+from podline.data.sources.source import open_raw
+from podline.datasets.fingerprint import source_cache
+from podline.errors import SourceError
+from podline.plurals import plural
+from podline.recipes import datasets
+from podline.store.contract import Store
+
+
+@dataclass(frozen=True)
+class CheckedKeypoints:
+    """A source of keypoints that was looked at."""
+
+    source: CocoSource
+
+    def document(self) -> dict[str, Any]:
+        """Return all of it as JSON."""
+        return {
+            "found": list(self.source.notes),
+            "joints": list(self.source.skeleton.annotated),
+            "limbs": [list(limb) for limb in self.source.skeleton.limbs],
+            "read": self.source.read,
+            "splits": self.source.sizes,
+            "counted": self.source.counted,
+            "left_out": [record.model_dump() for record in self.source.quarantined],
+        }
+
+    def lines(self) -> list[str]:
+        """Return lines for a person."""
+        skeleton, left_out = self.source.skeleton, self.source.quarantined
+        splits = ", ".join(f"{count:,} {name}" for name, count in self.source.sizes.items())
+        written = sum(self.source.sizes.values())
+        return [
+            *self.source.notes,
+            f"{plural(len(skeleton.annotated), 'joint')}: {', '.join(skeleton.annotated)}",
+            f"read {self.source.read:,} = written {written:,} ({splits}) + quarantined {len(left_out):,}",
+            *(f"{rule}: {count:,}" for rule, count in self.source.counted.items()),
+            *(f"left out: {record.record}: {record.reason}" for record in left_out),
+        ]
+
+
+def check_keypoints(source: str, store: Store) -> CheckedKeypoints | None:
+    """Look at a source as its conversion with the default settings would; None where it has no annotations.
+
+    Raises:
+        SourceError: it cannot be converted.
+    """
+    try:
+        if not has_annotations(open_remote(source) if is_remote(source) else Path(source)):
+            return None
+    except SourceError:
+        return None
+    dataset = datasets.find("keypoints")
+    opened = open_raw(dataset, source, dataset.settings_of({}), source_cache(store))
+    return CheckedKeypoints(opened) if isinstance(opened, CocoSource) else None

@@ -1,0 +1,174 @@
+"""DeepLabCut's tables, as DeepLabCut writes them by pandas, beside the same annotations in COCO's format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pandas as pd
+import pytest
+
+from podline.data.sources.coco import CocoSource
+from podline.data.sources.source import open_raw
+from podline.errors import SourceError
+from podline.recipes import datasets
+
+PARTS = ("snout", "left ear", "right ear", "tail")
+SKELETON = [["snout", "left ear"], ["snout", "right ear"], ["snout", "tail"]]
+CONFIG = f"Task: open\nbodyparts: {json.dumps(PARTS)}\nskeleton: {json.dumps([*SKELETON, ['bodypart1', 'objectA']])}\n"
+FOLDER = "labeled-data/video 1"
+WIDTH, HEIGHT = 80, 60
+
+
+def frames(individuals: int) -> np.ndarray:
+    """x and y of 12 frames, (frames, individuals, parts, 2); some joints, an individual and a frame have no label."""
+    places = np.random.default_rng(0).integers(0, 220, (12, individuals, len(PARTS), 2)) / 4
+    places[1, 0, 2] = places[2, 1:] = places[3] = np.nan
+    return places
+
+
+def table(places: np.ndarray, cells: int = 1, individuals: tuple[str, ...] = ()) -> pd.DataFrame:
+    names = ["scorer", "individuals", "bodyparts", "coords"] if individuals else ["scorer", "bodyparts", "coords"]
+    levels = [["me"], list(individuals), list(PARTS), ["x", "y"]] if individuals else [["me"], list(PARTS), ["x", "y"]]
+    paths = [("labeled-data", "video 1", f"img{number:03}.png") for number in range(len(places))]
+    index: Any = pd.MultiIndex.from_tuples(paths) if cells == 3 else ["/".join(path) for path in paths]
+    return pd.DataFrame(places.reshape(len(places), -1), index, pd.MultiIndex.from_product(levels, names=names))
+
+
+def project(root: Path, frame: pd.DataFrame, config: str = CONFIG, seed: int = 0) -> Path:
+    folder = root / FOLDER
+    folder.mkdir(parents=True)
+    for number in range(len(frame)):
+        pixels = np.random.default_rng([seed, number]).integers(0, 255, (HEIGHT, WIDTH, 3)).astype(np.uint8)
+        cv2.imwrite(str(folder / f"img{number:03}.png"), pixels)
+    frame.to_csv(folder / "CollectedData_me.csv")
+    (root / "config.yaml").write_text(config)
+    return root
+
+
+def document(places: np.ndarray, prefix: str, name: str) -> dict[str, Any]:
+    """The same in COCO's format."""
+    images, annotations = [], []
+    for number, people in enumerate(places):
+        if np.isnan(people).all():
+            continue
+        images.append({"id": len(images) + 1, "file_name": f"{prefix}img{number:03}.png"})
+        images[-1] |= {"width": WIDTH, "height": HEIGHT}
+        for person in people:
+            joints = [[0, 0, 0] if np.isnan(joint).any() else [*joint.tolist(), 2] for joint in person]
+            if any(map(any, joints)):
+                one = {"id": len(annotations) + 1, "image_id": len(images), "category_id": 1}
+                annotations.append({**one, "keypoints": [value for joint in joints for value in joint]})
+    limbs = [[PARTS.index(end) + 1 for end in pair] for pair in SKELETON]
+    category = {"id": 1, "name": name, "keypoints": PARTS, "skeleton": limbs}
+    return {"images": images, "annotations": annotations, "categories": [category]}
+
+
+def opened(source: Path, work: Path, **settings: Any) -> CocoSource:
+    dataset = datasets.find("keypoints")
+    given = dataset.settings_of({"side": 64, "max_people": 3, **settings})
+    found = open_raw(dataset, str(source), given, work)
+    assert isinstance(found, CocoSource)
+    return found
+
+
+def records(source: CocoSource) -> dict[str, list[Any]]:
+    """All that records and truths are made of."""
+    return {
+        split: [(image.to_json().replace(image.place.path, ""), image.annotations) for image in images]
+        for split, images in source.splits.items()
+    }
+
+
+@pytest.mark.parametrize("individuals", [(), ("one", "two")])
+@pytest.mark.parametrize("cells", [1, 3])
+@pytest.mark.parametrize("given", [".", "labeled-data", FOLDER, f"{FOLDER}/CollectedData_me.csv"])
+def test_a_table_gives_the_records_of_the_same_annotations(
+    tmp_path: Path, individuals: tuple[str, ...], cells: int, given: str
+) -> None:
+    places = frames(max(1, len(individuals)))
+    root = project(tmp_path / "project", table(places, cells, individuals))
+    source = opened(root / given, tmp_path / "work")
+    prefix = {".": f"{FOLDER}/", "labeled-data": "video 1/"}.get(given, "")
+    folder = root / given if (root / given).is_dir() else (root / given).parent
+    (folder / "a.json").write_text(json.dumps(document(places, prefix, "individual" if individuals else "")))
+    wanted = opened(folder / "a.json", tmp_path / "work")
+    assert records(source) == records(wanted)
+    assert source.skeleton == wanted.skeleton
+    assert source.skeleton.joints == PARTS
+    assert not source.quarantined
+    assert sum(source.sizes.values()) == 11, "a frame without a label is not learned"
+
+
+def test_what_is_there_once_is_a_category_of_its_own(tmp_path: Path) -> None:
+    frame = table(frames(2), individuals=("one", "single"))
+    frame = frame.drop(columns=[("me", "single", "tail", "x"), ("me", "single", "tail", "y")])
+    root = project(tmp_path / "project", frame, "")
+    with pytest.raises(SourceError, match=r"individual \(4 joints\), single \(3 joints\)"):
+        opened(root, tmp_path / "work")
+    assert opened(root, tmp_path / "work", category="single").skeleton.joints == PARTS[:3]
+
+
+def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
+    root = project(tmp_path / "project", table(frames(1)))
+    (root / FOLDER).rename(root / "labeled-data" / "video 2")
+    project(root, table(frames(1)), seed=1)
+    source = opened(root, tmp_path / "work")
+    assert source.read == 22
+    (root / FOLDER / "CollectedData_me.csv").write_text(
+        (root / FOLDER / "CollectedData_me.csv").read_text().replace("tail", "paw")
+    )
+    with pytest.raises(SourceError, match=r"video 2.* has the body parts .*tail vs .*paw"):
+        opened(root, tmp_path / "work")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda text: text.replace("scorer,", "class,"), "no table of DeepLabCut: rows class, bodyparts, coords vs"),
+        (lambda text: text.replace("y,x,y\n", "y,x,likelihood\n", 1), "coords are .* give labels, no predictions"),
+        (lambda text: text.replace("left ear", "snout"), "a body part has not one x and one y"),
+        (lambda text: f"{text}img999.png,1,2,3,,5,6,7,8\n", "line 16: left ear has one of x and y"),
+        (lambda text: f"{text}img999.png,1,2,x,4,5,6,7,8\n", "line 16, left ear is 'x' vs a number"),
+        (lambda text: f"{text}img999.png,1,2\n", "line 16 has 3 cells vs 9 of the header"),
+        (lambda text: f"{text}img001.png,1,2,3,4,5,6,7,8\n", "line 16: img001.png is there twice"),
+        (lambda text: "version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (lambda text: f'{text}"', "is no CSV in UTF-8"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, change: Any, problem: str) -> None:
+    root = project(tmp_path / "project", table(frames(1)))
+    file = root / FOLDER / "CollectedData_me.csv"
+    file.write_text(change(file.read_text()))
+    with pytest.raises(SourceError, match=problem) as error:
+        opened(root, tmp_path / "work")
+    assert "CollectedData_me.csv" in str(error.value)
+
+
+def test_real_labels_give_the_records_of_their_annotations(real_data: Path, tmp_path: Path) -> None:
+    """The annotations were made from DeepLabCut's table; here it is written again."""
+    real = real_data / "own" / "dlc_openfield"
+    if not real.is_dir():
+        pytest.skip(f"no {real}")
+    made = json.loads((real / "annotations.json").read_text())
+    parts = made["categories"][0]["keypoints"]
+    names = {image["id"]: image["file_name"] for image in made["images"]}
+    joints = np.array([one["keypoints"] for one in made["annotations"]]).reshape(len(made["annotations"]), -1, 3)
+    places = np.where(joints[..., 2:] > 0, joints[..., :2], np.nan)
+    columns = pd.MultiIndex.from_product([["me"], parts, ["x", "y"]], names=["scorer", "bodyparts", "coords"])
+    index = [f"labeled-data/m/{names[one['image_id']]}" for one in made["annotations"]]
+    (tmp_path / "images").symlink_to(real / "images")
+    pd.DataFrame(places.reshape(len(places), -1), index, columns).to_csv(tmp_path / "CollectedData_me.csv")
+    source, wanted = opened(tmp_path, tmp_path / "work"), opened(real, tmp_path / "work")
+
+    def poses(found: CocoSource) -> dict[str, dict[str, Any]]:
+        return {
+            split: {image.name: [json.loads(one)["keypoints"] for one in image.annotations] for image in images}
+            for split, images in found.splits.items()
+        }
+
+    assert poses(source) == poses(wanted)
+    assert source.skeleton.joints == tuple(parts)
