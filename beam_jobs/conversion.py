@@ -199,7 +199,7 @@ def _finish(
     store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
     manifest = read_manifest(store, draft.folder)
-    shards = manifest.shards
+    shards, truths = manifest.shards, [split.truth for split in manifest.splits if split.truth]
     result = ConvertResult(
         seconds=seconds,
         dataset=spec.dataset,
@@ -215,10 +215,15 @@ def _finish(
         official=remarks.official,
         contradicting=dict(remarks.contradicting),
     )
+    there = {found.name: found for found in store.listing(draft.folder)}
+    store.flush(there)
     beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
-    files = [*shards, *(split.truth for split in manifest.splits if split.truth)]
-    written = [Artifact(name=f"{draft.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in files]
-    records = store.listing(f"{draft.folder}/{SHARD_RECORDS}")
+    files = [(f"{draft.folder}/{item.file}", item) for item in (*shards, *truths)]
+    written = [
+        Artifact(name=name, bytes=item.bytes, sha256=item.sha256, modified=there[name].published)
+        for name, item in files
+    ]
+    records = [found for name, found in there.items() if name.startswith(f"{draft.folder}/{SHARD_RECORDS}/")]
     complete(store, draft.folder, spec, result, [*written, *beside], records)
     return result
 

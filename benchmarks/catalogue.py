@@ -20,8 +20,6 @@ from benchmarks.child import measure
 from benchmarks.row import BenchmarkRow, cost_row, rate_row
 from podline.cluster import VARIABLE
 from podline.frozen import Frozen
-from podline.settings import variable_of
-from podline.store.page_cache import may_keep
 from podline.strategies import WORKERS
 
 
@@ -136,15 +134,14 @@ def _convert_job(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 def _convert_coco(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     source, cores = str(work / "coco"), os.cpu_count() or 1
     measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
-    variables = {} if may_keep(_COCO_BYTES) else {variable_of("page_cache"): "0"}
     ours, other = alternately(
-        lambda: measure(work, f"{_COCO}:convert_ours", variables, source=source, target=str(work / "ours")),
+        lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours")),
         lambda: measure(work, f"{_COCO}:decode_and_resize", source=source),
         sizes.long_repetitions,
     )
     note = (
-        f"{sizes.coco_images:,} JPEGs of 640×480, written as all of COCO would be: the whole Beam job, as many threads "
-        f"that decode as cores; {cores} × what a bare decode-and-resize loop reaches on one core, which writes nothing"
+        f"{sizes.coco_images:,} JPEGs of 640×480: the whole Beam job, as many threads that decode as cores; "
+        f"{cores} × what a bare decode-and-resize loop reaches on one core, which writes nothing"
     )
     other = [seconds / cores for seconds in other]
     return [rate_row("convert-coco", count=sizes.coco_images, ours=ours, other=other, unit="images/s", note=note)]
@@ -373,7 +370,6 @@ def _pixels(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 
 _CONVERSION = "benchmarks.conversion"
 _COCO = "benchmarks.coco"
-_COCO_BYTES = 123_287 * 368 * 368 * 3  # of all its images' pixels
 _TRAINING = "benchmarks.training"
 _WORKERS = 2
 _AS_FAST = 1.1  # up to so many times as long a pass with scalar labels may take to be recommended

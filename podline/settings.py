@@ -91,9 +91,6 @@ class Settings(Frozen):
 
     root: str = Field(default="podline-root", min_length=1, description="the store")
     workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the conversion")
-    page_cache: int | None = Field(
-        default=None, ge=0, description="bytes of a data set that may stay in the page cache; by default half of memory"
-    )
     strategy: StrategyName = Field(default="auto", description="where models run; see podline.strategies")
     require_accelerator: bool = Field(
         default=False, description="strategy auto is an error where it would run on the CPU"

@@ -13,6 +13,7 @@ from podline.commands.options import (
     absolute,
     assignments_option,
     dataset_named,
+    deep_option,
     existing_store,
     in_order,
     json_option,
@@ -24,8 +25,8 @@ from podline.commands.options import (
     with_layout,
 )
 from podline.commands.results import result_lines
-from podline.data.counting import verify_counts
 from podline.data.sources import download as downloading
+from podline.datasets.counting import count_splits
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError, SourceError
 from podline.figures import count as number
@@ -164,11 +165,13 @@ def _channels(values: tuple[float, ...]) -> str:
 
 @data.command("verify")
 @_which
+@deep_option
 @json_option
-def _verify(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
+def _verify(name: str, fingerprint: str | None, deep: bool, as_json: bool, **options: Any) -> None:
     """Reads every byte of a data set and checks it against its manifest, also where that was done before.
 
       podline data verify cifar10 --root podline-root
+      podline data verify cifar10 --deep
 
     What is wrong is named, record and shard, and ends with exit code 4.
     """
@@ -179,6 +182,7 @@ def _verify(name: str, fingerprint: str | None, as_json: bool, **options: Any) -
             dataset=manifest_of(store, dataset).dataset,  # type: ignore[arg-type]  (pydantic checks it)
             fingerprint=dataset.fingerprint,
             manifest_sha256=manifest_sha256(store, dataset.folder),
+            deep=deep,
         )
         listener({"event": "start", "stage": VALIDATE.name})
         result = VALIDATE.run(spec, Reporter(VALIDATE.name, listener))
@@ -206,7 +210,7 @@ def _count(name: str, fingerprint: str | None, verify: bool, as_json: bool, **op
         splits = _splits(manifest)
         if verify:
             listener({"event": "start", "stage": "count"})
-            splits = verify_counts(store, dataset.folder, manifest, Reporter("count", listener))
+            splits = count_splits(store, dataset.folder, manifest, Reporter("count", listener))
             listener({"event": "result", "stage": "count", "result": {}})
     total = sum(splits.values())
     if as_json:

@@ -46,6 +46,11 @@ root_option = click.option(
     "--root", help="The store: a folder, or gs://bucket/prefix.  [default: the setting root, podline-root]"
 )
 store_options = in_order(root_option, settings_option)
+deep_option = click.option(
+    "--deep",
+    is_flag=True,
+    help="Also decode every record, compute the manifest's figures again, and look for images in two splits.",
+)
 layout_option = click.option(
     "--layout",
     type=click.Choice(["folders", "table", "webdataset", "parquet", "tfds"]),

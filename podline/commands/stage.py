@@ -15,6 +15,7 @@ from podline.commands.options import (
     absolute,
     assignments_option,
     conversion_options,
+    deep_option,
     in_order,
     json_option,
     load_settings,
@@ -270,13 +271,14 @@ def convert(
     )
 
 
-@_stage_command(VALIDATE, fingerprint_option)
-def validate(request: Request, fingerprint: str | None) -> ValidateSpec:
-    """Every byte of a converted data set is checked against its manifest, and its splits against each other.
+@_stage_command(VALIDATE, fingerprint_option, deep_option)
+def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateSpec:
+    """Every file of a converted data set is held against its manifest, by its checksum.
 
     What is wrong is named: which record of which shard. RECIPE is a recipe, whose data set is meant, or a data set.
 
       podline validate cifar10 --root podline-root
+      podline validate cifar10 --deep
 
     Next: `podline train cifar10 --root podline-root`.
     """
@@ -286,6 +288,7 @@ def validate(request: Request, fingerprint: str | None) -> ValidateSpec:
         dataset=request.dataset_name,
         fingerprint=dataset.fingerprint,
         manifest_sha256=manifest_sha256(request.store, dataset.folder),
+        deep=deep,
     )
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +22,23 @@ import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode
-from podline.data.records import IMAGE, RecordLayout, elements, layout_of_fields, place_of, size_of
-from podline.data.tfrecord import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, Bytes, header, masked, seal
+from podline.data.records import IMAGE, RecordLayout, elements, layout_of_fields, place_of, size_of, varint
+from podline.data.tfrecord import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    Bytes,
+    damaged_record,
+    header,
+    map_file,
+    masked,
+    masked_crc,
+    seal,
+    walk,
+)
 from podline.documents.manifest import FieldInfo
 from podline.errors import ArtifactError
 from podline.plurals import plural
-from podline.store.contract import explained
 
 SIZE = "size"
 """The feature that says an image's own width and height."""
@@ -86,7 +96,7 @@ class KeptLayout:
         entry = len(_KEY) + 1 + _WIDE + feature
         features = len(entries) + 1 + _WIDE + entry
         parts = (b"\x0a", features, entries, b"\x0a", entry, _KEY, b"\x12", feature, b"\x0a", values, b"\x0a", size)
-        return b"".join(_wide_varint(part) if isinstance(part, int) else part for part in parts)
+        return b"".join(varint(part, _WIDE) if isinstance(part, int) else part for part in parts)
 
     def pieces(self, frame: Bytes, jpeg: bytes) -> list[bytes]:
         """A record as it is written, in pieces.
@@ -106,146 +116,91 @@ class KeptLayout:
 
 
 def stored_layout(fields: Iterable[FieldInfo]) -> RecordLayout | KeptLayout:
-    """The layout that a manifest's fields come from."""
+    """Return the layout that a manifest's fields come from."""
     every = tuple(fields)
     layout = layout_of_fields(every)
     return KeptLayout(layout) if any(field.encoding == "jpeg" for field in every) else layout
 
 
-def _wide_varint(value: int) -> bytes:
-    """A varint of five bytes, whatever its value."""
-    groups = [value >> shift & 0x7F for shift in range(0, 7 * _WIDE, 7)]
-    return bytes([*(group | 0x80 for group in groups[:-1]), groups[-1]])
-
-
 class KeptShard:
-    """A shard's file, mapped into memory and read only where it is touched; any number of threads may read."""
+    """A shard of records with JPEG files; see :class:`podline.data.open_shards.Shard`."""
 
     def __init__(self, path: Path, layout: KeptLayout, records: int) -> None:
-        """Finds where the records begin.
-
-        Args:
-            path: the file.
-            layout: of its records.
-            records: how many the file must hold.
+        """Map the file and find where its records begin.
 
         Raises:
-            ArtifactError: the file is gone, or is not so many frames.
+            ArtifactError: it is gone, or is not so many frames.
             StoreError: it cannot be read.
         """
-        self.path, self.layout = path, layout
-        if not path.exists():
-            raise ArtifactError(f"{path} is gone; {_REMEDY}")
-        with explained("read", path), path.open("rb") as stream:
-            self._data = np.asarray(np.memmap(stream, np.uint8, "r")) if path.stat().st_size else np.empty(0, np.uint8)
-        self._starts = self._walk(records)
+        self._path, self._layout, self._data = path, layout, map_file(path)
+        self._starts = np.array([*(start for start, _, _ in walk(path, self._data)), len(self._data)])
+        if len(self) != records:
+            raise ArtifactError(f"{path} holds {plural(len(self), 'record')} vs {records} in the manifest; {_REMEDY}")
+        for place in np.flatnonzero(np.diff(self._starts) < layout.frame_length).tolist():
+            raise damaged_record(path, place, self.start(place), f"is shorter than {layout.frame_length} bytes")
+        self._checked = np.zeros(records, np.bool_)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def _walk(self, records: int) -> npt.NDArray[np.int64]:
-        """The byte at which each record's frame starts, and the one after the last."""
-        starts, place, size, data = np.empty(records + 1, np.int64), 0, len(self._data), self._data.data
-        for number in range(records):
-            starts[number] = place
-            if place + HEADER_BYTES <= size:
-                place += struct.unpack_from("<Q", data, place)[0] + FRAME_BYTES
-            if place > size or place < starts[number] + self.layout.frame_length:
-                raise ArtifactError(f"{self.path}: record {number}, at byte {starts[number]}, is cut off; {_REMEDY}")
-        if place != size:
-            raise ArtifactError(
-                f"{self.path} has {size} bytes vs {place} of its {plural(records, 'record')}; {_REMEDY}"
-            )
-        starts[records] = place
-        return starts
-
     def start(self, place: int) -> int:
-        """The byte at which a record's frame starts."""
+        """Return the byte at which a record's frame starts."""
         return int(self._starts[place])
 
-    def column(self, field: FieldInfo) -> _Values | _Images:
-        """A field's values, to be indexed by an array of places; each is one element."""
-        return _Images(self, field) if field.encoding == "jpeg" else _Values(self, field)
+    def take(self, places: npt.NDArray[np.int64], fields: Sequence[FieldInfo]) -> list[np.ndarray]:
+        """Return the fields' values of some records, images decoded; see :class:`podline.data.open_shards.Shard`."""
+        for place in places[~self._checked[places]].tolist():
+            frame = self._frame(place)
+            if frame[-FOOTER_BYTES:].tobytes() != masked_crc(frame[HEADER_BYTES:-FOOTER_BYTES]):
+                raise self._damaged(place, "is damaged: its payload has another CRC-32C")
+            self._checked[place] = True
+        return [elements(field, self._values(field, places)) for field in fields]
 
-    def values(self, field: FieldInfo, places: npt.NDArray[np.int64]) -> Bytes:
-        """The bytes of some records' values of a field other than the image, (n, bytes of a value)."""
+    def frames(self, start: int, stop: int) -> Bytes:
+        """Return records start … stop-1 as sealed frames with pixels, each checked to the last bit."""
+        decoded, places = self._layout.decoded, np.arange(start, stop)
+        frames = decoded.frames(len(places))
+        targets = {field.name: place_of(field) for field in decoded.fields}
+        for field in self._layout.fields:
+            frames[:, targets[field.name]] = self._values(field, places)
+        seal(frames)
+        for place, frame in zip(places.tolist(), frames, strict=True):
+            if b"".join(self._layout.pieces(frame, self._jpeg(place).tobytes())) != self._frame(place).tobytes():
+                raise self._damaged(place, "is not what was written: lengths or checksum are wrong")
+        return frames
+
+    def _values(self, field: FieldInfo, places: npt.NDArray[np.int64]) -> Bytes:
+        """The bytes of some records' values, (n, bytes of a value); of images, their pixels."""
+        if field.encoding == "jpeg":
+            images = np.empty((len(places), *field.shape), np.uint8)
+            self._decode(places, images)
+            return images.reshape(len(places), -1)
         begins = self._starts[places] + HEADER_BYTES + field.offset
         return self._data[begins[:, None] + np.arange(size_of(field))]
 
-    def raw(self, start: int, stop: int) -> Bytes:
-        """Records start … stop-1 as they are in the file; a view."""
-        return self._data[self._starts[start] : self._starts[stop]]
-
-    def jpeg(self, place: int) -> Bytes:
-        """A record's JPEG file; a view."""
-        start, end = self._starts[place : place + 2]
-        return self._data[start + HEADER_BYTES + self.layout.record_length : end - FOOTER_BYTES]
-
-    def images(self, places: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        """Some records' images, decoded and put into their squares side by side.
-
-        Args:
-            places: int64, (n,).
-            out: uint8, (n, side, side, 3), where to.
-
-        Raises:
-            ArtifactError: one cannot be decoded.
-        """
-        size = next(field for field in self.layout.fields if field.name == SIZE)
-        sizes = np.ascontiguousarray(self.values(size, places)).view("<i8").tolist()
+    def _decode(self, places: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
+        """Decodes some records' images, side by side, into squares, uint8 (n, side, side, 3)."""
+        size = next(field for field in self._layout.fields if field.name == SIZE)
+        sizes = np.ascontiguousarray(self._values(size, places)).view("<i8").tolist()
 
         def put(place: int, size: tuple[int, int], square: npt.NDArray[np.uint8]) -> None:
             width, height = size
-            pixels = decode(self.jpeg(place), width, height)
+            pixels = decode(self._jpeg(place), width, height)
             if pixels is None or pixels.shape != (height, width, 3):
-                raise ArtifactError(f"{self.path}: the image of record {place} cannot be decoded; {_REMEDY}")
+                raise self._damaged(place, "has an image that cannot be decoded")
             LetterBox(width, height, square.shape[0]).place(pixels, out=square)
 
         list(_threads().map(put, places.tolist(), sizes, out))
 
-    def frames(self, start: int, stop: int) -> Bytes:
-        """Records start … stop-1 as frames with pixels, sealed, each checked to the last bit.
+    def _frame(self, place: int) -> Bytes:
+        start, end = self._starts[place : place + 2]
+        return self._data[start:end]
 
-        Raises:
-            ArtifactError: a record is damaged.
-        """
-        layout, places = self.layout.decoded, np.arange(start, stop)
-        frames = layout.frames(len(places))
-        for field in self.layout.fields[:-1]:
-            decoded = next(one for one in layout.fields if one.name == field.name)
-            frames[:, place_of(decoded)] = self.values(field, places)
-        for place, frame in zip(places.tolist(), frames, strict=True):
-            made = b"".join(self.layout.pieces(frame, self.jpeg(place).tobytes()))
-            if made != self._data[self._starts[place] : self._starts[place + 1]].tobytes():
-                at = f"record {place}, at byte {self.start(place)}"
-                raise ArtifactError(f"{self.path}: {at}, is not what was written: lengths or checksum are wrong")
-        self.images(places, layout.values(frames, IMAGE))
-        seal(frames)
-        return frames
+    def _jpeg(self, place: int) -> Bytes:
+        return self._frame(place)[HEADER_BYTES + self._layout.record_length : -FOOTER_BYTES]
 
-
-@dataclass(frozen=True)
-class _Values:
-    """A field's values in a shard."""
-
-    shard: KeptShard
-    field: FieldInfo
-
-    def __getitem__(self, places: npt.NDArray[np.int64]) -> np.ndarray:
-        return elements(self.field, self.shard.values(self.field, places))
-
-
-@dataclass(frozen=True)
-class _Images:
-    """A shard's images."""
-
-    shard: KeptShard
-    field: FieldInfo
-
-    def __getitem__(self, places: npt.NDArray[np.int64]) -> np.ndarray:
-        images = np.empty((len(places), *self.field.shape), np.uint8)
-        self.shard.images(places, images)
-        return images.reshape(len(places), -1).view(f"V{images[0].size}")[:, 0]
+    def _damaged(self, place: int, how: str) -> ArtifactError:
+        return damaged_record(self._path, place, self.start(place), how)
 
 
 @functools.cache

@@ -1,44 +1,71 @@
-"""An open shard: each field is a column, indexed by the records' positions."""
+"""What an open shard can do, whether its records hold pixels or JPEG files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
-from podline.data.records import elements, place_of
-from podline.data.tfrecord import Bytes, map_frames
-from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
+from podline.data.kept_jpegs import KeptLayout, KeptShard
+from podline.data.pixel_shard import PixelShard
+from podline.data.records import RecordLayout
+from podline.data.tfrecord import Bytes
+from podline.documents.manifest import FieldInfo
 
 
-@dataclass(frozen=True)
-class MappedShard:
-    """A shard whose records have one length."""
+class Shard(Protocol):
+    """A shard's records, by their places in it; any number of threads may read.
 
-    frames: Bytes
+    Each record's CRC-32C, which is part of the TFRecord format, is checked when the record is read first.
+    """
 
     def __len__(self) -> int:
-        return len(self.frames)
+        """Return how many records there are."""
+        ...
 
     def start(self, place: int) -> int:
-        """The byte at which a record's frame starts."""
-        return place * self.frames.shape[1]
+        """Return the byte at which a record's frame starts."""
+        ...
 
-    def column(self, field: FieldInfo) -> np.ndarray:
-        """A field's values, one element a record, (records,); a view."""
-        return elements(field, self.frames[:, place_of(field)])
+    def take(self, places: npt.NDArray[np.int64], fields: Sequence[FieldInfo]) -> list[np.ndarray]:
+        """Return the fields' values of some records, each one element of :func:`podline.data.records.elements`.
+
+        Args:
+            places: int64, (n,).
+            fields: which values.
+
+        Returns:
+            For each field, (n,).
+
+        Raises:
+            ArtifactError: a record is damaged; it is named.
+        """
+        ...
+
+    def frames(self, start: int, stop: int) -> Bytes:
+        """Return records start … stop-1 as frames with pixels, each checked.
+
+        Raises:
+            ArtifactError: a record is damaged; it is named.
+        """
+        ...
 
 
-def open_shard(path: Path, manifest: Manifest, shard: ShardInfo) -> MappedShard | KeptShard:
-    """A shard of a data set.
+def open_shard(path: Path, layout: RecordLayout | KeptLayout, records: int) -> Shard:
+    """Open a shard's file.
+
+    Args:
+        path: the file.
+        layout: of its records as they are in the file.
+        records: how many it must hold.
 
     Raises:
-        ArtifactError: it is gone, or has another size than the manifest says.
+        ArtifactError: it is gone, or holds something else.
         StoreError: it cannot be read.
     """
-    layout = stored_layout(manifest.fields)
     if isinstance(layout, KeptLayout):
-        return KeptShard(path, layout, shard.records)
-    return MappedShard(map_frames(path, manifest.record_length, shard.records))
+        return KeptShard(path, layout, records)
+    return PixelShard(path, layout, records)

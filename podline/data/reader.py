@@ -1,24 +1,29 @@
-"""Reading a split by position: its shards are mapped into memory, and a batch is one gather over them."""
+"""Reads a split by position: its shards are mapped into memory, and a batch is one gather over them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.arriving import Arrivals, ArrivingShard
+from podline.data.kept_jpegs import stored_layout
 from podline.data.open_shards import open_shard
 from podline.data.records import size_of, varints
-from podline.data.verified_files import VerifiedFiles, verify
+from podline.documents.completion import recorded_artifacts
 from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
-from podline.progress import Reporter
-from podline.store.contract import Store
+from podline.errors import ArtifactError
+from podline.progress import Reporter, silent
+from podline.store.contract import Listed, Store
 from podline.store.folder import FolderStore
+from podline.store.prefetch import in_order
+
+_REMEDY = "put it back, or run `podline convert` again: it writes what is damaged anew, and nothing else"
+# Of a folder, files that have to be hashed; a disk's own speed is the limit with more.
+_HASHED_AT_ONCE = 4
 
 
 class SplitReader:
@@ -29,29 +34,25 @@ class SplitReader:
     same files. Any number of threads may gather at once.
     """
 
-    def __init__(
-        self, place: Path | Arrivals, manifest: Manifest, split: str, verified: VerifiedFiles | None = None
-    ) -> None:
-        """Opens a split.
+    def __init__(self, paths: Sequence[Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
+        """Open a split.
 
         Args:
-            place: the folder where its shards lie, or those that are on their way.
+            paths: its shards' files, in the manifest's order.
             manifest: what they are.
             split: ``train`` or ``test``.
-            verified: its shards in a folder, if they were verified.
+            watched: whether :meth:`require_unchanged` looks at the files.
 
         Raises:
             ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
         """
         self.info = manifest.split(split)
-        self._verified = verified
+        layout = stored_layout(manifest.fields)
         self._fields = {field.name: field for field in manifest.fields}
-        if isinstance(place, Path):
-            self._shards = [open_shard(place / shard.file, manifest, shard) for shard in self.info.shards]
-        else:
-            self._shards = place.shards
-        self._arrivals = place if isinstance(place, Arrivals) else None
-        self._columns = {field.name: [shard.column(field) for shard in self._shards] for field in manifest.fields}
+        self._shards = [
+            open_shard(path, layout, shard.records) for path, shard in zip(paths, self.info.shards, strict=True)
+        ]
+        self._signs = {path: _sign(path) for path in paths} if watched else {}
         self._edges = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
     def __len__(self) -> int:
@@ -63,7 +64,7 @@ class SplitReader:
         fields: Sequence[str] | None = None,
         out: Mapping[str, np.ndarray] | None = None,
     ) -> dict[str, np.ndarray]:
-        """The examples at some positions, in the order given.
+        """Return the examples at some positions, in the order given.
 
         Args:
             indices: int64, (n,), each in 0 … len-1.
@@ -75,32 +76,35 @@ class SplitReader:
 
         Raises:
             IndexError: a position that is not in the split.
+            ArtifactError: a record is damaged.
         """
+        chosen = [self._fields[name] for name in (self._fields if fields is None else fields)]
+        gathered = {
+            field.name: np.empty((len(indices), *field.shape), field.dtype) if out is None else out[field.name]
+            for field in chosen
+        }
+        puts = [_putting(gathered[field.name], field) for field in chosen]
         order = np.argsort(indices)
-        runs = self._runs(indices[order])
-        if self._arrivals is not None:
-            self._arrivals.read((shard, places) for shard, _, places in runs)
-        gathered = {}
-        for name in self._fields if fields is None else fields:
-            field = self._fields[name]
-            values = np.empty((len(indices), *field.shape), field.dtype) if out is None else out[name]
-            put = _putting(values, field)
-            for shard, run, places in runs:
-                put(order[run], self._columns[name][shard][places])
-            gathered[name] = values
+        for shard, run, places in self._runs(indices[order]):
+            for put, found in zip(puts, self._shards[shard].take(places, chosen), strict=True):
+                put(order[run], found)
         return gathered
 
     def require_unchanged(self) -> None:
-        """Makes sure that what was read is what was verified; records in a bucket are verified as they arrive.
+        """Check that the files in a folder have the size and time that they had when they were opened.
 
         Raises:
-            ArtifactError: a shard was changed since the split was opened.
+            ArtifactError: one was changed.
         """
-        if self._verified is not None:
-            self._verified.require_unchanged()
+        for path, sign in self._signs.items():
+            if _sign(path) != sign:
+                raise ArtifactError(
+                    f"{path} was changed while it was read; what was made of it is not kept; give the command again: "
+                    "it verifies the file and goes on from what was saved before"
+                )
 
     def locate(self, index: int) -> tuple[str, int, int]:
-        """Where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
+        """Return where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
         [(shard, _, places)] = self._runs(np.array([index]))
         place = int(places[0])
         return self.info.shards[shard].file, place, self._shards[shard].start(place)
@@ -117,44 +121,73 @@ class SplitReader:
         ]
 
 
+def open_folder(folder: Path, manifest: Manifest, split: str) -> SplitReader:
+    """Open a split whose shards lie in a folder, as they are; see :class:`SplitReader`."""
+    return SplitReader([folder / shard.file for shard in manifest.split(split).shards], manifest, split)
+
+
 def open_split(
     store: Store, folder: str, manifest: Manifest, split: str, reporter: Reporter | None = None
 ) -> SplitReader:
-    """A split of a data set in a store: its shards are what the manifest says, by their sha256.
+    """Open a split of a data set in a store.
 
-    In a folder they are verified now, if they may have been changed since that was last done (see
-    :mod:`podline.data.verified_files`). Those in a bucket begin to arrive now, and can be read at once.
+    Its shards have the size and time that the conversion's completion record says, or else the manifest's sha256. Those
+    in a bucket are downloaded first, several at a time.
 
     Args:
         store: the store.
         folder: the data set's name in it.
         manifest: of the data set.
         split: ``train`` or ``test``.
-        reporter: told of shards that are verified, if that takes long.
+        reporter: told of shards as they are ready.
 
     Raises:
         ArtifactError: no such split, or a shard is gone or not what the manifest says.
-        StoreError: a shard cannot be looked at.
+        StoreError: a shard cannot be read.
     """
-    infos = manifest.split(split).shards
-    if isinstance(store, FolderStore):
-        verified = verify(store, folder, manifest, infos, reporter)
-        return SplitReader(store.local(folder), manifest, split, verified)
+    infos, news = manifest.split(split).shards, reporter or silent()
+    there = {found.name: found for found in store.listing(folder)}
+    written = recorded_artifacts(store, folder, "convert")
+    here = isinstance(store, FolderStore)
 
-    found = {there.name: there for there in store.listing(folder)}
-
-    def look(info: ShardInfo) -> ArrivingShard:
+    def ready(info: ShardInfo) -> Path:
         name = f"{folder}/{info.file}"
-        return ArrivingShard(store, name, found.get(name), manifest, info)
+        found, artifact = there.get(name), written.get(name)
+        if found is None or artifact is None or artifact.sha256 != info.sha256 or not artifact.is_unchanged(found):
+            _require_content(store, name, found, info)
+        return store.local(name, found)
 
-    with ThreadPoolExecutor(store.parallel) as threads:
-        arrivals = Arrivals(list(threads.map(look, infos)), store.parallel)
-    arrivals.fetch()
-    return SplitReader(arrivals, manifest, split)
+    paths = []
+    for path in in_order(ready, infos, _HASHED_AT_ONCE if here else store.parallel):
+        paths.append(path)
+        if not here:
+            news.progress(len(paths), len(infos), "shards downloaded")
+    return SplitReader(paths, manifest, split, watched=here)
+
+
+def _require_content(store: Store, name: str, found: Listed | None, info: ShardInfo) -> None:
+    if found is None:
+        raise ArtifactError(f"{store.where(name)} is gone; {_REMEDY}")
+    if found.bytes != info.bytes:
+        raise ArtifactError(f"{store.where(name)} has {found.bytes} bytes vs {info.bytes} in the manifest; {_REMEDY}")
+    sha256 = store.sha256(name, found)
+    if sha256 != info.sha256:
+        raise ArtifactError(
+            f"{store.where(name)} has sha256 {sha256[:12]}… vs {info.sha256[:12]}… in the manifest: it was changed "
+            f"since it was written; {_REMEDY}"
+        )
+
+
+def _sign(path: Path) -> tuple[int, int] | None:
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return None
+    return facts.st_size, facts.st_mtime_ns
 
 
 def _putting(values: np.ndarray, field: FieldInfo) -> Callable[[npt.NDArray[np.int64], np.ndarray], None]:
-    """What puts elements of a field's columns into places of an array of its values."""
+    """What puts elements of a field into places of an array of its values."""
     if field.encoding == "varint":
 
         def put(places: npt.NDArray[np.int64], found: np.ndarray) -> None:

@@ -166,7 +166,7 @@ def layout_of_fields(fields: Iterable[FieldInfo]) -> RecordLayout:
 
 def label_feature(name: str, classes: int) -> Feature:
     """The feature of a label: its varint is as wide as the last of the classes needs."""
-    return Feature(name, "int64", (), len(_varint(max(0, classes - 1))))
+    return Feature(name, "int64", (), len(varint(max(0, classes - 1))))
 
 
 def varints(raw: Bytes) -> np.ndarray:
@@ -235,7 +235,7 @@ def _encoding(feature: Feature) -> Literal["bytes", "varint"]:
 def _feature(feature: Feature) -> tuple[bytes, int]:
     """A ``tf.train.Feature`` with zero for a value, and where in it the value starts."""
     if _encoding(feature) == "varint":
-        kind, zero = _INT64_LIST, b"\x80" * (feature.width - 1) + b"\0"
+        kind, zero = _INT64_LIST, varint(0, feature.width)
     else:
         kind, zero = _BYTES_LIST, bytes(math.prod(feature.shape) * np.dtype(feature.dtype).itemsize)
     message = _delimited(kind, _delimited(_ONLY, zero))
@@ -244,13 +244,18 @@ def _feature(feature: Feature) -> tuple[bytes, int]:
 
 def _delimited(number: int, value: bytes) -> bytes:
     """A length-delimited field: key, length, value."""
-    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(value)) + value
+    return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(value)) + value
 
 
-def _varint(value: int) -> bytes:
-    """A base-128 varint: seven bits a byte, the lowest first, the top bit set on all but the last."""
+def varint(value: int, width: int = 0) -> bytes:
+    """Encode a base-128 varint: seven bits a byte, the lowest first, the top bit set on all but the last.
+
+    Args:
+        value: from 0 on.
+        width: bytes to pad it to; as few as can be by default.
+    """
     groups = bytearray()
-    while value >= VARINT_LIMIT:
+    while value >= VARINT_LIMIT or len(groups) + 1 < width:
         groups.append(value & 0x7F | 0x80)
         value >>= 7
     groups.append(value)

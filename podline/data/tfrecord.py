@@ -1,4 +1,4 @@
-"""TFRecord files whose records all have one length: a file is an array of frames, built and checked as one.
+"""Builds and checks frames of TFRecord files; a file whose records have one length is an array of frames.
 
 A frame is what TensorFlow's ``record_writer.cc`` writes: the payload's length (uint64, little-endian), the length's
 masked CRC-32C (uint32), the payload, the payload's masked CRC-32C (uint32). The mask (rotate right by 15 bits, add a
@@ -8,11 +8,9 @@ constant) keeps a CRC of data that holds CRCs meaningful.
 from __future__ import annotations
 
 import contextlib
-import itertools
+import os
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from io import BufferedReader
 from pathlib import Path
 
 import google_crc32c
@@ -29,24 +27,24 @@ Crcs = npt.NDArray[np.uint32]
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+_LENGTH_BYTES = 8
 
 _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
 def masked(crcs: Crcs) -> Crcs:
-    """CRC-32C values as TFRecord stores them."""
+    """Return CRC-32C values as TFRecord stores them."""
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
 
 
 def header(record_length: int) -> bytes:
-    """The first 12 bytes of every frame with a payload of so many bytes."""
+    """Return the first 12 bytes of every frame with a payload of so many bytes."""
     length = struct.pack("<Q", record_length)
-    crc = np.array([google_crc32c.value(length)], np.uint32)
-    return length + masked(crc).astype("<u4").tobytes()
+    return length + masked_crc(length)
 
 
 def empty_frames(count: int, payload: bytes) -> Bytes:
-    """Frames with one and the same payload, not sealed yet.
+    """Return frames with one and the same payload, not sealed yet.
 
     Returns:
         uint8, (count, 16 + len(payload)); the payload is columns 12 to 12 + len(payload).
@@ -56,27 +54,27 @@ def empty_frames(count: int, payload: bytes) -> Bytes:
 
 
 def payloads(frames: Bytes) -> Bytes:
-    """The payloads in a block of frames: a view, (n, record length)."""
+    """Return the payloads in a block of frames: a view, (n, record length)."""
     return frames[:, HEADER_BYTES:-FOOTER_BYTES]
 
 
 def payload_crcs(frames: Bytes) -> Crcs:
-    """The masked CRC-32C that each frame's payload has, (n,)."""
+    """Compute the masked CRC-32C of each frame's payload, (n,)."""
     return masked(np.fromiter(map(google_crc32c.value, payloads(frames)), np.uint32, len(frames)))
 
 
 def stored_crcs(frames: Bytes) -> Crcs:
-    """The masked CRC-32C of its payload that each frame says, (n,)."""
+    """Return the masked CRC-32C that each frame holds, (n,)."""
     return np.ascontiguousarray(frames[:, -FOOTER_BYTES:]).view("<u4")[:, 0].astype(np.uint32)
 
 
 def seal(frames: Bytes) -> None:
-    """Writes the CRC of each frame's payload into the frame."""
+    """Write the CRC of each frame's payload into the frame."""
     frames[:, -FOOTER_BYTES:] = payload_crcs(frames).astype("<u4")[:, None].view(np.uint8)
 
 
 def map_frames(path: Path, record_length: int, records: int) -> Bytes:
-    """A shard's file as an array, mapped into memory and read only where it is touched.
+    """Map a shard's file into memory as an array; it is read only where it is touched.
 
     Args:
         path: the file.
@@ -90,54 +88,84 @@ def map_frames(path: Path, record_length: int, records: int) -> Bytes:
         ArtifactError: the file is gone or has another size.
         StoreError: it cannot be read.
     """
-    with _opened(path, record_length, records) as stream:
-        return np.asarray(np.memmap(stream, np.uint8, "r", shape=(records, FRAME_BYTES + record_length)))
+    data, frame = map_file(path), FRAME_BYTES + record_length
+    if len(data) != records * frame:
+        raise ArtifactError(
+            f"{path} has {len(data)} bytes vs {records * frame} for {plural(records, 'record')} of {frame}; "
+            "convert the data again"
+        )
+    return data.reshape(records, frame)
 
 
-def read_frames(path: Path, record_length: int, records: int, step: int) -> Iterator[Bytes]:
-    """A shard's file from its beginning to its end; what comes next is read while a block of frames is used.
+def walk(path: Path, data: Bytes) -> Iterator[tuple[int, int, int]]:
+    """Walk over a file's frames of any length; the CRC of each length is checked, payloads are not.
 
     Args:
-        path: the file.
-        record_length: bytes of every payload.
-        records: how many the file must hold, one at least.
-        step: frames in a block.
+        path: the file, for errors.
+        data: its content, uint8 (bytes,).
 
     Yields:
-        uint8, (up to ``step``, 16 + record_length), valid until the next block but one is asked for.
+        The byte at which a frame starts, and where its payload starts and ends.
 
     Raises:
-        ArtifactError: the file is gone or has another size.
+        ArtifactError: a frame's length is damaged, or it is cut off.
+    """
+    view, size, start, record = data.data, len(data), 0, 0
+    while start < size:
+        payload = start + HEADER_BYTES
+        head = bytes(view[start:payload])
+        length = head[:_LENGTH_BYTES]
+        if len(head) < HEADER_BYTES or head[_LENGTH_BYTES:] != masked_crc(length):
+            raise damaged_record(path, record, start, "is damaged or cut off: its length has another CRC-32C")
+        end = payload + struct.unpack("<Q", length)[0]
+        if end + FOOTER_BYTES > size:
+            raise damaged_record(path, record, start, f"is cut off: it ends at byte {end + FOOTER_BYTES} of {size}")
+        yield start, payload, end
+        start, record = end + FOOTER_BYTES, record + 1
+
+
+def count_records(path: Path) -> int:
+    """Count the records of a TFRecord file; both checksums of each are checked.
+
+    Raises:
+        ArtifactError: a frame is damaged or cut off; it is named by its number and byte.
+        StoreError: the file cannot be read.
+    """
+    data, records = map_file(path), 0
+    for start, payload, end in walk(path, data):
+        if data[end : end + FOOTER_BYTES].tobytes() != masked_crc(data[payload:end]):
+            raise damaged_record(path, records, start, "is damaged: its payload has another CRC-32C")
+        records += 1
+    return records
+
+
+def damaged_record(path: Path, record: int, byte: int, how: str) -> ArtifactError:
+    """Return the error for a damaged record, and make its file newer than its completion record says.
+
+    So the next conversion hashes the file, and writes it anew.
+    """
+    with contextlib.suppress(OSError):  # a store that can only be read
+        os.utime(path)
+    return ArtifactError(
+        f"{path}: record {record}, at byte {byte}, {how}; run `podline convert` again: it writes what is damaged anew, "
+        "and nothing else"
+    )
+
+
+def masked_crc(data: bytes | Bytes) -> bytes:
+    """Return the CRC-32C of some bytes as TFRecord stores it."""
+    return masked(np.array([google_crc32c.value(data)], np.uint32)).astype("<u4").tobytes()
+
+
+def map_file(path: Path) -> Bytes:
+    """Map a file into memory, uint8 (bytes,), not writable.
+
+    Raises:
+        ArtifactError: it is gone.
         StoreError: it cannot be read.
     """
-    shape = min(step, records), FRAME_BYTES + record_length
-    ring = itertools.cycle([np.empty(shape, np.uint8) for _ in range(3)])
-    with _opened(path, record_length, records) as stream, ThreadPoolExecutor(1) as ahead:
-
-        def read(start: int) -> Bytes:
-            block = next(ring)[: records - start]
-            if stream.readinto(block.data.cast("B")) < block.size:
-                raise ArtifactError(f"{path} was cut off while it was read; convert the data again")
-            return block
-
-        coming = ahead.submit(read, 0)
-        for start in range(step, records, step):
-            block, coming = coming.result(), ahead.submit(read, start)
-            yield block
-        yield coming.result()
-
-
-@contextlib.contextmanager
-def _opened(path: Path, record_length: int, records: int) -> Iterator[BufferedReader]:
-    """A shard's file, which has as many bytes as so many records take."""
     if not path.exists():
         raise ArtifactError(f"{path} is gone; convert the data again")
     with explained("read", path), path.open("rb") as stream:
-        frame = FRAME_BYTES + record_length
-        size = path.stat().st_size
-        if size != records * frame:
-            raise ArtifactError(
-                f"{path} has {size} bytes vs {records * frame} for {plural(records, 'record')} of {frame}; "
-                "convert the data again"
-            )
-        yield stream
+        size = os.fstat(stream.fileno()).st_size
+        return np.asarray(np.memmap(stream, np.uint8, "r")) if size else np.empty(0, np.uint8)

@@ -1,19 +1,17 @@
-"""The validation stage: reads every byte of a data set once and holds it against the manifest.
+"""The validation stage: holds a data set's files against its manifest.
 
-A shard is checked frame by frame before its checksum is compared, so that damage has an address: which record of which
-file, at which byte.
+Each file's sha256 is compared. Of a shard that differs, the frames are walked, so that damage has an address: which
+record of which file, at which byte. With ``deep``, every record is decoded and all that the manifest says is computed
+again.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,24 +19,25 @@ import numpy.typing as npt
 
 from podline.data.coco_truth import read_truth, truth_name
 from podline.data.content import image_crcs, same_images
-from podline.data.kept_jpegs import KeptLayout, KeptShard, stored_layout
+from podline.data.kept_jpegs import KeptLayout, stored_layout
+from podline.data.open_shards import open_shard
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, IMAGE_ID, LABEL, RecordLayout, limit_of, place_of
 from podline.data.shards import CHUNK_BYTES
-from podline.data.tfrecord import HEADER_BYTES, Bytes, header, payload_crcs, payloads, read_frames, stored_crcs
-from podline.data.verified_files import SeenFile, look_at, note
+from podline.data.tfrecord import Bytes, count_records, damaged_record, payloads
 from podline.documents.completion import Artifact
-from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, read_manifest
+from podline.documents.manifest import MANIFEST, FileInfo, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.errors import ArtifactError
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ValidateResult, ValidateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.store.page_cache import let_go, may_keep
+from podline.store.prefetch import in_order
 
 _REMEDY = "run `podline convert` again: it writes what is damaged anew, and nothing else"
+_HASHED_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,10 @@ class RecordFigures:
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
-    """Checks a converted data set; the validation stage.
+    """Check a converted data set; the validation stage.
 
     Raises:
-        ArtifactError: it is not what its manifest says, or its splits share an image.
+        ArtifactError: it is not what its manifest says, or, with ``deep``, its splits share an image.
         StoreError: it is not there, or cannot be read.
     """
     started = time.monotonic()
@@ -67,27 +66,66 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
             f"converted; {_REMEDY}"
         )
     manifest = read_manifest(store, spec.folder)
-    duplicates = check_dataset(store, spec.folder, manifest, reporter)
+    duplicates = check_records(store, spec.folder, manifest, reporter) if spec.deep else None
+    files = check_files(store, spec.folder, manifest, reporter)
     result = ValidateResult(
         seconds=time.monotonic() - started,
         records=manifest.written,
         shards=len(manifest.shards),
         duplicates_within=duplicates,
     )
-    checked = [
-        Artifact(name=f"{spec.folder}/{item.file}", bytes=item.bytes, sha256=item.sha256) for item in manifest.shards
-    ]
-    complete(store, spec.folder, spec, result, [*checked, f"{spec.folder}/{MANIFEST}"])
+    complete(store, spec.folder, spec, result, [*files, f"{spec.folder}/{MANIFEST}"])
     return result
 
 
-def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
-    """Checks a data set's shards against its manifest, and its splits against each other.
+def check_files(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> list[Artifact]:
+    """Check the sha256 of a data set's shards and truths.
 
     Args:
         store: the store.
         folder: the data set's in it.
         manifest: what they should be.
+        reporter: hears of every file that is checked.
+
+    Returns:
+        The files.
+
+    Raises:
+        ArtifactError: with the file, the record and both values.
+        StoreError: a file cannot be read.
+    """
+    there = {found.name: found for found in store.listing(folder)}
+    infos = [*manifest.shards, *(split.truth for split in manifest.splits if split.truth)]
+
+    def checked(info: ShardInfo | FileInfo) -> Artifact:
+        name = f"{folder}/{info.file}"
+        found = there.get(name)
+        if found is None:
+            raise ArtifactError(f"{store.where(name)} is gone; {_REMEDY}")
+        sha256 = store.sha256(name, found)
+        if (found.bytes, sha256) != (info.bytes, info.sha256):
+            if isinstance(info, ShardInfo):
+                count_records(store.local(name, found))  # names the record that is damaged
+            raise ArtifactError(
+                f"{store.where(name)} has {found.bytes} bytes and sha256 {sha256} vs {info.bytes} bytes and "
+                f"{info.sha256} in the manifest: another file; {_REMEDY}"
+            )
+        return Artifact(name=name, bytes=info.bytes, sha256=info.sha256, modified=found.published)
+
+    files = []
+    for file in in_order(checked, infos, max(store.parallel, _HASHED_AT_ONCE)):
+        files.append(file)
+        reporter.progress(len(files), len(infos), "files")
+    return files
+
+
+def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
+    """Decode every record and compute all that a manifest says again; hold its splits against each other.
+
+    Args:
+        store: the store.
+        folder: the data set's in it.
+        manifest: what the records should be.
         reporter: hears of every shard that is checked.
 
     Returns:
@@ -102,110 +140,63 @@ def check_dataset(store: Store, folder: str, manifest: Manifest, reporter: Repor
         raise ArtifactError(
             f"{store.where(folder)}/{MANIFEST}: fields and record length are not those of one layout; {_REMEDY}"
         )
-    done, total, stays = 0, len(manifest.shards), may_keep(sum(shard.bytes for shard in manifest.shards))
-    started, records, classes = time.monotonic(), 0, len(manifest.class_names)
-    crcs = []
-    verified: dict[str, tuple[str, SeenFile | None]] = {}
+    done, started, records, crcs = 0, time.monotonic(), 0, []
     for split in manifest.splits:
         parts = []
         for shard in split.shards:
-            path = store.local(f"{folder}/{shard.file}")
-            verified[shard.file] = shard.sha256, look_at(store, f"{folder}/{shard.file}")
-            parts.append(check_shard(path, shard, layout, classes))
-            if not stays:
-                let_go(path)
+            parts.append(_check_shard(store, f"{folder}/{shard.file}", shard, layout, len(manifest.class_names)))
             done, records = done + 1, records + shard.records
-            reporter.progress(done, total, "shards", {"records/s": records / (time.monotonic() - started)})
+            rate = records / (time.monotonic() - started)
+            reporter.progress(done, len(manifest.shards), "shards", {"records/s": rate})
         found = _together(parts)
         _check_split(store.where(folder), split, found)
         if split.truth:
             _check_truth(store, folder, manifest, split.name, found.image_ids)
         crcs.append(found.image_crcs)
-    note(store, folder, verified)
     return _check_images(store, folder, manifest, crcs)
 
 
-def check_shard(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout, classes: int) -> RecordFigures:
-    """Checks one shard against what the manifest says of it.
-
-    Raises:
-        ArtifactError: with the record and both values.
-        StoreError: the file cannot be read.
-    """
+def _check_shard(
+    store: Store, name: str, info: ShardInfo, layout: RecordLayout | KeptLayout, classes: int
+) -> RecordFigures:
+    path = store.local(name)
     decoded = layout.decoded if isinstance(layout, KeptLayout) else layout
-    digest, parts, start = hashlib.sha256(), [], 0
-    with ThreadPoolExecutor(1) as hashing:
-        hashed = None
-        for raw, frames in _blocks(path, shard, layout):
-            if hashed is not None:
-                hashed.result()  # what it was made of is about to be overwritten
-            hashed = hashing.submit(digest.update, raw.data)
-            _check_frames(path, frames, start, decoded, classes)
-            parts.append(_findings(frames, decoded, classes))
-            start += len(frames)
-    if digest.hexdigest() != shard.sha256:
-        raise ArtifactError(
-            f"{path} has sha256 {digest.hexdigest()} vs {shard.sha256} in the manifest, though each of its records is "
-            f"sound: they are other ones; {_REMEDY}"
-        )
-    findings = _together(parts)
-    if shard.class_counts:
-        _check_equal(f"{path}: class counts", tuple(findings.class_counts.tolist()), shard.class_counts)
-    return findings
+    shard, parts = open_shard(path, layout, info.records), []
+    step = max(1, CHUNK_BYTES // decoded.frame_length)
+    for start in range(0, info.records, step):
+        frames = shard.frames(start, min(start + step, info.records))
+        for index, how in _wrong_values(frames, decoded, classes):
+            raise damaged_record(path, start + index, shard.start(start + index), how)
+        parts.append(_figures(frames, decoded, classes))
+    figures = _together(parts)
+    if info.class_counts:
+        _check_equal(f"{path}: class counts", tuple(figures.class_counts.tolist()), info.class_counts)
+    return figures
 
 
-def _blocks(path: Path, shard: ShardInfo, layout: RecordLayout | KeptLayout) -> Iterator[tuple[Bytes, Bytes]]:
-    """A shard's records, some at a time: as they are in the file, and as frames with pixels."""
-    frame = layout.decoded.frame_length if isinstance(layout, KeptLayout) else layout.frame_length
-    step = max(1, CHUNK_BYTES // frame)
-    if isinstance(layout, RecordLayout):
-        for frames in read_frames(path, layout.record_length, shard.records, step):
-            yield frames, frames
-        return
-    kept = KeptShard(path, layout, shard.records)
-    for start in range(0, shard.records, step):
-        stop = min(start + step, shard.records)
-        yield kept.raw(start, stop), kept.frames(start, stop)
-
-
-def _check_frames(path: Path, frames: Bytes, first: int, layout: RecordLayout, classes: int) -> None:
-    """Checks everything about records that can be wrong with one alone; ``first`` is the number of the first."""
-
-    def damaged(index: int, how: str) -> ArtifactError:
-        place = f"record {first + index}, at byte {(first + index) * layout.frame_length}"
-        return ArtifactError(f"{path}: {place}, {how}; {_REMEDY}")
-
-    head = np.frombuffer(header(layout.record_length), np.uint8)
-    for index in _wrong((frames[:, :HEADER_BYTES] != head).any(axis=1)):
-        found = frames[index, :HEADER_BYTES].tobytes().hex()
-        raise damaged(index, f"starts with the bytes {found} vs {head.tobytes().hex()} for its length")
-    made, stored = payload_crcs(frames), stored_crcs(frames)
-    for index in _wrong(made != stored):
-        raise damaged(index, f"has the masked CRC-32C {made[index]:08x} vs {stored[index]:08x} written after it")
+def _wrong_values(frames: Bytes, layout: RecordLayout, classes: int) -> Iterator[tuple[int, str]]:
+    """What is wrong with some records though their checksums are right: which, and how."""
     for part, expected in layout.constant_parts:
         between = payloads(frames)[:, part]
         for index in _wrong((between != np.frombuffer(expected, np.uint8)).any(axis=1)):
-            found = between[index].tobytes().hex()
-            raise damaged(index, f"has the bytes {found} vs {expected.hex()} between its features")
+            yield index, f"has the bytes {between[index].tobytes().hex()} vs {expected.hex()} between its features"
     for field in layout.fields:
         if field.encoding == "varint":
             raw = frames[:, place_of(field)]
             for index in _wrong((raw[:, :-1] & 0x80 == 0).any(axis=1)):
                 found = raw[index].tobytes().hex()
-                raise damaged(
-                    index, f"has {field.name} in the bytes {found}: a varint that ends before byte {field.width}"
-                )
+                yield index, f"has {field.name} in the bytes {found}: a varint that ends before byte {field.width}"
             values = layout.values(frames, field.name)
             limit = classes if field.name == LABEL else limit_of(field)
             for index in _wrong(values >= limit):
-                raise damaged(index, f"has {field.name}={values[index]} vs 0 to {limit - 1}")
+                yield index, f"has {field.name}={values[index]} vs 0 to {limit - 1}"
 
 
 def _wrong(where: npt.NDArray[np.bool_]) -> list[int]:
     return np.flatnonzero(where).tolist()
 
 
-def _findings(frames: Bytes, layout: RecordLayout, classes: int) -> RecordFigures:
+def _figures(frames: Bytes, layout: RecordLayout, classes: int) -> RecordFigures:
     fields = {field.name: field for field in layout.fields}
     return RecordFigures(
         pixel_sums(layout.values(frames, IMAGE)),

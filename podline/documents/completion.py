@@ -16,11 +16,26 @@ from podline.store.contract import Listed, Store, explained
 
 
 class Artifact(Frozen):
-    """A file that a stage wrote; ``name`` is its name in the store."""
+    """A file that a stage wrote.
+
+    Attributes:
+        name: its name in the store.
+        bytes: its size.
+        sha256: of its content.
+        modified: the Unix time at which it was published; None where nobody noted it.
+    """
 
     name: str
     bytes: int
     sha256: str
+    modified: float | None = None
+
+    def is_unchanged(self, found: Listed) -> bool:
+        """Return whether a file has the size and the time that it had when it was written.
+
+        It may be damaged all the same, if the time was set back or the disk is at fault. A record's own CRC tells.
+        """
+        return (found.bytes, found.published) == (self.bytes, self.modified)
 
 
 class Completion(Frozen):
@@ -67,6 +82,16 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
         raise ArtifactError(f"{store.where(name)} is no completion record ({error}); run {stage} again") from error
 
 
+def recorded_artifacts(store: Store, folder: str, stage: str) -> dict[str, Artifact]:
+    """Return what a stage wrote, by name; nothing where there is no completion record, or a damaged one."""
+    if not store.exists(completion_name(folder, stage)):
+        return {}
+    try:
+        return {artifact.name: artifact for artifact in read_completion(store, folder, stage).artifacts}
+    except ArtifactError:
+        return {}
+
+
 def artifact_of(store: Store, name: str) -> Artifact:
     """A published file as an artifact; reads all of it."""
     found = store.find(name)
@@ -77,7 +102,9 @@ def artifact_of(store: Store, name: str) -> Artifact:
 
 def listed_artifact(store: Store, found: Listed) -> Artifact:
     """A file that was listed as an artifact."""
-    return Artifact(name=found.name, bytes=found.bytes, sha256=store.sha256(found.name, found))
+    return Artifact(
+        name=found.name, bytes=found.bytes, sha256=store.sha256(found.name, found), modified=found.published
+    )
 
 
 def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None:

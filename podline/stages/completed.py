@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from podline.data.verified_files import SeenFile, look_at, note
 from podline.documents.completion import (
     Artifact,
     Completion,
@@ -71,14 +70,14 @@ def find_completed(store: Store, folder: str, spec: Spec, reporter: Reporter) ->
         return None
     if record.spec_digest != spec.digest():
         return None
-    verified: dict[str, tuple[str, SeenFile | None]] = {}
     for artifact in record.artifacts:
-        before, problem = look_at(store, artifact.name), damage(store, artifact, store.find(artifact.name))
+        found = store.find(artifact.name)
+        if found is not None and artifact.is_unchanged(found):
+            continue
+        problem = damage(store, artifact, found)
         if problem:
             reporter.warn(f"{problem}; this stage runs again")
             return None
-        verified[artifact.name.removeprefix(f"{folder}/")] = artifact.sha256, before
-    note(store, folder, verified)
     if code := getattr(getattr(spec, "recipe", None), "code", None):
         reporter.log(f"unchanged: data, settings, and the code of {', '.join(code)}")
     return result.model_copy(update={"reused": True})

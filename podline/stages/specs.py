@@ -151,11 +151,16 @@ class ConvertResult(Result):
 
 
 class ValidateSpec(Spec):
-    """Every byte of a converted data set is checked against its manifest, and its splits against each other."""
+    """A converted data set's files are held against its manifest."""
 
     dataset: DatasetName
     fingerprint: str
     manifest_sha256: str
+    deep: bool = Field(
+        default=False,
+        exclude_if=lambda deep: not deep,
+        description="decode every record, compute the manifest's figures again, and look for images in two splits",
+    )
 
     @property
     def folder(self) -> str:
@@ -168,7 +173,10 @@ class ValidateResult(Result):
 
     records: int
     shards: int
-    duplicates_within: int = Field(description="records whose image another record of the same split has as well")
+    duplicates_within: int | None = Field(
+        default=None,
+        description="records whose image another record of the same split has as well; None where not looked for",
+    )
 
 
 class TrainSpec(Spec):

@@ -293,6 +293,9 @@ class BucketStore(Store):
                 return
         raise StoreUnavailableError(f"cannot write {self.where(name)}: others write the same again and again")
 
+    def flush(self, names: Iterable[str]) -> None:
+        """See :meth:`Store.flush`."""
+
     def delete(self, name: str) -> None:
         """See :meth:`Store.delete`."""
         with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound):

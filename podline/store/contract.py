@@ -199,10 +199,18 @@ class Store(ABC):
             name: where it goes.
             replace: whether other content that is there may be overwritten.
             flush: wait until the disk has it. Without, a power cut (not a killed process) may leave a published name
-                with less than its content: only for what is checked against a checksum each time before it is used.
+                with less than its content, until :meth:`flush` was called.
 
         Raises:
             TakenError: the name is there with other content, and ``replace`` is not set.
+            StoreError: it cannot be written.
+        """
+
+    @abstractmethod
+    def flush(self, names: Iterable[str]) -> None:
+        """Wait until the disk has files that were published without waiting; of a bucket, there is nothing to do.
+
+        Raises:
             StoreError: it cannot be written.
         """
 

@@ -105,8 +105,7 @@ class FolderStore(Store):
                 return
             _make_folder(target.parent)
             if flush:
-                with source.open("rb") as stream:
-                    os.fsync(stream.fileno())
+                _sync(source)
             settle = Path.replace if replace else _appear
             try:
                 settle(source, target)
@@ -120,7 +119,14 @@ class FolderStore(Store):
                 shutil.copyfile(source, beside)
                 settle(beside, target)
             if flush:
-                _sync_folder(target.parent)
+                _sync(target.parent)
+
+    def flush(self, names: Iterable[str]) -> None:
+        """See :meth:`Store.flush`."""
+        paths = [self.local(name) for name in names]
+        for path in [*paths, *{path.parent for path in paths}]:
+            with explained("write", path):
+                _sync(path)
 
     def delete(self, name: str) -> None:
         """See :meth:`Store.delete`."""
@@ -162,12 +168,12 @@ def _make_folder(folder: Path) -> None:
     made = list(itertools.takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
-        _sync_folder(each.parent)
+        _sync(each.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename durable: after a power cut the new name is there, or the old one, never neither."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Makes a file's content durable, or a folder's renames: the new name is there, or the old one, never neither."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.documents.manifest import SplitInfo, read_manifest
+from podline.documents.manifest import read_manifest
 from podline.input.pipeline import Arrays, TrainingInput
 from podline.progress import Reporter
 from podline.stages.completed import manifest_sha256
 from podline.stages.tools import InputSpeed, InputSpeedSpec, StageSpeed
 from podline.store.opening import open_store
-from podline.store.page_cache import let_go, may_keep
+from podline.store.page_cache import drop_pages, fits_in_memory
 from podline.training import devices
 from podline.training.plan import TRAINING_SPLIT, Plan
 from podline.training.run import Trainer, build_trainer
@@ -140,6 +140,7 @@ def _measured(
     say("done")
     took = {"read": read, "augment": augment, "batch": batch, "hand-over": hand_over}
     first = took | {"disk": disk}
+    data_bytes = sum(shard.bytes for shard in trainer.training_reader.info.shards)
     return InputSpeed(
         seconds=time.monotonic() - started,
         recipe=spec.recipe.name,
@@ -148,7 +149,7 @@ def _measured(
         devices=devices.describe(tf.distribute.get_strategy()),
         stages=tuple(_speed(name, seconds, size) for name, seconds in took.items()),
         disk=_speed("disk", disk, size),
-        bottleneck=slowest(took if _fits_in_memory(trainer.training_reader.info) else first),
+        bottleneck=slowest(took if fits_in_memory(data_bytes) else first),
         first_pass_bottleneck=slowest(first),
         together=size / together,
         first_pass=size / (together + disk),
@@ -196,7 +197,7 @@ def _reading(stages: Stages, files: Sequence[Path], plan: Plan, seconds: float) 
     """Seconds that the disk adds to a batch, seconds to read one whose pages are in memory, and some batches."""
     plan.order.batch(0)  # An epoch's permutation is made once, by whoever asks first.
     for file in files:
-        let_go(file)
+        drop_pages(file)
     raws: list[Raw] = []
     most = max(_LEAST_BATCHES, min(_MOST_BATCHES, plan.order.steps_per_epoch))
     started = time.perf_counter()
@@ -221,11 +222,6 @@ def _timed(batches: Callable[[], Iterable[object]], seconds: float) -> float:
         next(iterator)
         count += 1
     return max((time.perf_counter() - started) / count, _TICK)
-
-
-def _fits_in_memory(split: SplitInfo) -> bool:
-    """Whether the operating system can keep all of a split's pages, with room for everything else."""
-    return may_keep(sum(shard.bytes for shard in split.shards))
 
 
 class _Beside:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -16,13 +15,12 @@ from raw_cifar import convert_spec
 from podline.beam_jobs import steps
 from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
-from podline.data.arriving import Arrivals
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
-from podline.data.counting import verify_counts
 from podline.data.keypoints import to_annotated
-from podline.data.reader import SplitReader, open_split
-from podline.datasets.validation import check_dataset, validate
+from podline.data.reader import open_folder, open_split
+from podline.datasets.counting import count_splits
+from podline.datasets.validation import check_files, check_records, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, SettingsError, SourceError
@@ -60,7 +58,7 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
     assert manifest.split("train").class_counts == (0, 0, 11)
-    found = SplitReader(store.local(result.folder), manifest, "train").gather(np.arange(11))
+    found = open_folder(store.local(result.folder), manifest, "train").gather(np.arange(11))
     assert sorted(found["image_id"].ravel().tolist()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
     box = LetterBox(WIDTH, HEIGHT, SIDE)
     for place, number in enumerate(found["image_id"].ravel().tolist()):
@@ -99,14 +97,14 @@ def test_a_truth_is_verified_like_a_shard(tmp_path: Path, raw: Path) -> None:
     before = contents(spec)
     store.local(f"{result.folder}/truth-test.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"truth-test\.json has sha256"):
-        check_dataset(store, result.folder, manifest, silent())
+        check_records(store, result.folder, manifest, silent())
     assert CONVERT.find(spec, silent()) is None
     again = convert(spec, silent())
     assert again.shards_reused == result.shards_written
     assert contents(spec) == before
     other = manifest.model_copy(update={"splits": (manifest.split("train"), swapped(manifest))})
     with pytest.raises(ArtifactError, match=r"split 'test': image 1 is in truth-test\.json, but not in the records"):
-        check_dataset(store, result.folder, other, silent())
+        check_records(store, result.folder, other, silent())
 
 
 def swapped(manifest: Manifest) -> SplitInfo:
@@ -141,7 +139,7 @@ def test_kept_jpeg_files_are_read_as_the_very_same_records(tmp_path: Path) -> No
     manifests = [read_manifest(store, result.folder) for result in results]
     for split in ("train", "test"):
         readers = [
-            SplitReader(store.local(result.folder), manifest, split)
+            open_folder(store.local(result.folder), manifest, split)
             for result, manifest in zip(results, manifests, strict=True)
         ]
         assert len(readers[1].info.shards) > 1
@@ -156,8 +154,8 @@ def test_kept_jpeg_files_are_read_as_the_very_same_records(tmp_path: Path) -> No
         out = {name: np.empty_like(values) for name, values in found[0].items()}
         readers[1].gather(order, list(out), out)
         assert all((out[name] == values).all() for name, values in found[0].items())
-    check_dataset(store, results[1].folder, manifests[1], silent())
-    assert verify_counts(store, results[1].folder, manifests[1], silent()) == {"train": 20, "test": 6}
+    check_records(store, results[1].folder, manifests[1], silent())
+    assert count_splits(store, results[1].folder, manifests[1], silent()) == {"train": 20, "test": 6}
     assert CONVERT.find(kept, silent()) is not None
     other = spec_of(tmp_path / "other", tmp_path / "raw", keep_jpeg=True, shard_bytes=10_000, workers=2)
     convert(other, silent())
@@ -173,7 +171,7 @@ def test_kept_jpeg_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw:
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
     shards = manifest.split("train").shards
-    reader = SplitReader(store.local(result.folder), manifest, "train")
+    reader = open_folder(store.local(result.folder), manifest, "train")
     numbers = reader.gather(np.arange(11), ["image_id", "label"])
     records = list(tf.data.TFRecordDataset([str(store.local(f"{result.folder}/{shard.file}")) for shard in shards]))
     shape = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
@@ -196,52 +194,37 @@ def test_what_is_damaged_in_kept_jpeg_files_is_named(tmp_path: Path, raw: Path) 
     result = convert(spec, silent())
     store = open_store(spec.root)
     manifest, folder = read_manifest(store, result.folder), store.local(result.folder)
-    file, _, byte = SplitReader(folder, manifest, "train").locate(1)
+    file, _, byte = open_folder(folder, manifest, "train").locate(1)
     content = (folder / file).read_bytes()
     (folder / file).write_bytes(content[: byte + 900] + b"?" + content[byte + 901 :])
-    with pytest.raises(ArtifactError, match=rf"{file}: record 1, at byte {byte}, is not what was written"):
-        check_dataset(store, result.folder, manifest, silent())
+    for look in (check_files, check_records):
+        with pytest.raises(ArtifactError, match=rf"{file}: record 1, at byte {byte}, is "):
+            look(store, result.folder, manifest, silent())
+    with pytest.raises(ArtifactError, match=rf"{file}: record 1, at byte {byte}, is damaged"):
+        open_folder(folder, manifest, "train").gather(np.array([1]))
     (folder / file).write_bytes(content[:-1])
     with pytest.raises(ArtifactError, match=rf"{file}: record \d+, at byte \d+, is cut off"):
-        SplitReader(folder, manifest, "train")
+        open_folder(folder, manifest, "train")
     (folder / file).write_bytes(content + b"more")
-    with pytest.raises(ArtifactError, match=rf"{file} has {len(content) + 4} bytes vs {len(content)} of its"):
-        SplitReader(folder, manifest, "train")
+    with pytest.raises(ArtifactError, match=rf"{file}: record \d+, at byte {len(content)}, is damaged or cut off"):
+        open_folder(folder, manifest, "train")
     (folder / file).unlink()
     with pytest.raises(ArtifactError, match=rf"{file} is gone"):
-        SplitReader(folder, manifest, "train")
+        open_folder(folder, manifest, "train")
 
 
-def test_kept_jpeg_files_in_a_bucket_are_read_when_their_shard_is_here(
-    tmp_path: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kept_jpeg_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gcs_root: str) -> None:
     CocoFiles("val", 2, 101).write(tmp_path / "raw")
     raw = CocoFiles("train", 40).write(tmp_path / "raw")
-    on_the_way: list[Arrivals] = []
-    fetch = Arrivals.fetch
-
-    def wait(arrivals: Arrivals) -> None:
-        on_the_way.append(arrivals)
-
-    monkeypatch.setattr(Arrivals, "fetch", wait)
     splits = []
     for root in (tmp_path / "root", gcs_root):
         spec = spec_of(root, raw, keep_jpeg=True, shard_bytes=200_000)
         result, store = convert(spec, silent()), open_store(root)
         splits.append(open_split(store, result.folder, read_manifest(store, result.folder), "train"))
-    here, arriving = splits
-    assert min(shard.records for shard in here.info.shards) >= 16  # of which one record is read by range otherwise
-    order = np.array([7])
-    with ThreadPoolExecutor(1) as thread:
-        gathering = thread.submit(arriving.gather, order)
-        with pytest.raises(TimeoutError):
-            gathering.result(0.3)
-        for arrivals in on_the_way:
-            fetch(arrivals)
-        found = gathering.result()
-    for name, values in here.gather(order).items():
-        np.testing.assert_array_equal(found[name], values)
-    assert arriving.locate(5) == here.locate(5)
+    here, there = splits
+    for name, values in here.gather(np.array([7, 30])).items():
+        np.testing.assert_array_equal(there.gather(np.array([7, 30]))[name], values)
+    assert there.locate(5) == here.locate(5)
 
 
 def test_there_are_no_jpeg_files_to_keep_of_cifar(tmp_path: Path) -> None:
@@ -318,6 +301,6 @@ def test_the_real_data(tmp_path: Path, real_data: Path) -> None:
     assert sum(split.class_counts[2] for split in manifest.splits) == 28
     people = 0
     for name in ("train", "test"):
-        reader = SplitReader(store.local(result.folder), manifest, name)
+        reader = open_folder(store.local(result.folder), manifest, name)
         people += int(reader.gather(np.arange(len(reader)), ["people"])["people"].sum())
     assert people == 86

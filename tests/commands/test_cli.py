@@ -19,8 +19,8 @@ from podline import cli
 from podline.commands import display
 from podline.commands.benchmark import benchmark
 from podline.commands.models import models_group
-from podline.data.counting import count_records
 from podline.data.sources.sample import write_sample
+from podline.data.tfrecord import count_records
 from podline.errors import ArtifactError, PodlineError, SourceError, StageTimeoutError
 from podline.progress import Listener, Reporter
 from podline.recipes import registry

@@ -10,7 +10,7 @@ import pytest
 from small_coco import publish_people
 
 from podline.data.planning import plan_shards
-from podline.data.reader import SplitReader
+from podline.data.reader import open_folder
 from podline.data.records import Feature, label_feature, layout_of
 from podline.data.shards import filled_from, write_shard
 from podline.data.tfds import tfds_files, tfds_names
@@ -57,7 +57,7 @@ def test_every_split_opens_with_the_right_examples(tmp_path: Path) -> None:
     for split, size in SIZES.items():
         info = builder.info.splits[split]
         assert (info.num_examples, info.shard_lengths) == (size, [s.records for s in manifest.split(split).shards])
-        ours = SplitReader(folder, manifest, split).gather(np.arange(size))
+        ours = open_folder(folder, manifest, split).gather(np.arange(size))
         theirs = list(builder.as_dataset(split=split, shuffle_files=False).as_numpy_iterator())
         assert len(theirs) == size
         for index, example in enumerate(theirs):
@@ -76,7 +76,7 @@ def test_people_are_read_as_well_as_opened(tmp_path: Path, keep_jpeg: bool) -> N
     folder = tmp_path / dataset_folder(manifest.dataset, manifest.fingerprint)
     builder = tfds.builder_from_directory(str(folder))
     for split in manifest.splits:
-        ours = SplitReader(folder, manifest, split.name).gather(np.arange(split.records))
+        ours = open_folder(folder, manifest, split.name).gather(np.arange(split.records))
         theirs = list(builder.as_dataset(split=split.name, shuffle_files=False).as_numpy_iterator())
         assert len(theirs) == split.records > 0
         for index, example in enumerate(theirs):

@@ -41,9 +41,10 @@ def folder_of(store: Store, manifest: Manifest) -> Path:
     return store.local(dataset_folder("cifar10", manifest.fingerprint))
 
 
-def spec_of(store: Store, manifest: Manifest) -> ValidateSpec:
+def spec_of(store: Store, manifest: Manifest, *, deep: bool = True) -> ValidateSpec:
     name = dataset_folder("cifar10", manifest.fingerprint)
     return ValidateSpec(
+        deep=deep,
         root=str(store.root),
         dataset="cifar10",
         fingerprint=manifest.fingerprint,
@@ -75,13 +76,27 @@ def test_a_sound_data_set(store: Store, manifest: Manifest) -> None:
     spec = spec_of(store, manifest)
     result = validate(spec, Reporter("validate", events.append))
     assert (result.records, result.shards, result.duplicates_within) == (120, 6, 0)
-    assert [event["done"] for event in events] == [1, 2, 3, 4, 5, 6]
+    assert [event["done"] for event in events] == [1, 2, 3, 4, 5, 6] * 2
     found = VALIDATE.find(spec, silent())
     assert found == result.model_copy(update={"reused": True})
 
 
-def test_a_flipped_bit_is_found_at_every_byte_of_a_record(store: Store, manifest: Manifest) -> None:
-    spec, path = spec_of(store, manifest), folder_of(store, manifest) / manifest.split("train").shards[3].file
+def test_without_deep_only_files_are_compared(
+    store: Store, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("podline.datasets.validation.open_shard")
+    spec = spec_of(store, manifest, deep=False)
+    result = validate(spec, silent())
+    assert (result.records, result.shards, result.duplicates_within) == (120, 6, None)
+    assert VALIDATE.find(spec, silent()) == result.model_copy(update={"reused": True})
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_flipped_bit_is_found_at_every_byte_of_a_record(store: Store, manifest: Manifest, deep: bool) -> None:
+    spec, path = (
+        spec_of(store, manifest, deep=deep),
+        folder_of(store, manifest) / manifest.split("train").shards[3].file,
+    )
     sound = path.read_bytes()
     for byte in (0, 7, 8, 11, 12, 14, 33, 34, 3105, 3106, LABEL, 3122, 3125):
         data = bytearray(sound)
@@ -141,8 +156,9 @@ def test_sound_records_that_are_not_those_of_the_manifest(store: Store, manifest
     path = folder_of(store, manifest) / manifest.split("train").shards[1].file
     change(path, swap)
     expected = manifest.split("train").shards[1].sha256
-    with pytest.raises(ArtifactError, match=f"sha256 {digests.of_file(path)} vs {expected} in the manifest"):
-        validate(spec_of(store, manifest), silent())
+    for deep in (False, True):
+        with pytest.raises(ArtifactError, match=f"sha256 {digests.of_file(path)} vs .* {expected} in the manifest"):
+            validate(spec_of(store, manifest, deep=deep), silent())
 
 
 @pytest.mark.parametrize("damage", ["gone", "short", "long"])

@@ -19,7 +19,17 @@ from podline.store import digests
 from podline.store.contract import Store
 
 # Of JSON documents: what a clock says, where the store is, what a start found done already, and digests of all this.
-_TIMES = {"seconds", "time", "examples_per_second", "waiting", "waiting_for_input", "clock", "root", "document_sha256"}
+_TIMES = {
+    "seconds",
+    "time",
+    "examples_per_second",
+    "waiting",
+    "waiting_for_input",
+    "clock",
+    "root",
+    "document_sha256",
+    "modified",
+}
 _STARTS = {"resumed_from", "shards_written", "shards_reused", "reused", "traces"}
 # Artifacts of completion records whose own bytes hold such: their digests differ, and `store verify` checks them.
 _DIFFER = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podline.store.page_cache import let_go
+from podline.store.page_cache import drop_pages
 
 
 def is_cached(path: Path, place: int = 0) -> bool:
@@ -23,7 +23,7 @@ def is_cached(path: Path, place: int = 0) -> bool:
 
 def forget(path: Path) -> None:
     """Has the kernel forget a file; skips the test on a file system that cannot, or cannot be asked about it."""
-    let_go(path)
+    drop_pages(path)
     try:
         forgets = not is_cached(path)
     except OSError as error:
