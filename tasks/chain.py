@@ -119,7 +119,8 @@ def _learned(
             manifest_sha256=manifest_sha256(store, converted.folder),
         ),
     )
-    training = training_spec(store, recipe, converted.fingerprint, strategy)
+    tell = Reporter("train", stage_listener("train")).log
+    training = training_spec(store, recipe, converted.fingerprint, strategy, tell)
     if parameters.minutes:
         recipe = pace(pace_spec(training, parameters.minutes)).of(training.recipe)
         training = training.model_copy(update={"recipe": recipe})

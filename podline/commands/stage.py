@@ -388,7 +388,8 @@ def _promotion_sha256(store: Store, spec: EvaluateSpec) -> str:
 def _train_spec(request: Request, fingerprint: str | None, choices: Choices) -> TrainSpec:
     recipe = choices.apply(request.recipe)
     dataset = dataset_for(request.store, recipe, request.wanted(fingerprint), request.reporter(TRAIN))
-    spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy)
+    tell = request.reporter(TRAIN).log
+    spec = training_spec(request.store, recipe, dataset.fingerprint, request.settings.strategy, tell)
     if choices.minutes is None:
         return spec
     pace = perform(pace_spec(spec, choices.minutes), request.listener, request.settings)

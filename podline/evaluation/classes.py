@@ -25,8 +25,8 @@ from podline.training.plan import TRAINING_SPLIT, plan_training
 # One example alone goes through a kernel for matrix times vector, which adds up in another order than the one for
 # matrices that all larger batches share. In pairs, a logit has the same bits whatever the batch size (seen on CPUs).
 _SMALLEST_BATCH = 2
-# So many times as many are suggested where nothing was learned.
-_MORE_STEPS = 5
+# Where nothing was learned, so many times as many steps are suggested, and so many at least.
+_MORE, _LEAST_STEPS = 5, 400
 
 
 def judge(case: Case) -> Judgement:
@@ -123,7 +123,7 @@ def _failure(case: Case, document: Evaluation) -> str:
         found = f"it gets {seen.value:.2%} of training images right, so more steps alone do not help"
     else:
         found = f"it gets no more than {seen.value:.2%} of training images right"
-        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {_MORE_STEPS * steps})")
+        helps.insert(0, f"more than {plural(steps, 'step')} (--steps {max(_MORE * steps, _LEAST_STEPS)})")
         helps.append("another learning rate, right labels")
     return (
         f"sanity check: {document.run} gets {top1.value:.2%} of {document.trained.examples} {document.split} examples "

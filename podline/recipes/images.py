@@ -2,12 +2,13 @@
 
 podline run images --source DIR --root ROOT
 
-Expect nothing in particular: it depends on the images. docs/images.md tells what DIR may be.
+Expect nothing in particular: it depends on the images. docs/images.md tells what DIR may be, and what few images
+change.
 """
 
 from __future__ import annotations
 
-from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, Recipe
+from podline.recipes.settings import AugmentationSettings, Duration, FitSettings, ModelSettings, Recipe
 from podline.recipes.small_images import OPTIMIZER, SCHEDULE
 
 RECIPE = Recipe(
@@ -15,7 +16,7 @@ RECIPE = Recipe(
     dataset="images",
     model=ModelSettings(kind="resnet", width=0.5),
     batch_size=64,
-    fit_batch=True,
+    fit=FitSettings(epoch_steps=8, least_batch=16, rate=True, steps=400),
     duration=Duration(epochs=30),
     optimizer=OPTIMIZER,
     schedule=SCHEDULE.changed(learning_rate=0.1),

@@ -8,7 +8,7 @@ Joints, limbs and mirrored pairs are those of the annotations; docs/keypoints.md
 from __future__ import annotations
 
 from podline.recipes.pose_settings import PoseAugmentationSettings, PoseModelSettings, PoseSettings, PoseTargetSettings
-from podline.recipes.settings import Duration, OptimizerSettings, Part, Recipe, ScheduleSettings
+from podline.recipes.settings import Duration, FitSettings, OptimizerSettings, Part, Recipe, ScheduleSettings
 
 RECIPE = Recipe(
     name="keypoints",
@@ -31,7 +31,7 @@ RECIPE = Recipe(
         ),
     ),
     batch_size=8,
-    fit_batch=True,
+    fit=FitSettings(),
     evaluation_batch_size=8,
     duration=Duration(steps=2000),
     optimizer=OptimizerSettings(kind="adam"),

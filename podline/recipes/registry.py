@@ -23,7 +23,7 @@ from podline.errors import SettingsError
 from podline.recipes import datasets
 from podline.recipes.datasets import Kind
 from podline.recipes.parts import MODELS, OPTIMIZERS
-from podline.recipes.settings import Part, Recipe
+from podline.recipes.settings import FitSettings, Part, Recipe
 from podline.settings import load, nearest
 
 ENTRY_POINTS = "podline.recipes"
@@ -236,6 +236,8 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         if branches and leaf in Part.model_fields and _is_duration(place):
             place.clear()
         place[leaf] = value
+    if recipe.fit and not any(path.partition(".")[0] == "fit" for path in changes):
+        document["fit"] = _without_given(recipe.fit, changes)
     try:
         changed = Recipe.model_validate(document)
     except ValidationError as error:
@@ -252,6 +254,17 @@ def override(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         except SettingsError as error:
             raise SettingsError(f"recipe {recipe.name}: {error}") from None
     return changed
+
+
+def _without_given(fit: FitSettings, changes: Mapping[str, Any]) -> FitSettings:
+    """What is still chosen by the number of images where some values are given."""
+    batch = "batch_size" in changes
+    return FitSettings(
+        epoch_steps=1 if batch else fit.epoch_steps,
+        least_batch=1 if batch else fit.least_batch,
+        rate=fit.rate and not changes.keys() & {"batch_size", "schedule", "schedule.learning_rate"},
+        steps=0 if any(path.partition(".")[0] == "duration" for path in changes) else fit.steps,
+    )
 
 
 def _of_known_parts(recipe: Recipe) -> Recipe:

@@ -268,6 +268,22 @@ class ByEpochSettings(Frozen):
         return self
 
 
+class FitSettings(Frozen):
+    """What is chosen by the number of training images when a run is named; a value that is given stays as it is.
+
+    Attributes:
+        epoch_steps: an epoch has so many steps at least: the batch is smaller …
+        least_batch: … but not below this, or the whole split.
+        rate: whether the learning rate falls in proportion to the batch.
+        steps: a training has so many steps at least: it takes more epochs.
+    """
+
+    epoch_steps: int = Field(default=1, ge=1)
+    least_batch: int = Field(default=1, ge=1)
+    rate: bool = False
+    steps: int = Field(default=0, ge=0)
+
+
 class InitSettings(Frozen):
     """Weights from elsewhere that training begins with; layers are matched by name and shape.
 
@@ -300,7 +316,8 @@ class Recipe(Frozen):
         pose: all that is about poses, for data sets of people; ``model``, ``augmentation`` and ``label_smoothing`` are
             for classes and stay as they are then.
         batch_size: examples in a step, over all replicas.
-        fit_batch: whether a training split that is smaller than a batch makes the batch smaller; if not, it is refused.
+        fit: what is chosen by the number of training images; None is nothing, and a split that is smaller than a batch
+            is refused.
         duration: how long to train.
         views: how many views of each image of the test split a classifier's further figures are averaged over, see
             docs/training.md; 1 is none. It is no part of a run's name.
@@ -337,7 +354,7 @@ class Recipe(Frozen):
     pose: PoseSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1)
-    fit_batch: bool = Field(default=False, exclude_if=operator.not_)
+    fit: FitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     evaluation_batch_size: int = Field(default=500, ge=1)
     views: Views = Field(default=1, exclude_if=lambda views: views == 1)
     duration: Duration = Duration(epochs=10)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from podline import entry_points, measures
 from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
 from podline.frozen import JsonObject
+from podline.plurals import plural
 from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import with_code
-from podline.recipes.settings import Recipe
+from podline.recipes.settings import Duration, FitSettings, Recipe
 from podline.stages.preflight import PaceSpec
 from podline.stages.specs import JUDGED, EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.weights_file import with_checksum
 from podline.store.contract import Store
 from podline.strategies import StrategyName
+
+Tell = Callable[[str], object]
+
+
+def _to_nobody(_message: str) -> None:
+    pass
 
 
 def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -> ConverterSettings:
@@ -32,8 +42,17 @@ def converter_settings(dataset: str, recipe: Recipe | None, given: JsonObject) -
     return datasets.find(dataset).settings_of({**of_pose, **said, **given})
 
 
-def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName) -> TrainSpec:
-    """The training of a recipe on a data set, as that is now; its batch fits the data, where the recipe asks for it.
+def training_spec(
+    store: Store, recipe: Recipe, fingerprint: str, strategy: StrategyName, tell: Tell = _to_nobody
+) -> TrainSpec:
+    """The training of a recipe on a data set, as that is now.
+
+    Args:
+        store: the store.
+        recipe: what is trained; see :func:`fitted`.
+        fingerprint: the data set's.
+        strategy: where it runs.
+        tell: is told what was chosen by the number of images.
 
     Raises:
         StoreError: there is no such data set.
@@ -43,7 +62,7 @@ def training_spec(store: Store, recipe: Recipe, fingerprint: str, strategy: Stra
     folder = dataset_folder(recipe.dataset, fingerprint)
     return TrainSpec(
         root=store.uri,
-        recipe=with_code(with_checksum(fitted(store, recipe, folder))),
+        recipe=with_code(with_checksum(fitted(store, recipe, folder, tell))),
         fingerprint=fingerprint,
         manifest_digest=manifest_digest(store, folder),
         strategy=strategy,
@@ -55,12 +74,49 @@ def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
     return PaceSpec.model_validate({**training.model_dump(exclude={"preflight"}), "minutes": minutes})
 
 
-def fitted(store: Store, recipe: Recipe, folder: str) -> Recipe:
-    """The recipe with a batch that is no larger than the training split of a data set's folder, if it asks for it."""
-    if not recipe.fit_batch:
+def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _to_nobody) -> Recipe:
+    """Return the recipe with what it leaves to the number of images of a data set's training split.
+
+    Args:
+        store: the store.
+        recipe: any; what it chooses is in ``fit``.
+        folder: the data set's.
+        tell: is told what was chosen, and why.
+    """
+    fit = recipe.fit
+    if fit is None:
         return recipe
-    held_out = round(recipe.validation_share * (records := read_manifest(store, folder).split("train").records))
-    return recipe.model_copy(update={"batch_size": max(1, min(recipe.batch_size, records - held_out))})
+    records = read_manifest(store, folder).split("train").records
+    images = records - round(recipe.validation_share * records)
+    found = recipe.changed(fit=None, batch_size=max(1, min(recipe.batch_size, images, _batch(fit, images))))
+    if fit.rate:
+        rate = recipe.schedule.learning_rate * found.batch_size / recipe.batch_size
+        found = found.changed(schedule=found.schedule.changed(learning_rate=float(f"{rate:.6g}")))
+    epochs, each = recipe.duration.epochs, recipe.evaluate_every and recipe.evaluate_every.epochs
+    least = math.ceil(fit.steps / max(images // found.batch_size, 1))
+    if epochs and epochs < least:
+        found = found.changed(duration=Duration(epochs=least))
+        if each:  # as many evaluations as before
+            found = found.changed(evaluate_every=Duration(epochs=math.ceil(each * least / epochs)))
+    _tell_fitted(recipe, found, images, tell)
+    return found
+
+
+def _batch(fit: FitSettings, images: int) -> int:
+    return max(fit.least_batch, images // fit.epoch_steps)
+
+
+def _tell_fitted(recipe: Recipe, found: Recipe, images: int, tell: Tell) -> None:
+    changes: list[str] = []
+    if found.batch_size != recipe.batch_size:
+        changes.append(f"batches of {found.batch_size} in place of {recipe.batch_size}")
+    if found.schedule != recipe.schedule:
+        rates = found.schedule.learning_rate, recipe.schedule.learning_rate
+        changes.append("a learning rate of {:g} in place of {:g}".format(*rates))
+    if found.duration != recipe.duration:
+        changes.append(f"{found.duration} in place of {recipe.duration}")
+    if changes:
+        tell(f"{plural(images, 'training image')}, so that there are enough steps: {', '.join(changes)}")
 
 
 def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDGED) -> EvaluateSpec:

@@ -133,7 +133,7 @@ def test_a_model_that_learned_nothing_fails_the_sanity_check_and_says_so_in_the_
     spec = trained(tmp_path, duration=Duration(steps=1))
     failure = evaluate(spec, silent()).failure
     assert re.match(r"sanity check: t-\w+ gets .*% of 60 test examples right, and guessing gives", failure)
-    for helps in ("--steps 5", "--init", "60 training images"):
+    for helps in ("--steps 400", "--init", "60 training images"):
         assert helps in failure
     assert not read_evaluation(open_store(tmp_path), spec.folder).better_than_guessing
     assert find_in_folder(spec, silent()).failure == failure

@@ -17,7 +17,14 @@ from podline.errors import SettingsError, StoreError
 from podline.evaluation import class_sheet, sheet
 from podline.input.augmentation import augment
 from podline.progress import silent
-from podline.recipes.settings import AugmentationSettings, Duration, ModelSettings, OptimizerSettings, Recipe
+from podline.recipes.settings import (
+    AugmentationSettings,
+    Duration,
+    FitSettings,
+    ModelSettings,
+    OptimizerSettings,
+    Recipe,
+)
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ShowSpec
 from podline.training.train import train
@@ -87,7 +94,7 @@ def test_a_batch_that_is_to_fit_is_no_larger_than_the_split(root: Path) -> None:
     large = RECIPE.model_copy(update={"batch_size": 1000})
     with pytest.raises(SettingsError, match="batch_size=1000 vs 96 examples"):
         notebook.show(large, str(root))
-    assert len(images(notebook.show(large.model_copy(update={"fit_batch": True}), str(root), draws=1))) == 16
+    assert len(images(notebook.show(large.model_copy(update={"fit": FitSettings()}), str(root), draws=1))) == 16
 
 
 def test_a_run_shows_its_guesses_right_and_wrong_and_its_worst_mistakes_first(root: Path, trained: str) -> None:

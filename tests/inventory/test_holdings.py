@@ -78,6 +78,7 @@ def test_data_sets_and_runs_are_held_with_who_uses_them(store: Store) -> None:
 
 
 def test_a_root_that_holds_nothing_is_not_just_in_order(tmp_path: Path) -> None:
+    (tmp_path / "rot").mkdir()
     found = CliRunner().invoke(cli, ["store", "verify", "--root", str(tmp_path / "rot")])
     assert found.exit_code == 0
     assert "0 objects checked, 0 problems" in found.output

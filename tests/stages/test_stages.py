@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_dataset import FINGERPRINT, drawn, publish_dataset
 
 from podline import entry_points
 from podline.documents.metric import Metric
 from podline.errors import StoreError
 from podline.progress import Reporter
+from podline.recipes import registry
 from podline.recipes.settings import Duration, Recipe
 from podline.stages.completed import complete, manifest_sha256
+from podline.stages.from_recipe import fitted
 from podline.stages.specs import ConvertSpec, EvaluateResult, EvaluateSpec, TrainSpec
 from podline.stages.table import EVALUATE, STAGES
 from podline.store.contract import Store
@@ -121,3 +124,31 @@ def test_every_stage_names_functions_that_exist() -> None:
 def test_without_a_manifest_the_remedy_is_said(store: Store) -> None:
     with pytest.raises(StoreError, match="run `podline convert` first"):
         manifest_sha256(store, "datasets/sample/f")
+
+
+@pytest.mark.parametrize(
+    ("images", "given", "batch", "rate", "duration", "every"),
+    [
+        (126, {}, 16, 0.025, Duration(epochs=58), 2),
+        (705, {}, 64, 0.1, Duration(epochs=37), 2),
+        (3000, {}, 64, 0.1, Duration(epochs=30), 1),
+        (6, {}, 6, 0.009375, Duration(epochs=400), 14),
+        (126, {"duration.epochs": 20}, 16, 0.025, Duration(epochs=20), 1),
+        (126, {"duration.steps": 50}, 16, 0.025, Duration(steps=50), 1),
+        (126, {"batch_size": 64}, 64, 0.1, Duration(epochs=400), 14),
+        (40, {"batch_size": 64, "duration.epochs": 5}, 40, 0.1, Duration(epochs=5), 1),
+        (126, {"schedule.learning_rate": 0.05}, 16, 0.05, Duration(epochs=58), 2),
+    ],
+)
+def test_few_images_make_smaller_batches_and_more_epochs_unless_these_are_given(
+    tmp_path: Path, images: int, given: dict[str, Any], batch: int, rate: float, duration: Duration, every: int
+) -> None:
+    publish_dataset(tmp_path, splits={"train": drawn(images, 0), "test": drawn(4, 1)})
+    told: list[str] = []
+    recipe = registry.override(registry.get("images"), given)
+    found = fitted(open_store(tmp_path), recipe, f"datasets/sample/{FINGERPRINT}", told.append)
+    assert (found.batch_size, found.schedule.learning_rate, found.duration) == (batch, rate, duration)
+    assert found.evaluate_every == Duration(epochs=every)
+    same = (found.batch_size, found.schedule, found.duration) == (recipe.batch_size, recipe.schedule, recipe.duration)
+    assert [f"{images:,} training images" in line for line in told] == ([] if same else [True])
+    assert fitted(open_store(tmp_path), found, "unread") == found
