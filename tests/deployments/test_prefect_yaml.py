@@ -126,7 +126,7 @@ _HELD_OUT = "another one than plateau, or validation_share=0.1 among the other v
         ("coco-manual", {"steps": 5, "examples": 9}, "examples", f"0, since Steps is given: {_ONE_OF}"),
         ("cifar-nightly", {"epochs": 1, "examples": 9}, "examples", f"0, since Epochs is given: {_ONE_OF}"),
         ("cifar-manual", {"recipe": "mnist", "source": ""}, "source", _NO_SOURCE),
-        ("keypoints-manual", {"recipe": "keypoints"}, "source", _NO_SOURCE),
+        ("keypoints-manual", {"recipe": "keypoints", "source": ""}, "source", _NO_SOURCE),
         ("cifar-manual", {"training": {"schedule": "plateau"}}, "training.schedule", _HELD_OUT),
         ("cifar-manual", {"schedule": "plateau"}, "schedule", _HELD_OUT),
         (
