@@ -41,7 +41,7 @@ def _(result: ConvertResult, store: Store) -> list[str]:
 
 @_lines.register
 def _(result: ValidateResult, _store: Store) -> list[str]:
-    twice = f"; not the only one of its split: {plural(result.duplicates_within, 'image')}"
+    twice = f"; not the only one of its split: {plural(result.duplicates_within or 0, 'image')}"
     checked = f"as the manifest says: {plural(result.records, 'record')} in {plural(result.shards, 'shard')}"
     return [checked + (twice if result.duplicates_within else "")]
 
