@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # Part of a search's identity: raise it when another rate is read off the same curve.
-FINDER_VERSION = 1
+FINDER_VERSION = 2
 
 
 class RecipeSpec(Spec):
