@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from podline import figures
 from podline.documents import champions
-from podline.documents.ledger_entry import Entry
+from podline.documents.ledger_entry import Entry, Outcome
 from podline.ledger import ledger
 from podline.measures import measure_named
 from podline.reporting import quoted
@@ -201,8 +201,7 @@ def _settings(entry: Entry) -> str:
 def _row(entry: Entry, change: Change, champion: bool, base: str, slow: str) -> NightRow:
     figure = ""
     if entry.outcome is not None:
-        figure = quoted.metric_of(f"{entry.name}.outcome.metrics", entry.outcome.measure, entry.outcome.metrics)
-        figure = quoted.with_name(entry.outcome.measure, figure)
+        figure = quoted.with_name(entry.outcome.measure, _main(entry, entry.outcome))
     began = _BEGAN.get(entry.started, "")
     return NightRow(
         ended=figures.short_moment(entry.ended),
@@ -250,5 +249,9 @@ def _sentence(last: Entry | None) -> Any:
     when = f"The last one, {last.recipe} on {figures.moment(last.ended)}"
     if last.outcome is None or last.state != "finished":
         return f"{when}, {'was cancelled' if last.state == 'cancelled' else last.state}: {last.cause}"
-    main = quoted.metric_of(f"{last.name}.outcome.metrics", last.outcome.measure, last.outcome.metrics)
-    return quoted.joined(f"{when}, reached {measure_named(last.outcome.measure).label} ", main, ".")
+    label = measure_named(last.outcome.measure).label
+    return quoted.joined(f"{when}, reached {label} ", _main(last, last.outcome), ".")
+
+
+def _main(entry: Entry, outcome: Outcome) -> quoted.Quoted:
+    return quoted.Quotes(**{entry.name: entry}).metric(f"{entry.name}.outcome.metrics.{outcome.measure}")

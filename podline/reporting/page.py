@@ -8,7 +8,6 @@ from typing import Any
 from markupsafe import Markup
 
 from podline import figures
-from podline.documents.evaluation import Evaluation
 from podline.measures import shown
 from podline.reporting import charts, pictures, quoted, tables, verdict
 from podline.reporting.class_facts import ClassFacts
@@ -66,7 +65,7 @@ def _content(facts: ClassFacts) -> dict[str, Any]:
     about = f"of the {evaluation.split} split of {evaluation.dataset} labelled correctly"
     return (
         run_content(facts)
-        | verdict.content(facts, about, _against_guessing(evaluation), _tiles(facts))
+        | verdict.content(facts, about, _against_guessing(facts), _tiles(facts))
         | {
             "evaluated": facts.evaluations[-1].split if facts.evaluations else evaluation.split,
             "many_classes": len(evaluation.class_names) > charts.MANY_CLASSES,
@@ -83,23 +82,23 @@ def _content(facts: ClassFacts) -> dict[str, Any]:
     )
 
 
-def _against_guessing(evaluation: Evaluation) -> str:
-    """What the figure is measured against, in words."""
+def _against_guessing(facts: ClassFacts) -> str:
+    """Return what the figure is measured against, in words."""
+    evaluation, fig = facts.evaluation, facts.fig
     judged = (
         ""
         if evaluation.better_than_guessing
         else " The result cannot be told from guessing: look for what is wrong before anything else."
     )
-    untrained, seen = evaluation.untrained.metrics, evaluation.seen
     return quoted.joined(
         f"Always naming the most frequent class of the {evaluation.split} split would be right for ",
-        quoted.metric("evaluation.guessing", "top1", evaluation.guessing),
+        fig.metric("evaluation.guessing", "top1"),
         ", the same network before training for ",
-        quoted.metric_of("evaluation.untrained.metrics", "top1", untrained),
+        fig.metric("evaluation.untrained.metrics.top1"),
         f".{judged} On ",
-        quoted.number("evaluation.seen.examples", seen.examples),
+        fig("evaluation.seen.examples"),
         " examples that it was trained on the model is right for ",
-        quoted.metric_of("evaluation.seen.metrics", "top1", seen.metrics),
+        fig.metric("evaluation.seen.metrics.top1"),
         ".",
     )
 
@@ -111,16 +110,16 @@ def _tiles(facts: ClassFacts) -> list[verdict.Tile]:
 
 
 def _throughput(facts: RunFacts) -> str:
-    training = facts.training
+    fig = facts.fig
     sizes = ", then ".join(figures.count(size) for size in facts.recipe.batch_sizes)
     return quoted.joined(
-        quoted.number("training.steps", training.steps),
+        fig("training.steps"),
         f" steps of {sizes} examples, ",
-        quoted.number("training.epochs", training.epochs, lambda epochs: f"{epochs:.4g}"),
-        f" epochs, on {training.devices}: ",
-        quoted.number("training.examples_per_second", training.examples_per_second, figures.rate),
+        fig("training.epochs", lambda epochs: f"{epochs:.4g}"),
+        f" epochs, on {facts.training.devices}: ",
+        fig("training.examples_per_second", figures.rate),
         " examples/s; ",
-        quoted.number("training.waiting_for_input", training.waiting_for_input, figures.percent),
+        fig("training.waiting_for_input", figures.percent),
         " of the time went by waiting for input.",
         f" {facts.slow}" if facts.slow else "",
     )

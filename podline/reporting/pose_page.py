@@ -11,7 +11,7 @@ from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.skeleton import Skeleton
 from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.drawing.skeletons import CENTER, LEFT, RIGHT, with_skeletons
-from podline.reporting import pictures, pose_charts, pose_tables, quoted, verdict
+from podline.reporting import pictures, pose_charts, pose_tables, verdict
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
 from podline.reporting.page import marked, run_charts, run_content
 from podline.reporting.pose_facts import PoseFacts
@@ -54,8 +54,8 @@ def _content(facts: PoseFacts) -> dict[str, Any]:
             "noun": noun,
             "threshold": _threshold(evaluation, noun),
             "metrics": pose_tables.metrics(evaluation, noun),
-            "joints": pose_tables.joints(evaluation.joints, noun),
-            "sizes": pose_tables.sizes(evaluation.sizes, noun),
+            "joints": pose_tables.joints(evaluation, noun),
+            "sizes": pose_tables.sizes(evaluation, noun),
             "counted": pose_tables.counted(manifest),
             "last_measures": pose_tables.last_measures(facts.steps),
             "examples": pose_tables.examples(evaluation.pictures, noun),
@@ -65,11 +65,11 @@ def _content(facts: PoseFacts) -> dict[str, Any]:
 
 def _tiles(facts: PoseFacts) -> list[verdict.Tile]:
     """What is looked at first, after the AP."""
-    scored = facts.evaluation.trained
+    known = facts.evaluation.trained.metrics
     return [
-        *(verdict.metric_tile(facts, name) for name in ("ap50", "ap75", "ar") if name in scored.metrics),
-        verdict.Tile("images", quoted.number("evaluation.trained.images", scored.images)),
-        verdict.Tile(facts.manifest.skeleton.noun.many, quoted.number("evaluation.trained.people", scored.people)),
+        *(verdict.metric_tile(facts, name) for name in ("ap50", "ap75", "ar") if name in known),
+        verdict.Tile("images", facts.fig("evaluation.trained.images")),
+        verdict.Tile(facts.manifest.skeleton.noun.many, facts.fig("evaluation.trained.people")),
     ]
 
 

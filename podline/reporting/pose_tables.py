@@ -11,10 +11,9 @@ from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import StepsLine
 from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation
-from podline.documents.pose_figures import JointFigures, SizeFigures
 from podline.documents.ranked_images import Ranked
 from podline.measures import shown
-from podline.reporting import quoted
+from podline.reporting.quoted import Quotes
 from podline.reporting.tables import Table
 
 _NONE = "–"
@@ -28,12 +27,10 @@ def metrics(evaluation: PoseEvaluation, noun: Noun) -> Table:
         "trained, images it has seen": "seen",
     }
 
-    def metric(side: str, name: str) -> str:
-        metrics = getattr(evaluation, side).metrics
-        return quoted.metric_of(f"evaluation.{side}.metrics", name, metrics) if name in metrics else _NONE
+    fig = Quotes(evaluation=evaluation)
 
-    def count(side: str, what: str) -> str:
-        return quoted.number(f"evaluation.{side}.{what}", getattr(getattr(evaluation, side), what))
+    def metric(side: str, name: str) -> str:
+        return fig.metric(f"evaluation.{side}.metrics.{name}") if name in getattr(evaluation, side).metrics else _NONE
 
     known = {name for side in sides.values() for name in getattr(evaluation, side).metrics}
     rows = [
@@ -41,49 +38,49 @@ def metrics(evaluation: PoseEvaluation, noun: Noun) -> Table:
         for measure in shown(known)
     ]
     rows += [
-        {"": noun.said(what)} | {title: count(side, what) for title, side in sides.items()}
+        {"": noun.said(what)} | {title: fig(f"evaluation.{side}.{what}") for title, side in sides.items()}
         for what in ("images", "people", "results")
     ]
     guessing = dict.fromkeys(sides, _NONE) | {
-        next(iter(sides)): quoted.metric("evaluation.guessing", "ap", evaluation.guessing),
+        next(iter(sides)): fig.metric("evaluation.guessing", "ap"),
     }
     rows.insert(1, {"": f"AP of one and the same {noun.one} in every image"} | guessing)
     return Table(pd.DataFrame(rows, dtype=object))
 
 
-def sizes(entries: Sequence[SizeFigures], noun: Noun) -> Table:
-    """AP and AR of people by size."""
+def sizes(evaluation: PoseEvaluation, noun: Noun) -> Table:
+    """Return AP and AR of people by size."""
+    entries, fig = evaluation.sizes, Quotes(evaluation=evaluation)
     rows = [
         {
             "root of the area": f"{size.low:g}–{size.high:g} px"
             if size is not entries[-1]
             else f"from {size.low:g} px",
-            noun.many: quoted.number(f"evaluation.sizes.{place}.people", size.people),
-            "found at OKS 0.5": quoted.number(f"evaluation.sizes.{place}.found", size.found),
-            "AP": _share(f"evaluation.sizes.{place}.ap", size.ap),
-            "AR": _share(f"evaluation.sizes.{place}.ar", size.ar),
+            noun.many: fig(f"evaluation.sizes.{place}.people"),
+            "found at OKS 0.5": fig(f"evaluation.sizes.{place}.found"),
+            "AP": fig(f"evaluation.sizes.{place}.ap", _share) if size.ap >= 0 else _NONE,
+            "AR": fig(f"evaluation.sizes.{place}.ar", _share) if size.ar >= 0 else _NONE,
         }
         for place, size in enumerate(entries)
     ]
     return Table(pd.DataFrame(rows, dtype=object))
 
 
-def joints(entries: Sequence[JointFigures], noun: Noun) -> Table:
-    """Each joint: how often it is labelled, in people that were found, and how near it is then."""
+def joints(evaluation: PoseEvaluation, noun: Noun) -> Table:
+    """Return each joint: how often it is labelled, in people that were found, and how near it is then."""
+    fig = Quotes(evaluation=evaluation)
     rows = [
         {
             "joint": joint.joint.replace("_", " "),
-            **{
-                words: quoted.number(f"evaluation.joints.{place}.{key}", getattr(joint, key))
-                for words, key in (("labelled", "labelled"), (f"in {noun.many} found", "in_found"), ("close", "close"))
-            },
+            "labelled": fig(f"{place}.labelled"),
+            f"in {noun.many} found": fig(f"{place}.in_found"),
+            "close": fig(f"{place}.close"),
             "of those found": figures.percent(joint.close / joint.in_found) if joint.in_found else _NONE,
-            "mean OKS": _share(f"evaluation.joints.{place}.similarity", joint.similarity if joint.in_found else -1),
-            "median distance": _share(
-                f"evaluation.joints.{place}.distance", -1 if joint.distance is None else joint.distance
-            ),
+            "mean OKS": fig(f"{place}.similarity", _share) if joint.in_found else _NONE,
+            "median distance": _NONE if joint.distance is None else fig(f"{place}.distance", _share),
         }
-        for place, joint in enumerate(entries)
+        for number, joint in enumerate(evaluation.joints)
+        for place in (f"evaluation.joints.{number}",)
     ]
     return Table(pd.DataFrame(rows, dtype=object))
 
@@ -120,6 +117,5 @@ def examples(ranked: Ranked, noun: Noun) -> Table:
     return Table(pd.DataFrame(rows), words=2)
 
 
-def _share(source: str, value: float) -> str:
-    """A figure that is known, or, where it is negative, the word that it is not."""
-    return _NONE if value < 0 else quoted.number(source, value, lambda value: f"{value:.3f}")
+def _share(value: float) -> str:
+    return f"{value:.3f}"

@@ -2,18 +2,18 @@
 
 On the page a quoted figure is a ``data`` element with the full value and its place in a document,
 ``<data value="0.8123" data-source="evaluation.trained.metrics.top1.value">81.2 %</data>``; in Markdown, and wherever
-else text is wanted, it is the text alone.
+else text is wanted, it is the text alone. The value is looked up at its place, so that the two cannot differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup, escape
 
 from podline import figures
-from podline.documents.metric import Metric
 from podline.measures import measure_named
 
 
@@ -28,7 +28,7 @@ class Quoted(str):
     markup: Markup
 
     def __new__(cls, text: str, markup: Markup) -> Quoted:
-        """A text with its form on a page."""
+        """Make a text with its form on a page."""
         made = super().__new__(cls, text)
         made.markup = markup
         return made
@@ -37,60 +37,60 @@ class Quoted(str):
         return self.markup
 
 
-def number(source: str, value: float, write: Callable[[Any], str] = figures.count) -> Quoted:
-    """A number of a document.
+class Quotes:
+    """Figures of some documents, by their places: the document's name, then keys and positions, with points between."""
 
-    Args:
-        source: its place: the document's name, then keys and positions, with points between.
-        value: in full.
-        write: how it is written.
-    """
-    text = write(value)
-    return Quoted(text, Markup('<data value="{}" data-source="{}">{}</data>').format(repr(value), source, text))
+    def __init__(self, **documents: Any) -> None:
+        self._documents = documents
+
+    def __call__(self, place: str, write: Callable[[Any], str] = figures.count) -> Quoted:
+        """Return a number as text; ``write`` writes it."""
+        value = self._at(place)
+        text = write(value)
+        return Quoted(text, Markup('<data value="{}" data-source="{}">{}</data>').format(repr(value), place, text))
+
+    def metric(self, place: str, name: str = "") -> Quoted:
+        """Return a metric with its interval, as :func:`podline.figures.metric_text` writes it.
+
+        Args:
+            place: the metric's; its value, low and high are below it.
+            name: which metric it is; the last key of its place if none is given.
+        """
+        metric, value = self._at(place), self.value(place, name)
+        return value if metric.low == metric.high else joined(value, " ", self.interval(place, name))
+
+    def value(self, place: str, name: str = "") -> Quoted:
+        """Return a metric without its interval; see :meth:`metric`."""
+        return self(f"{place}.value", partial(figures.value_text, name or _last(place)))
+
+    def interval(self, place: str, name: str = "") -> Quoted:
+        """Return the interval of a metric, without units: ``[79.9, 84.5]``; see :meth:`metric`."""
+        write = partial(figures.bound_text, name or _last(place))
+        bounds = joined("[", self(f"{place}.low", write), ", ", self(f"{place}.high", write), "]")
+        return Quoted(bounds, Markup('<span class="interval">{}</span>').format(bounds))
+
+    def _at(self, place: str) -> Any:
+        # A document's name may have points itself.
+        name = next(name for name in self._documents if place.startswith(f"{name}."))
+        found = self._documents[name]
+        for key in place.removeprefix(f"{name}.").split("."):
+            if isinstance(found, Mapping):
+                found = found[key]
+            else:
+                found = found[int(key)] if isinstance(found, Sequence) else getattr(found, key)
+        return found
+
+
+def _last(place: str) -> str:
+    return place.rpartition(".")[2]
 
 
 def joined(*parts: str) -> Quoted:
-    """Texts as one text, of which those that are quoted stay so."""
+    """Return texts as one text, of which those that are quoted stay so."""
     return Quoted("".join(parts), Markup().join(map(escape, parts)))
 
 
-def interval(source: str, name: str, metric: Metric) -> Quoted:
-    """The interval of a metric, without units: ``[79.9, 84.5]``; see :func:`metric`."""
-    low, high = (
-        number(f"{source}.{end}", getattr(metric, end), lambda value: figures.bound_text(name, value))
-        for end in ("low", "high")
-    )
-    bounds = joined("[", low, ", ", high, "]")
-    return Quoted(bounds, Markup('<span class="interval">{}</span>').format(bounds))
-
-
-def value(source: str, name: str, metric: Metric) -> Quoted:
-    """A metric without its interval; see :func:`metric`."""
-    return number(f"{source}.value", metric.value, lambda value: figures.value_text(name, value))
-
-
-def metric(source: str, name: str, metric: Metric) -> Quoted:
-    """A metric with its interval, as :func:`podline.figures.metric_text` writes it.
-
-    Args:
-        source: the metric's place; its value, low and high are below it.
-        name: which metric it is.
-        metric: its figures.
-    """
-    known = metric.low != metric.high
-    return (
-        joined(value(source, name, metric), " ", interval(source, name, metric))
-        if known
-        else value(source, name, metric)
-    )
-
-
-def metric_of(source: str, name: str, metrics: Mapping[str, Metric]) -> Quoted:
-    """The metric of a name among several, with its interval; ``source`` is the place of all of them."""
-    return metric(f"{source}.{name}", name, metrics[name])
-
-
 def with_name(name: str, figure: Quoted) -> Quoted:
-    """A metric's figure as it stands alone: what is no share is called by its name, as ``AP 0.815``."""
+    """Return a metric's figure as it stands alone: what is no share is called by its name, as ``AP 0.815``."""
     measure = measure_named(name)
     return figure if measure.in_percent else joined(f"{measure.label} ", figure)

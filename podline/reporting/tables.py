@@ -10,13 +10,13 @@ import pandas as pd
 from markupsafe import Markup
 
 from podline import figures
-from podline.documents.evaluation import ClassFigures, Evaluation, Figures
+from podline.documents.evaluation import Evaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
 from podline.documents.model_description import ModelDescription
 from podline.measures import shown
 from podline.recipes.settings import Recipe
-from podline.reporting import quoted
+from podline.reporting.quoted import Quotes
 from podline.reporting.templates import TEMPLATES, Markdown, markdown
 from podline.tpu.tpu_log import TpuLog, TpuLogEntry
 
@@ -90,25 +90,16 @@ def metrics(evaluation: Evaluation) -> Table:
     if evaluation.over_views:
         sides[f"trained, mean over {evaluation.views} views of each image"] = "over_views"
 
-    def row(words: str, cell: Callable[[str, Figures], str]) -> dict[str, str]:
-        return {"": words} | {title: cell(side, getattr(evaluation, side)) for title, side in sides.items()}
+    fig = Quotes(evaluation=evaluation)
 
-    def counted(words: str, key: str) -> dict[str, str]:
-        return row(words, lambda side, scored: quoted.number(f"evaluation.{side}.{key}", getattr(scored, key)))
+    def row(words: str, key: str, cell: Callable[[str], str] = fig) -> dict[str, str]:
+        return {"": words} | {title: cell(f"evaluation.{side}.{key}") for title, side in sides.items()}
 
-    rows = [
-        row(
-            measure.label,
-            lambda side, scored, name=measure.name: quoted.metric_of(
-                f"evaluation.{side}.metrics", name, scored.metrics
-            ),
-        )
-        for measure in shown(evaluation.trained.metrics)
-    ]
-    rows.append(counted("right", "correct"))
+    rows = [row(measure.label, f"metrics.{measure.name}", fig.metric) for measure in shown(evaluation.trained.metrics)]
+    rows.append(row("right", "correct"))
     if evaluation.trained.correct_top5 is not None:
-        rows.append(counted("right among the best five", "correct_top5"))
-    rows.append(counted("examples", "examples"))
+        rows.append(row("right among the best five", "correct_top5"))
+    rows.append(row("examples", "examples"))
     return _figures(rows)
 
 
@@ -118,7 +109,9 @@ def per_class(evaluation: Evaluation) -> Table:
     Of more than :data:`MOST_CLASSES`, that many with the lowest accuracy.
     """
     found = evaluation.per_class
-    return _classes(enumerate(found)) if len(found) <= MOST_CLASSES else _weakest(evaluation, MOST_CLASSES)
+    if len(found) > MOST_CLASSES:
+        return _weakest(evaluation, MOST_CLASSES)
+    return _classes(evaluation, range(len(found)))
 
 
 def weakest(evaluation: Evaluation) -> Table:
@@ -127,42 +120,41 @@ def weakest(evaluation: Evaluation) -> Table:
 
 
 def _weakest(evaluation: Evaluation, most: int) -> Table:
-    judged = [entry for entry in enumerate(evaluation.per_class) if entry[1].examples]
-    return _classes(sorted(judged, key=lambda entry: entry[1].accuracy.value)[:most])
+    found = evaluation.per_class
+    judged = [label for label, scored in enumerate(found) if scored.examples]
+    return _classes(evaluation, sorted(judged, key=lambda label: found[label].accuracy.value)[:most])
 
 
-def _classes(entries: Iterable[tuple[int, ClassFigures]]) -> Table:
-    rows = [
+def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
+    fig = Quotes(evaluation=evaluation)
+    return _figures(
         {
-            "class": scored.name,
+            "class": evaluation.per_class[label].name,
             "label": str(label),
-            **{
-                words: quoted.number(f"evaluation.per_class.{label}.{key}", getattr(scored, key))
-                for words, key in (("examples", "examples"), ("right", "correct"), ("named", "predicted"))
-            },
-            "accuracy": quoted.number(
-                f"evaluation.per_class.{label}.accuracy.value", scored.accuracy.value, figures.percent
-            ),
-            "95 % interval": quoted.interval(f"evaluation.per_class.{label}.accuracy", "top1", scored.accuracy),
+            "examples": fig(f"{place}.examples"),
+            "right": fig(f"{place}.correct"),
+            "named": fig(f"{place}.predicted"),
+            "accuracy": fig.value(f"{place}.accuracy", "top1"),
+            "95 % interval": fig.interval(f"{place}.accuracy", "top1"),
         }
-        for label, scored in entries
-    ]
-    return _figures(rows)
+        for label in labels
+        for place in (f"evaluation.per_class.{label}",)
+    )
 
 
 def confusion(evaluation: Evaluation) -> Table:
     """The confusion matrix's counts: a row for each label, a column for each prediction."""
-    names = evaluation.class_names
+    names, fig = evaluation.class_names, Quotes(evaluation=evaluation)
     return _figures(
         {"label": names[label]}
-        | {names[other]: quoted.number(f"evaluation.confusion.{label}.{other}", n) for other, n in enumerate(row)}
+        | {names[other]: fig(f"evaluation.confusion.{label}.{other}") for other in range(len(row))}
         for label, row in enumerate(evaluation.confusion)
     )
 
 
 def confusions(evaluation: Evaluation) -> Table:
     """The most frequent confusions, the most frequent first."""
-    names, classes = evaluation.class_names, evaluation.per_class
+    names, classes, fig = evaluation.class_names, evaluation.per_class, Quotes(evaluation=evaluation)
 
     def place_of(place: int, label: int, prediction: int) -> str:
         return f"confused.{place}.2" if evaluation.confused else f"confusion.{label}.{prediction}"
@@ -171,7 +163,7 @@ def confusions(evaluation: Evaluation) -> Table:
         {
             "label": names[label],
             "taken for": names[prediction],
-            "times": quoted.number(f"evaluation.{place_of(place, label, prediction)}", n),
+            "times": fig(f"evaluation.{place_of(place, label, prediction)}"),
             "of its class": figures.percent(n / classes[label].examples),
         }
         for place, (label, prediction, n) in enumerate(evaluation.confusions[:_CONFUSIONS])
@@ -181,14 +173,13 @@ def confusions(evaluation: Evaluation) -> Table:
 
 def calibration(evaluation: Evaluation) -> Table:
     """The bins of the reliability diagram that hold examples."""
+    fig = Quotes(evaluation=evaluation)
     return _figures(
         {
             "confidence in": f"{100 * entry.low:.0f}–{100 * entry.high:.0f} %",
-            "examples": quoted.number(f"evaluation.calibration.{place}.examples", entry.examples),
-            "mean confidence": quoted.number(
-                f"evaluation.calibration.{place}.confidence", entry.confidence, figures.percent
-            ),
-            "right": quoted.number(f"evaluation.calibration.{place}.accuracy", entry.accuracy, figures.percent),
+            "examples": fig(f"evaluation.calibration.{place}.examples"),
+            "mean confidence": fig(f"evaluation.calibration.{place}.confidence", figures.percent),
+            "right": fig(f"evaluation.calibration.{place}.accuracy", figures.percent),
         }
         for place, entry in enumerate(evaluation.calibration)
         if entry.examples

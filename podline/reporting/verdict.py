@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,20 +59,19 @@ def content(facts: RunFacts, about: str, against_guessing: str, tiles: Sequence[
     """
     evaluation, rival = facts.evaluation, facts.standing.rival
     measure = evaluation.measure
-    source, result = f"evaluation.trained.metrics.{measure}", evaluation.trained.metrics[measure]
-    value = quoted.value(source, measure, result)
-    figure = quoted.with_name(measure, value)
+    place = f"evaluation.trained.metrics.{measure}"
+    figure = quoted.with_name(measure, facts.fig.value(place))
     return {
         "title": f"{facts.recipe.name}: {figure}",
         "split": evaluation.split,
         "figure": figure,
-        "interval": quoted.interval(source, measure, result),
+        "interval": facts.fig.interval(place),
         "sentence": _sentence(facts, about),
         "better_than_guessing": evaluation.better_than_guessing,
         "against_guessing": against_guessing,
         "rival": rival,
         "rival_change": figures.change_text(measure, rival.difference.value) if rival else "",
-        "against_rival": _against_rival(measure, rival) if rival else "",
+        "against_rival": _against_rival(facts, rival) if rival else "",
         "promotion": facts.standing.promotion,
         "drop": _drop(facts.standing.worse) if facts.standing.worse else None,
         "nights": len(facts.standing.nights),
@@ -98,7 +97,7 @@ def charts(facts: RunFacts) -> dict[str, str]:
 def metric_tile(facts: RunFacts, name: str) -> Tile:
     """A metric of the trained model, with what became of it."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
-    tile = Tile(measure_named(name).label, quoted.metric_of("evaluation.trained.metrics", name, metrics))
+    tile = Tile(measure_named(name).label, facts.fig.metric(f"evaluation.trained.metrics.{name}"))
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
     if before:
         tile = tile._replace(line=spark(name, [*before, metrics[name].value]))
@@ -120,9 +119,9 @@ def _sentence(facts: RunFacts, about: str) -> str:
     guessing = "better than guessing" if facts.evaluation.better_than_guessing else "no better than guessing"
     return quoted.joined(
         f"{about} by recipe {facts.recipe.name}, trained for ",
-        quoted.number("training.epochs", facts.training.epochs, lambda epochs: f"{epochs:.4g}"),
+        facts.fig("training.epochs", lambda epochs: f"{epochs:.4g}"),
         " epochs on ",
-        quoted.number("data.train", facts.manifest.split("train").records),
+        facts.fig("data.train"),
         f" images: {', '.join([guessing, *_compared(facts)])}.",
     )
 
@@ -151,11 +150,11 @@ def _decided(promotion: Promotion) -> str:
     return f"refused as champion for {', '.join(names[:_NAMED])}{more}"
 
 
-def _against_rival(measure: str, rival: Rival) -> str:
+def _against_rival(facts: RunFacts, rival: Rival) -> str:
     """The comparison in full."""
-    difference = rival.difference
+    measure, difference = facts.evaluation.measure, rival.difference
     low, high = (figures.change_bound(measure, end) for end in (difference.low, difference.high))
-    other = quoted.metric_of("rival.trained.metrics", measure, rival.evaluation.trained.metrics)
+    other = facts.fig.metric(f"rival.trained.metrics.{measure}")
     told = f"; {difference.gained} gained, {difference.lost} lost" if difference.gained is not None else ""
     chance = "chance alone could well have done that" if difference.noise else "that is beyond chance"
     return quoted.joined(
@@ -193,13 +192,8 @@ def _uri(image: npt.NDArray[np.uint8], *, photo: bool) -> str:
 
 def _training_tiles(facts: RunFacts) -> list[Tile]:
     """What training cost."""
-    training = facts.training
-
-    def tile(words: str, key: str, write: Callable[[float], str]) -> Tile:
-        return Tile(words, quoted.number(f"training.{key}", getattr(training, key), write))
-
     return [
-        tile("parameters", "parameters", figures.short_count),
-        tile("training", "seconds", figures.duration),
-        tile("examples a second", "examples_per_second", figures.rate),
+        Tile("parameters", facts.fig("training.parameters", figures.short_count)),
+        Tile("training", facts.fig("training.seconds", figures.duration)),
+        Tile("examples a second", facts.fig("training.examples_per_second", figures.rate)),
     ]

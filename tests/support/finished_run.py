@@ -230,7 +230,6 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
         text = "".join(json.dumps(entry.model_dump(mode="json")) + "\n" for entry in entries)
         store.publish_bytes(f"{spec.folder}/{name}", text.encode())
     store.publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
-    keep_origin(store, spec.folder, origin_of(store, spec))
     result = TrainResult(
         seconds=588.4,
         run=spec.run,
@@ -246,6 +245,7 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
         resumed_from=(500,),
     )
     complete(store, spec.folder, spec, result, [])
+    keep_origin(store, spec.folder, origin_of(store, spec))
 
 
 def origin_of(store: Store, spec: TrainSpec) -> Origin:
