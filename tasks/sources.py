@@ -74,14 +74,16 @@ def require_source(parameters: TrainingParameters, root: str) -> None:
 
 
 def look_at_source(parameters: TrainingParameters, root: str) -> None:
-    """Finds out early what a conversion would find out late.
+    """Find out early what a conversion would find out late; a source that was converted before is not opened.
 
     Raises:
         SourceError: the source is missing, damaged or another data set.
         StoreError: the store cannot be written.
     """
     store = open_store(root)
-    fingerprint.source_of(conversion_of(parameters, store, 1), store)
+    conversion = conversion_of(parameters, store, 1)
+    if not fingerprint.memory_of(conversion, store).fingerprint:
+        fingerprint.source_of(conversion, store)
 
 
 def _say(message: str) -> None:
