@@ -98,9 +98,9 @@ def _state(source: str, settings: ConverterSettings) -> object:
 
 def _objects(uri: str) -> list[list[object]]:
     """Return names, sizes and versions of the objects below a prefix, or of the object of that name."""
-    below = [[found.name, found.bytes, found.version] for found in open_store(uri).listing()]
+    below = [[found.name, found.bytes, found.version] for found in open_store(uri, "--source").listing()]
     folder, _, name = uri.rpartition("/")
     if not below and folder.rstrip("/") != BUCKET_SCHEME.rstrip("/"):
-        alone = open_store(folder).find(name)
+        alone = open_store(folder, "--source").find(name)
         below = [[alone.name, alone.bytes, alone.version]] if alone else []
     return sorted(below)
