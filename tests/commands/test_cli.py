@@ -234,7 +234,8 @@ def test_the_data_commands_on_a_converted_sample(podline, converted: Path) -> No
         assert (counted["total"], counted["read"]) == (70, read)
     assert "50 train, 20 test" in podline("data", "list", "--root", root).out
     assert "split train: 50 examples" in podline("data", "show", "sample", "--root", root).out
-    assert podline("data", "verify", "sample", "--root", root).code == 0
+    for options in ([], ["--deep"]):
+        assert podline("data", "verify", "sample", "--root", root, *options).code == 0
 
 
 @pytest.mark.parametrize("command", [["verify", "sample"], ["count", "sample", "--verify"]])
@@ -253,7 +254,7 @@ def test_a_cut_off_record_is_named_by_its_number(converted: Path) -> None:
     whole = shard.read_bytes()
     assert count_records(shard) == 20
     shard.write_bytes(whole[:-1])
-    with pytest.raises(ArtifactError, match=f"{shard.name}: record 19, at byte {len(whole) * 19 // 20}, is damaged"):
+    with pytest.raises(ArtifactError, match=f"{shard.name}: record 19, at byte {len(whole) * 19 // 20}, is cut off"):
         count_records(shard)
 
 
