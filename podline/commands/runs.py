@@ -17,8 +17,7 @@ from podline.commands.options import complete_run, existing_store, in_order, jso
 from podline.documents.ledger_entry import Entry
 from podline.errors import ArtifactError, SettingsError
 from podline.figures import metric_text
-from podline.ledger import chain
-from podline.ledger.ledger import FOLDER, Named, entries, entry_of, foreign, names
+from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.measures import loaded, measure_named
 from podline.plurals import plural
 from podline.reporting.ledger import frame_of, row_of
@@ -71,7 +70,6 @@ def list_runs(as_json: bool, last: int | None, unrecorded: bool, **options: Any)
         _say_json_list([*map(row_of, shown), *folders] if folders else map(row_of, shown))
     else:
         _say_list(store, wanted, shown, folders, told=damaged)
-    _say_what_is_missing(store)
     for name in foreign(store):
         click.echo(f"{store.where(name)} is left out: by its name it is no entry of the ledger; move it away", err=True)
     for problem in loaded().problems:
@@ -163,21 +161,6 @@ def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]
     kept = {name: options.pop(name) for name in ("dataset", "commit")}
     days = {name: day and day.replace(tzinfo=UTC) for name in ("since", "until") for day in [options.pop(name)]}
     return store, names(store, **days, **options), kept
-
-
-def _say_what_is_missing(store: Store) -> None:
-    """A word, if there are fewer entries than the ledger's chain counts."""
-    try:
-        expected, there = chain.count(store), len(names(store))
-    except ArtifactError as error:
-        click.echo(f"{error}", err=True)
-        return
-    if there < expected:
-        click.echo(
-            f"{store.where(FOLDER)} has {plural(there, 'entry', 'entries')} vs {expected} that were written; "
-            "`podline store verify` names those that are gone",
-            err=True,
-        )
 
 
 def _say_list(

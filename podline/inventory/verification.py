@@ -1,7 +1,7 @@
 """``podline store verify``: checks every file of a store, and names missing and unknown ones.
 
 Four questions are asked. Is each file that a completion record or a manifest names there, with its size and checksum?
-Is each document what was published under its name? Is there what others tell of: the links of the ledger's chain, the
+Is each document what was published under its name? Is there what others tell of: the
 entries of a champion's history, the stages of a run that ended? And is each file named by something?
 
 A store is listed once and each document is read once; of a bucket, no other object is downloaded whose checksum the
@@ -22,7 +22,7 @@ from podline.documents.manifest import MANIFEST, Manifest, shard_record
 from podline.documents.origins import ORIGIN, of_another_training
 from podline.errors import PodlineError
 from podline.inventory.verification_of_histories import Told, histories
-from podline.ledger import chain, ledger
+from podline.ledger import ledger
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.store.contract import Listed, Store
@@ -32,7 +32,7 @@ from podline.store.sealed_text import INDEX, seal_problem
 _RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
 # How many parts the names of these folders have.
 _DEPTHS = {"datasets": 3, "runs": 2, "finder": 2, "comparisons": 2}
-_KNOWN = (*_DEPTHS, ledger.FOLDER, chain.FOLDER, champions.FOLDER)
+_KNOWN = (*_DEPTHS, ledger.FOLDER, champions.FOLDER)
 # In a run's folder: written by who runs the stages, beside them.
 _OF_FLOWS = (ORIGIN, "tpu.json")
 
@@ -70,7 +70,7 @@ class _Look:
     Attributes:
         there: what is published, by name.
         named: what records and manifests name, each with the record's name.
-        documents: the JSON documents that were read and are whole; of the ledger and its chain none is kept.
+        documents: the JSON documents that were read and are whole; of the ledger none is kept.
         problems: the first one of each name.
     """
 
@@ -110,7 +110,7 @@ class _Look:
         for name, (document, problem) in zip(names, answers, strict=True):
             if problem:
                 self._problem(name, problem)
-            elif ledger.is_entry(name) or name.startswith(f"{chain.FOLDER}/"):
+            elif ledger.is_entry(name):
                 self.told.take(name, document)
             else:
                 self.documents[name] = document

@@ -1,4 +1,4 @@
-"""Checks ledger, chain and champions' histories against what the store holds."""
+"""Checks ledger and champions' histories against what the store holds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from podline.documents.completion import completion_name
 from podline.documents.ledger_entry import Entry
 from podline.documents.manifest import dataset_folder
 from podline.errors import PodlineError
-from podline.ledger import chain, ledger
-from podline.ledger.chain import Link
+from podline.ledger import ledger
 from podline.store.contract import Listed, Store
 
 _OF_DATA = ("convert", "validate")
@@ -34,27 +33,21 @@ class _Night(NamedTuple):
 
 
 class Told:
-    """What the ledger and its chain tell; of each entry a few words are kept.
+    """What the ledger tells; of each entry a few words are kept.
 
     Attributes:
-        links: by number.
         nights: of each run its last one.
-        strange: documents that are no entries or links.
+        strange: documents that are no entries.
     """
 
     def __init__(self) -> None:
-        self.links: dict[int, Link] = {}
         self.nights: dict[str, _Night] = {}
         self.strange: list[Problem] = []
 
     def take(self, name: str, document: Any) -> None:
-        """Takes in an entry, or a link."""
+        """Take in an entry."""
         try:
-            if name.startswith(f"{chain.FOLDER}/"):
-                for number in chain.numbers([name]):
-                    self.links[number] = Link.model_validate(document)
-            else:
-                self._take_night(name, Entry.model_validate(document))
+            self._take_night(name, Entry.model_validate(document))
         except ValueError as error:
             self.strange.append((name, f"cannot be understood: {' '.join(str(error).split())}"))
 
@@ -76,16 +69,15 @@ class Histories(NamedTuple):
 
 
 def histories(store: Store, there: Mapping[str, Listed], documents: Mapping[str, Any], told: Told) -> Histories:
-    """Holds the ledger, its chain and the champions' histories against what is there.
+    """Hold the ledger and the champions' histories against what is there.
 
     Args:
         store: the store.
         there: what is published, by name.
         documents: what was read of it and is whole, by name.
-        told: what the ledger and its chain tell.
+        told: what the ledger tells.
     """
-    problems = [*told.strange, *_ledger(store, there, told)]
-    problems += _chain(store, there, told)
+    problems = [*told.strange, *_foreign(there)]
     folders = {"/".join(name.split("/")[:depth]) for name in there for depth in (2, 3)}
     for night in told.nights.values():
         problems += _borne_out(store, there, folders, night)
@@ -101,44 +93,12 @@ def histories(store: Store, there: Mapping[str, Listed], documents: Mapping[str,
     return Histories([(name, f"{store.where(name)} {problem}") for name, problem in problems], notes)
 
 
-def _ledger(store: Store, there: Mapping[str, Listed], told: Told) -> Iterator[Problem]:
-    """Entries that no link names, and files that are no entries."""
-    linked = {entry.name for link in told.links.values() for entry in link.entries}
-    following = chain.name_of(max(chain.numbers(there), default=0) + 1)
-    unlinked = (
-        f"is in no link of the chain: {store.where(following)} is gone, or its run was killed before it wrote one; the "
-        "next run that ends takes it in"
-    )
+def _foreign(there: Mapping[str, Listed]) -> Iterator[Problem]:
+    """Files in the ledger's folder that are no entries."""
     for name in there:
         parts = name.split("/")
-        if parts[0] != ledger.FOLDER or parts[1:2] == ["data"]:
-            continue
-        if not ledger.is_entry(name):
+        if parts[0] == ledger.FOLDER and parts[1:2] != ["data"] and not ledger.is_entry(name):
             yield name, "is an orphan: by its name it is no entry of the ledger; move it away"
-        elif name not in linked:
-            yield name, unlinked
-
-
-def _chain(store: Store, there: Mapping[str, Listed], told: Told) -> Iterator[Problem]:
-    present, remedy = set(chain.numbers(there)), chain.REMEDY
-    for name in there:
-        if name.startswith(f"{chain.FOLDER}/") and not chain.numbers([name]):
-            yield name, "is an orphan: by its name it is no link of the chain; move it away"
-    for number in range(1, max(present, default=0) + 1):
-        name = chain.name_of(number)
-        where, link = store.where(name), told.links.get(number)
-        if number not in present:
-            yield name, f"is gone, and later links are there; {remedy}"
-        if link is None:
-            continue  # gone or damaged
-        before = chain.name_of(number - 1)
-        if before in there and (found := store.sha256(before, there[before])) != link.before_sha256:
-            yield before, f"has sha256 {found[:12]}… vs {link.before_sha256[:12]}… in {where}; {remedy}"
-        for entry in link.entries:
-            if entry.name not in there:
-                yield entry.name, f"is gone: {where} names it; {remedy}"
-            elif (found := store.sha256(entry.name, there[entry.name])) != entry.sha256:
-                yield entry.name, f"has sha256 {found[:12]}… vs {entry.sha256[:12]}… in {where}; {remedy}"
 
 
 def _borne_out(store: Store, there: Mapping[str, Listed], folders: Set[str], night: _Night) -> Iterator[Problem]:

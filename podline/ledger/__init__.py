@@ -1,1 +1,1 @@
-"""The ledger: one entry for every run that ended, and the chain beside it."""
+"""The ledger: one entry for every run that ended."""

@@ -47,10 +47,10 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
     """
     settings = [_settings(origin) for origin in origins]
     return [
-        *_rows("settings", settings),
+        *rows("settings", settings),
         *_data_rows([origin.data for origin in origins], changes),
-        *_rows("code", _code([origin.code for origin in origins])),
-        *_rows("environment", [_environment(origin.environment) for origin in origins]),
+        *rows("code", _code([origin.code for origin in origins])),
+        *rows("environment", [_environment(origin.environment) for origin in origins]),
     ]
 
 
@@ -73,8 +73,8 @@ def _same(before: Any, after: Any) -> bool:
     return bool(before == after)
 
 
-def _rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[NamedDifference]:
-    """Rows of the names whose values are not all the same."""
+def rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[NamedDifference]:
+    """Yield rows of the names whose values are not all the same."""
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [_text(run[name]) if name in run else NONE for run in runs]
         if len(set(values)) > 1:
@@ -123,14 +123,14 @@ def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Chan
         yield NamedDifference(area="data", name="dataset", values=tuple(names))
         return
     known = [each for each in data if each is not None]
-    converter = list(_rows("data", [flat({"converter": each.converter}) for each in known]))
+    converter = list(rows("data", [flat({"converter": each.converter}) for each in known]))
     yield from converter
     moved = [changes(first, each) if each.fingerprint != first.fingerprint else {} for each in known]
-    rows = list(_moved_rows(known, moved))
+    moved_rows = list(_moved_rows(known, moved))
     if converter and all(_all_are_new(each, change) for each, change in zip(known, moved, strict=True) if change):
         return  # other pixels everywhere are what other settings of the converter make of the same images
-    yield from rows
-    if not rows and not converter:
+    yield from moved_rows
+    if not moved_rows and not converter:
         yield NamedDifference(
             area="data", name="source files of the same records", values=tuple(each.source[:12] for each in known)
         )

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from podline.documents.ledger_entry import LAYOUT, Entry, State
 from podline.errors import ArtifactError, StoreError
-from podline.ledger import chain
 from podline.store.contract import Listed, Store
 
 FOLDER = "ledger"
@@ -53,14 +52,13 @@ def file_of(name: str) -> str:
 
 
 def publish(store: Store, entry: Entry) -> None:
-    """Writes an entry, once, and a link of the chain for it.
+    """Write an entry, once.
 
     Raises:
         ArtifactError: there is another one of that name.
         StoreError: it cannot be written.
     """
     store.publish_json(file_of(entry.name), entry.model_dump(mode="json"))
-    chain.append(store, file_of(entry.name), lambda: files(store.listing(FOLDER)))
 
 
 def read(store: Store, name: str) -> Entry:

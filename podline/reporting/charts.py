@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,9 +22,8 @@ _DASHED: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 3))}
 MANY_CLASSES = 20
 MATRIX_ROWS = 400
 """Of a confusion matrix that is drawn."""
-# A curve has no more points than this.
-MOST_POINTS = 500
-T = TypeVar("T")
+COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
+"""Of several curves in a chart; seen on white and on black."""
 
 
 def verdict(evaluation: AnyEvaluation, measure: str, seen: str) -> str:
@@ -213,12 +212,6 @@ def calibration(bins: Sequence[CalibrationBin], error: float) -> str:
         percent_axis(histogram, "x")
         histogram.set_xlabel("confidence in the first guess")
     return drawing.svg
-
-
-def thinned(lines: Sequence[T]) -> Sequence[T]:
-    """Of very many lines every so-manieth, and the last: as many points as a curve of this width can show."""
-    every = -(-len(lines) // MOST_POINTS)
-    return lines if every <= 1 else [*lines[:-1:every], lines[-1]]
 
 
 _THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")

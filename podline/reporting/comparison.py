@@ -28,21 +28,19 @@ from podline.documents.metrics_log import (
 from podline.documents.noun import PEOPLE, Noun
 from podline.drawing.drawing import chart, png
 from podline.inventory.catalogue import StoredRun, training_of
+from podline.ledger.differences import NONE, rows
 from podline.measures import shown
 from podline.recipes.datasets import noun_in
 from podline.reporting import tables
+from podline.reporting.charts import COLOURS
 from podline.reporting.templates import TEMPLATES
 from podline.store import digests
 from podline.store.contract import Store
 
 HTML, PNG = "comparison.html", "comparison.png"
-# Seen on white and on black; the same run has the same one in every chart.
-_COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
 _WIDTH, _HEIGHT = 7.6, 7.2
 # A run whose name is followed by more than this many settings would be no label any more.
 _NAMED_SETTINGS = 4
-# What a run does not have.
-_NONE = "–"
 
 JudgedBy = Literal["error", "loss"]
 """The share of wrong guesses, where there are classes in all of the runs, else the loss."""
@@ -110,7 +108,7 @@ def _gather(store: Store, run: StoredRun) -> Compared:
     others = spec.model_dump(exclude={"root", "recipe", "manifest_digest"})
     return Compared(
         name=run.name,
-        settings=tables.flat(spec.recipe.model_dump(mode="json") | others),
+        settings=tables.in_words(spec.recipe.model_dump(mode="json") | others),
         lines=read_metrics(local_artifact(store, run.folder, "train", f"{run.folder}/{METRICS}")),
         metrics={key: Metric.model_validate(score) for key, score in scores.items()},
         seconds=trained.result["seconds"] if trained else None,
@@ -120,9 +118,7 @@ def _gather(store: Store, run: StoredRun) -> Compared:
 
 def differing(runs: Sequence[Compared]) -> dict[str, list[str]]:
     """The settings that are not the same in all runs: by path, each run's; a dash where a run has none."""
-    paths = dict.fromkeys(path for run in runs for path in run.settings)
-    rows = {path: [run.settings.get(path, _NONE) for run in runs] for path in paths}
-    return {path: values for path, values in rows.items() if len(set(values)) > 1}
+    return {row.name: [*row.values] for row in rows("settings", [run.settings for run in runs])}
 
 
 def labels(runs: Sequence[Compared]) -> list[str]:
@@ -138,11 +134,11 @@ def _told(runs: Sequence[Compared]) -> dict[str, list[str]]:
     """What a legend tells of each run; a group of settings that some runs do not have at all is told by its name."""
     told: dict[str, list[str]] = {}
     for path, values in differing(runs).items():
-        if _NONE not in values:
+        if NONE not in values:
             told[path] = [f"{path} {value}" for value in values]
         else:
             group = path.rpartition(".")[0] or path
-            told[group] = ["" if value == _NONE else group for value in values]
+            told[group] = ["" if value == NONE else group for value in values]
     return told
 
 
@@ -164,26 +160,26 @@ def _page(runs: Sequence[Compared]) -> str:
 
 def _results(runs: Sequence[Compared]) -> dict[str, list[str]]:
     """The figures: by what they are, each run's."""
-    rows = {
+    results = {
         f"{runs[0].noun.said(measure.label)}, final": [
-            figures.metric_text(measure.name, run.metrics[measure.name]) if measure.name in run.metrics else _NONE
+            figures.metric_text(measure.name, run.metrics[measure.name]) if measure.name in run.metrics else NONE
             for run in runs
         ]
         for measure in shown(dict.fromkeys(name for run in runs for name in run.metrics))
     }
-    rows["last evaluation in training"] = [_last_evaluation(run) for run in runs]
-    rows["steps"] = [figures.count(run.steps[-1].step) if run.steps else "0" for run in runs]
-    rows["epochs"] = [f"{run.steps[-1].epoch:.4g}" if run.steps else "0" for run in runs]
-    rows["training took"] = [_NONE if run.seconds is None else figures.duration(run.seconds) for run in runs]
+    results["last evaluation in training"] = [_last_evaluation(run) for run in runs]
+    results["steps"] = [figures.count(run.steps[-1].step) if run.steps else "0" for run in runs]
+    results["epochs"] = [f"{run.steps[-1].epoch:.4g}" if run.steps else "0" for run in runs]
+    results["training took"] = [NONE if run.seconds is None else figures.duration(run.seconds) for run in runs]
     decided = [_decisions(run) for run in runs]
     if any(decided):
-        rows["decisions"] = [text or _NONE for text in decided]
-    return rows
+        results["decisions"] = [text or NONE for text in decided]
+    return results
 
 
 def _last_evaluation(run: Compared) -> str:
     if not run.evaluations:
-        return _NONE
+        return NONE
     last = run.evaluations[-1]
     right = "" if math.isnan(last.accuracy) else f"{figures.percent(last.accuracy)}, "
     return f"{right}loss {last.loss:.4f} ({last.split})"
@@ -204,8 +200,8 @@ def _draw(figure: Figure, runs: Sequence[Compared]) -> None:
     by = _judged_by(runs)
     loss, judged, rate = figure.subplots(3, 1, sharex=True, height_ratios=(3, 3, 2))
     for place, (run, label) in enumerate(zip(runs, labels(runs), strict=True)):
-        colour = _COLOURS[place % len(_COLOURS)]
-        dashes = "-" if place < len(_COLOURS) else "--"
+        colour = COLOURS[place % len(COLOURS)]
+        dashes = "-" if place < len(COLOURS) else "--"
         at = [line.epoch for line in run.steps]
         loss.plot(at, [line.loss for line in run.steps], color=colour, linestyle=dashes, linewidth=1.1, label=label)
         rate.plot(at, [line.learning_rate for line in run.steps], color=colour, linestyle=dashes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from markupsafe import Markup
 
@@ -12,7 +12,9 @@ from podline import figures
 
 _WIDTH, _HEIGHT = 331.0, 130.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 6.0, 8.0, 20.0
-_MOST_POINTS = 400
+MOST_POINTS = 500
+"""A curve has no more points than this."""
+T = TypeVar("T")
 # Seconds between ticks: round numbers of minutes, hours and days.
 _TIMES = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 432_000, 864_000)
 
@@ -67,8 +69,7 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Markup:
         axis: the ticks; all figures are between the first and the last.
     """
     points, write = chart.points, chart.write
-    every = -(-len(points) // _MOST_POINTS)
-    drawn = [*points[:-1:every], points[-1]]
+    drawn = thinned(points)
     values = [point.value for point in points]
     across = _scale(drawn[0].time, drawn[-1].time, _LEFT, _WIDTH - _RIGHT)
     upward = _scale(axis[0], axis[-1], _HEIGHT - _BOTTOM, _TOP)
@@ -101,6 +102,12 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Markup:
     return Markup('<svg class="chart line" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">{}</svg>').format(
         alt, _WIDTH, _HEIGHT, Markup().join(parts)
     )
+
+
+def thinned(points: Sequence[T]) -> Sequence[T]:
+    """Return every so-manieth of very many points, and the last: as many as a curve of this width can show."""
+    every = -(-len(points) // MOST_POINTS)
+    return points if every <= 1 else [*points[:-1:every], points[-1]]
 
 
 def _written(chart: NightsChart, axis: Sequence[float]) -> list[str]:

@@ -13,6 +13,7 @@ from podline.reporting import charts, pictures, quoted, tables, verdict
 from podline.reporting.class_facts import ClassFacts
 from podline.reporting.facts import RunFacts
 from podline.reporting.origin_table import origin_table
+from podline.reporting.over_nights import thinned
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
 from podline.store.sealed_text import INDEX
 
@@ -133,7 +134,7 @@ def _charts(facts: ClassFacts) -> dict[str, Markup]:
         | verdict.charts(facts)
         | {
             "verdict": charts.verdict(evaluation, "top1", "on seen examples"),
-            "accuracy": charts.accuracy(charts.thinned(facts.steps), facts.evaluations, facts.rejected),
+            "accuracy": charts.accuracy(thinned(facts.steps), facts.evaluations, facts.rejected),
             "confusion": charts.confusion(evaluation),
             "per_class": charts.per_class(evaluation.per_class, top1, tables.MOST_CLASSES),
             "calibration": charts.calibration(
@@ -146,7 +147,7 @@ def _charts(facts: ClassFacts) -> dict[str, Markup]:
 
 def run_charts(facts: RunFacts) -> dict[str, str]:
     """The charts that a run of any kind has."""
-    steps = charts.thinned(facts.steps)
+    steps = thinned(facts.steps)
     return {
         "loss": charts.loss(steps, facts.evaluations, facts.rejected),
         "learning_rate": charts.learning_rate(steps),

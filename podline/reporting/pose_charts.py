@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from podline import figures
 from podline.documents.metrics_log import StepsLine
 from podline.drawing.drawing import ACCENT, MUTED, SECOND, chart
-from podline.reporting.charts import steps_axis, thinned, verdict, words_on_the_left
+from podline.reporting.charts import COLOURS, steps_axis, verdict, words_on_the_left
+from podline.reporting.over_nights import thinned
 from podline.reporting.pose_facts import PoseFacts
 
 MEASURES = {
@@ -21,7 +22,7 @@ MEASURES = {
 """What is drawn of the stages, with its title."""
 
 # Told apart on light ground and on dark; heatmap stages are dashed.
-_COLOURS = (ACCENT, SECOND, "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2f9aa0", "#8b8f94")
+_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
 def charts(facts: PoseFacts) -> dict[str, str]:

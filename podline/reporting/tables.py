@@ -18,6 +18,7 @@ from podline.measures import shown
 from podline.recipes.settings import Recipe
 from podline.reporting.quoted import Quotes
 from podline.reporting.templates import TEMPLATES, Markdown, markdown
+from podline.settings import flat
 from podline.tpu.tpu_log import TpuLog, TpuLogEntry
 
 # Pairs of classes that are listed as the most frequent confusions.
@@ -307,29 +308,24 @@ def layers(description: ModelDescription) -> Table:
 
 
 def recipe(settings: Recipe) -> Table:
-    """Every setting of the recipe, nested ones by their path, but those that are not given."""
-    return facts(flat(settings.model_dump(mode="json")).items())
+    """Return every setting of the recipe, nested ones by their path, but those that are not given."""
+    return facts(in_words(settings.model_dump(mode="json")).items())
 
 
-def flat(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Every value of a document in words, nested ones by their path, but those that are not given."""
-    return dict(_flat("", settings))
+def in_words(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return every value of a document in words, nested ones by their path, but those that are not given."""
+    return {path: _in_words(value) for path, value in flat(document).items() if value not in (None, [])}
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return figures.rounded(value) if isinstance(value, float) else str(value)
 
 
 def by_run(names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
     """What is told of several runs: a column for each run."""
     return _figures({"": what, **dict(zip(names, texts, strict=True))} for what, texts in rows.items())
-
-
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), inner)
-    elif isinstance(value, list):
-        if value:
-            yield prefix, ", ".join(map(str, value))
-    elif value is not None:
-        yield prefix, figures.rounded(value) if isinstance(value, float) else str(value)
 
 
 def stages(seconds: Iterable[tuple[str, float]]) -> Table:

@@ -102,9 +102,6 @@ def test_a_damaged_entry_is_named_after_the_others_and_a_foreign_one_beside_them
         code, text = said(store, "runs", "list")
         assert (code, f"{path} is left out" in text, text.count("cifar10  finished")) == (0, True, 2)
         assert f"{path} is an orphan" in said(store, "store", "verify")[1]
-    with changed(store, entries[1], None) as path:
-        assert "2 entries vs 3 that were written" in said(store, "runs", "list")[1]
-        assert f"{path} is gone" in said(store, "store", "verify")[1]
 
 
 def test_a_history_without_its_end_is_not_the_history(store: Finished) -> None:

@@ -124,7 +124,7 @@ def comparable(store: Store) -> dict[str, Any]:
     """
     found = {}
     for name in store.list():
-        if not name.startswith(("ledger/", "ledger-chain/", "jobs/")):
+        if not name.startswith(("ledger/", "jobs/")):
             how = next((how for pattern, how in HOW if fnmatch.fnmatch(name, pattern)), None)
             if how is None:
                 raise LookupError(f"{store.where(name)}: how is it compared?")

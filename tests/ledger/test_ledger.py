@@ -32,7 +32,7 @@ def test_an_entry_is_what_was_written(store):
     entry = night(3)
     publish(store, entry)
     assert read(store, entry.name) == entry
-    assert store.list() == ["ledger-chain/00000001.json", f"ledger/{entry.name}.json"]
+    assert store.list() == [f"ledger/{entry.name}.json"]
 
 
 def test_an_entry_is_written_once(store):
