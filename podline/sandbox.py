@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -47,6 +47,7 @@ _NO_MEMORY = ("bad_alloc", "out of memory", "outofmemory", "insufficient memory"
 _ENDING = 10.0  # seconds that a child may take to end after its pipe closed
 _LONGEST_REPLY = 1 << 30
 _SIZE = struct.Struct("<q")
+_STATE = struct.Struct("<qqdd1024s")  # the item's number in its batch, its limits, and the file that is parsed
 _DATA = getattr(resource, "RLIMIT_DATA", None) if sys.platform == "linux" else None
 
 
@@ -91,10 +92,14 @@ class Breach:
     Attributes:
         reason: what happened, to follow the item's name.
         limited: whether higher limits could help.
+        what: the file that was being parsed, where the parser said so with :func:`begin`.
+        killed: whether something else ended the process: the machine is short of memory.
     """
 
     reason: str
     limited: bool
+    what: str = ""
+    killed: bool = False
 
 
 class _DeathError(Exception):
@@ -138,8 +143,13 @@ class Sandbox:
             self._child.end()
             self._child = None
 
-    def map(self, items: Sequence[Any], limits: Sequence[Limits]) -> list[Any]:
+    def map(self, items: Sequence[Any], limits: Sequence[Limits], factor: float = 1.0) -> list[Any]:
         """Parse items.
+
+        Args:
+            items: anything that can be pickled.
+            limits: of each.
+            factor: multiplies all limits, those that the child sets itself included.
 
         Returns:
             For each item what the child's function returned, or a :class:`Breach`.
@@ -153,45 +163,45 @@ class Sandbox:
         while len(results) < len(items):
             first = len(results)
             try:
-                replies = self._ask(items[first:], limits[first:])
+                replies = self._ask(items[first:], limits[first:], factor)
             except _DeathError as died:
                 if died.at < 0:
                     raise SourceError(f"a process that reads untrusted files {died.breach.reason}") from died
                 # Nothing of the batch was answered; what came before the item is parsed again.
-                before = self.map(items[first : first + died.at], limits[first : first + died.at])
-                results += [*before, self._alone(items[first + died.at], limits[first + died.at], died.breach)]
+                at = first + died.at
+                results += self.map(items[first:at], limits[first:at], factor)
+                results.append(self._alone(items[at], limits[at], factor, died.breach))
                 continue
             for at, reply in enumerate(replies, first):
-                breach = _breach_in(reply, limits[at])
-                results.append(_value(reply) if breach is None else self._alone(items[at], limits[at], breach))
+                breach = _breach_in(reply)
+                results.append(_value(reply) if breach is None else self._alone(items[at], limits[at], factor, breach))
         return results
 
-    def again(self, item: Any, limits: Limits) -> Any:
+    def again(self, item: Any, limits: Limits, factor: float = 1.0) -> Any:
         """Parse an item once more with :data:`AGAIN` times its limits; see :meth:`map`.
 
         For results that a lack of memory may have caused, as a library reports it as damage.
         """
         self.close()
-        more = limits.times(AGAIN)
         try:
-            (reply,) = self._ask([item], [more])
+            (reply,) = self._ask([item], [limits], factor * AGAIN)
         except _DeathError as died:
             return died.breach
-        breach = _breach_in(reply, more)
+        breach = _breach_in(reply)
         return _value(reply) if breach is None else breach
 
-    def _alone(self, item: Any, limits: Limits, breach: Breach) -> Any:
+    def _alone(self, item: Any, limits: Limits, factor: float, breach: Breach) -> Any:
         """A crash stays one with more memory; a limit may have been too low."""
-        return self.again(item, limits) if breach.limited else breach
+        return self.again(item, limits, factor) if breach.limited else breach
 
-    def _ask(self, items: Sequence[Any], limits: Sequence[Limits]) -> list[Any]:
+    def _ask(self, items: Sequence[Any], limits: Sequence[Limits], factor: float) -> list[Any]:
         if self._child is None:
             self._child = _Child(*self._make)
         try:
-            return self._child.ask(items, limits)
+            return self._child.ask(items, limits, factor)
         except (OSError, EOFError):
             child, self._child = self._child, None
-            raise child.death(limits) from None
+            raise child.death() from None
 
 
 class _Child:
@@ -200,7 +210,7 @@ class _Child:
     def __init__(self, maker: str, arguments: Sequence[object]) -> None:
         self._state = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (likewise)
-        os.pwrite(self._state.fileno(), _SIZE.pack(-1), 0)
+        os.pwrite(self._state.fileno(), _STATE.pack(-1, 0, 0.0, 0.0, b""), 0)
         self._process = subprocess.Popen(  # noqa: S603 (our own)
             [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({self._state.fileno()})"],
             stdin=subprocess.PIPE,
@@ -212,8 +222,8 @@ class _Child:
         with contextlib.suppress(OSError):  # a child that is gone is noticed when it is asked
             _send(self._process.stdin, pickle.dumps((maker, arguments)))
 
-    def ask(self, items: Sequence[Any], limits: Sequence[Limits]) -> list[Any]:
-        _send(self._process.stdin, pickle.dumps((list(items), list(limits))))
+    def ask(self, items: Sequence[Any], limits: Sequence[Limits], factor: float) -> list[Any]:
+        _send(self._process.stdin, pickle.dumps((list(items), list(limits), factor)))
         return json.loads(_receive(self._process.stdout))
 
     def end(self) -> None:
@@ -222,15 +232,16 @@ class _Child:
         self._state.close()
         self._log.close()
 
-    def death(self, limits: Sequence[Limits]) -> _DeathError:
+    def death(self) -> _DeathError:
         """Return why the child is gone."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         code = self._process.poll()
-        (at,) = _SIZE.unpack(os.pread(self._state.fileno(), _SIZE.size, 0))
+        at, memory, seconds, wait, what = _STATE.unpack(os.pread(self._state.fileno(), _STATE.size, 0))
         said = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
         self.end()
-        return _DeathError(at, _breach_of(code, said, limits[at] if at >= 0 else Limits(0, 0.0)))
+        breach = _breach_of(code, said, Limits(memory, seconds, wait))
+        return _DeathError(at, replace(breach, what=os.fsdecode(what.rstrip(b"\0"))))
 
 
 def _breach_of(code: int | None, said: str, limits: Limits) -> Breach:
@@ -242,11 +253,14 @@ def _breach_of(code: int | None, said: str, limits: Limits) -> Breach:
         return Breach(_too_much(limits), limited=True)
     name = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
     last = said.strip().splitlines()[-1:] if code is not None and code >= 0 else []
-    return Breach(": ".join([f"crashes its parser ({name})", *last]), limited=code == -signal.SIGKILL)
+    killed = code == -signal.SIGKILL
+    return Breach(": ".join([f"crashes its parser ({name})", *last]), limited=killed, killed=killed)
 
 
-def _breach_in(reply: dict[str, Any], limits: Limits) -> Breach | None:
-    return Breach(_too_much(limits), limited=True) if reply.get("memory") else None
+def _breach_in(reply: dict[str, Any]) -> Breach | None:
+    if "memory" not in reply:
+        return None
+    return Breach(_too_much(Limits(reply["memory"], 0.0)), limited=True, what=reply["what"])
 
 
 def _too_much(limits: Limits) -> str:
@@ -286,9 +300,9 @@ def confined(function: str, *arguments: Any, what: str, limits: Limits, factor: 
         OSError: likewise.
     """
     with Sandbox(f"{__name__}:caller", function) as sandbox:
-        (result,) = sandbox.map([arguments], [limits.times(factor)])
+        (result,) = sandbox.map([arguments], [limits], factor)
     if isinstance(result, Breach):
-        raise SourceError(refusal(what, result, factor))
+        raise SourceError(refusal(result.what or what, result, factor))
     return result
 
 
@@ -304,53 +318,99 @@ def caller(function: str) -> Callable[[Sequence[Any]], Any]:
     return lambda arguments: call(*arguments)
 
 
+class _Guard:
+    """In the child: the limits of the item that is being parsed; SIGPROF ends it by CPU time, SIGALRM by the clock."""
+
+    def __init__(self, state: int) -> None:
+        self._state = state
+        self._at, self._factor, self._used = -1, 1.0, 0
+        self.limits, self.what = Limits(0, 0.0), ""
+
+    def new_batch(self, factor: float) -> None:
+        self._factor, self._used = factor, _data_bytes()
+
+    def new_item(self, at: int, limits: Limits) -> None:
+        self._at = at
+        self._apply(limits, "")
+
+    def begin(self, limits: Limits, what: str) -> None:
+        if what:
+            self._used = _data_bytes()
+        self._apply(limits, what or self.what)
+
+    def _apply(self, limits: Limits, what: str) -> None:
+        self.limits, self.what = limits.times(self._factor), what
+        os.pwrite(self._state, _STATE.pack(self._at, *self.limits, os.fsencode(what)), 0)
+        signal.setitimer(signal.ITIMER_REAL, self.limits.patience)
+        signal.setitimer(signal.ITIMER_PROF, self.limits.seconds)
+        _limit_data(self._used + self.limits.memory)
+
+    def end(self) -> None:
+        _limit_data(resource.RLIM_INFINITY)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def out_of_memory(self) -> dict[str, Any]:
+        return {"memory": self.limits.memory, "what": self.what}
+
+
+_guard: _Guard | None = None
+
+
+def begin(limits: Limits, what: str = "") -> None:
+    """Set the limits of the item that this child parses, where it knows more about it: from now on.
+
+    Args:
+        limits: are multiplied as those of the item.
+        what: the file that it reads from now on, for an error; empty is the same. With one, memory counts from now on.
+    """
+    if _guard is not None:  # else this is no child
+        _guard.begin(limits, what)
+
+
 def serve(state: int) -> None:
     """Answer what the parent asks, until it is gone. Runs in the child.
 
     Args:
         state: the descriptor of the file that says which item is being parsed.
     """
+    global _guard  # noqa: PLW0603 (one process, one guard)
     faulthandler.enable(all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     maker, arguments = pickle.loads(_receive(source))  # noqa: S301 (our parent)
     parse = entry_points.load(maker)(*arguments)
+    _guard = _Guard(state)
     while True:
         try:
-            items, limits = pickle.loads(_receive(source))  # noqa: S301 (our parent)
+            items, limits, factor = pickle.loads(_receive(source))  # noqa: S301 (our parent)
         except EOFError:
             return
-        used = _data_bytes()
+        _guard.new_batch(factor)
         replies = []
         for at, (item, limit) in enumerate(zip(items, limits, strict=True)):
-            os.pwrite(state, _SIZE.pack(at), 0)
-            replies.append(_within(limit._replace(memory=used + limit.memory), partial(parse, item)))
+            _guard.new_item(at, limit)
+            replies.append(_guarded(_guard, partial(parse, item)))
         _send(target, json.dumps(replies).encode())
 
 
-def _within(limits: Limits, call: Callable[[], Any]) -> dict[str, Any]:
-    """Call a function within limits that end this process: SIGPROF by CPU time, SIGALRM by the clock."""
-    signal.setitimer(signal.ITIMER_REAL, limits.patience)
-    signal.setitimer(signal.ITIMER_PROF, limits.seconds)
-    _limit_data(limits.memory)
+def _guarded(guard: _Guard, call: Callable[[], Any]) -> dict[str, Any]:
     try:
         return {"value": call()}
     except MemoryError:
-        return {"memory": True}
+        return guard.out_of_memory()
     except PodlineError as error:
-        return {"memory": True} if _tells_of_memory(str(error)) else {"error": error.to_json()}
+        return guard.out_of_memory() if _tells_of_memory(str(error)) else {"error": error.to_json()}
     except OSError as error:
         if error.errno == errno.ENOMEM:
-            return {"memory": True}
+            return guard.out_of_memory()
         return {"system": [error.errno, error.strerror, error.filename and str(error.filename)]}
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error)}"
-        return {"memory": True} if _tells_of_memory(text) else {"other": text}
+        return guard.out_of_memory() if _tells_of_memory(text) else {"other": text}
     finally:
-        _limit_data(resource.RLIM_INFINITY)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        guard.end()
 
 
 def _limit_data(limit: int) -> None:

@@ -105,6 +105,9 @@ class Settings(Frozen):
     evaluate_timeout: float | None = Field(default=None, gt=0, description="the evaluation may take so long")
     report_timeout: float | None = Field(default=None, gt=0, description="the report may take so long")
     server_timeout: float = Field(default=300.0, gt=0, description="the embedded Prefect server may take so long")
+    parse_limits: float = Field(
+        default=1.0, gt=0, description="times the memory and CPU time that reading an untrusted file may take"
+    )
     recipes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         default=(), description="Python files that hold a recipe each, by absolute paths; see docs/extending.md"
     )

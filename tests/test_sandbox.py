@@ -63,6 +63,15 @@ def test_memory_of_earlier_items_does_not_count(box: Sandbox) -> None:
     assert parsed(box, *[[40]] * 10) == [40_000_000] * 10
 
 
+def test_a_child_names_the_file_that_it_reads_and_sets_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "support"))
+    with pytest.raises(SourceError, match=r"^b\.csv takes more than 40 MB of memory"):  # four times, at the second try
+        confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0))
+    with pytest.raises(SourceError, match=r"^b\.csv takes more than 0\.4 s of CPU time"):
+        confined("sandbox_cases:begun", 30.0, what="a.csv", limits=Limits(10**9, 60.0))
+    assert confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0), factor=20) == 100_000_000
+
+
 def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
     with pytest.raises(SettingsError, match="side=33"):
         parsed(box, "settings")
