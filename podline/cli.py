@@ -89,7 +89,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
     },
 }
 
-HELP = """Every night, raw vision archives become a trained, evaluated, reported model.
+HELP = """Image archives become TFRecords, a trained TensorFlow model and a report, every night.
 
 Start with `podline run sample`: it draws a small data set, converts, checks and trains on it, and ends with a report,
 with no network and no accelerator. Then point it at data of your own:
