@@ -59,7 +59,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class _Batches:
-    """Batches by number; ``failures`` holds what went wrong in Python while TensorFlow asked for one."""
+    """Batches by number; ``failures`` holds what went wrong in Python since the latest data set was made of them."""
 
     reader: Reader
     manifest: Manifest
@@ -69,7 +69,7 @@ class _Batches:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Raises the error behind TensorFlow's own, which says only that some Python function failed."""
+        """Raise the error behind TensorFlow's own, which says only that some Python function failed."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -105,6 +105,7 @@ class _Batches:
             parallel_calls: how many parts may be made at once.
             context: which host this is, and how many replicas there are.
         """
+        self.failures.clear()  # of data sets that nothing reads any more
         names, types = list(spec), [tensor.dtype for tensor in spec.values()]
         replicas = context.num_replicas_in_sync
         local = replicas // context.num_input_pipelines
