@@ -156,7 +156,8 @@ def damaged_record(path: Path, record: int, byte: int, how: str) -> ArtifactErro
 
 def masked_crc(data: bytes | Bytes) -> bytes:
     """Return the CRC-32C of some bytes as TFRecord stores it."""
-    return masked(np.array([google_crc32c.value(data)], np.uint32)).astype("<u4").tobytes()
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + int(_MASK_DELTA)) & 0xFFFFFFFF)
 
 
 def map_file(path: Path) -> Bytes:

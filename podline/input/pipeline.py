@@ -53,7 +53,7 @@ class Reader(Protocol):
         ...
 
     def gather(self, indices: npt.NDArray[np.int64], fields: tuple[str, ...], out: Arrays) -> Arrays:
-        """The fields of some records, in the order of the indices, written into arrays that are given."""
+        """Write the fields of some records into given arrays, in the order of the indices."""
         ...
 
 
@@ -95,7 +95,7 @@ class _Batches:
         parallel_calls: int,
         context: tf.distribute.InputContext,
     ) -> tf.data.Dataset:
-        """The parts that this host's replicas have of batches ``first`` to ``end - 1``: batch by batch, in order.
+        """Return the parts that this host's replicas have of batches ``first`` to ``end - 1``, in order.
 
         Args:
             part: gives the arrays of a batch's number, a replica's number, and how many replicas there are.
@@ -156,14 +156,14 @@ class TrainingInput(_Batches):
     later: ByEpoch[Any] | None = None
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
-        """The epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
+        """Read the epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
         epoch, ids = self.order.batch(step)
         share = len(ids) // replicas
         ids = ids[replica * share : (replica + 1) * share]
         return epoch, ids, self._gather(ids)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
-        """What chance makes of a batch."""
+        """Augment a batch."""
         settings, seed = self._settings(epoch), self.order.seed
         if settings == type(settings)():
             return arrays
