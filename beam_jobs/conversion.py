@@ -60,7 +60,7 @@ _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
 
 
 def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
-    """Converts a raw data set; the conversion stage.
+    """Convert a raw data set; the conversion stage.
 
     Raises:
         SettingsError: settings or Beam options that cannot be.
@@ -92,7 +92,7 @@ def _converted(
     started: float,
     reporter: Reporter,
 ) -> ConvertResult:
-    """Writes what is not there yet."""
+    """Write what is not there yet."""
     draft = dataclasses.replace(draft, truths=source.publish_truths(store, draft.folder))
     frame = draft.stored.frame_length + source.bytes_of_a_file
     prefix = datasets.find(spec.dataset).base
@@ -118,7 +118,7 @@ def _converted(
 
 @contextlib.contextmanager
 def _job_folder(store: Store) -> Iterator[str]:
-    """A folder of the store for the plan's tables, emptied when the body ends."""
+    """Yield a folder of the store for the plan's tables; it is emptied when the body ends."""
     for old in store.listing(_JOBS):
         if time.time() - old.published > _OLD_JOB_SECONDS:
             store.delete(old.name)
@@ -140,7 +140,7 @@ class _Shards:
         self._before = self._versions()
 
     def present(self) -> tuple[list[ShardPlan], list[ShardPlan]]:
-        """The shards that have a record; and those of them that are, or whose record is, another version by now."""
+        """Return the shards that have a record, and those of them that were written since."""
         now = self._versions()
         there = [plan for plan in self.plans if self._names[plan][0] in now]
         written = [plan for plan in there if any(now.get(name) != self._before.get(name) for name in self._names[plan])]
@@ -160,7 +160,7 @@ def _publish(store: Store, draft: Draft, plans: Sequence[ShardPlan]) -> None:
 
 
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
-    """What is to be converted, once what there is to say of the source is said."""
+    """Return what is to be converted; report what the look at the source found."""
     apart, remarks = source.looked_at()
     for line in remarks.notes:
         reporter.log(line)
@@ -174,7 +174,7 @@ def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[
 
 
 def _threads(spec: ConvertSpec) -> int:
-    """The threads of a worker that makes records of what has to be decoded."""
+    """Return how many threads of a worker decode."""
     # The cores that the local runner's workers leave; how many another runner has is its own business.
     threads = 1 if spec.beam_options else max(1, (os.cpu_count() or 1) // spec.workers)
     if is_remote(spec.source):  # they wait for the network more than they decode
@@ -239,7 +239,7 @@ def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) ->
 
 @contextlib.contextmanager
 def _progress(reporter: Reporter, shards: _Shards) -> Iterator[None]:
-    """Reports shards as they are finished, by whichever process, for as long as the body runs."""
+    """Report shards as they are finished, by whichever process, while the body runs."""
     started, ended = time.monotonic(), threading.Event()
     poll = _POLL_SECONDS if isinstance(shards.store, FolderStore) else _POLL_BUCKET_SECONDS
 

@@ -184,7 +184,7 @@ def error_within(text: str) -> PodlineError:
 
 
 def _last_line(text: str) -> str:
-    """The last line that says something: of a traceback, the error."""
+    """Return the last line that is not blank: of a traceback, the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
 

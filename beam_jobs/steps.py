@@ -63,7 +63,7 @@ def write_or_find(task: Task, job: Job) -> WrittenShard:
 
 
 def _find(store: Store, record: str, name: str) -> WrittenShard | None:
-    """What an earlier run wrote, if it is there and its checksum is still right."""
+    """Return what an earlier run wrote, if its checksum is still right."""
     if not (store.exists(record) and store.exists(name)):
         return None
     try:

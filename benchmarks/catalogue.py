@@ -210,7 +210,7 @@ def _shuffled_batches(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     )
     count = took["examples"]
     note = (
-        f"first pass over {count:,} CIFAR-10 images in batches of {sizes.batch_size:,} host tensors; "
+        f"a pass over {count:,} CIFAR-10 images in batches of {sizes.batch_size:,} host tensors; "
         "TFRecordDataset, shuffle, batch, parse_example, decode_raw"
     )
     return [

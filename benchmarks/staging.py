@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from google.cloud import storage
 
-from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.progress import silent
 from podline.settings import load
@@ -64,15 +63,6 @@ def download(root: str, folder: str) -> float:
     started = time.perf_counter()
     with ThreadPoolExecutor(settings.parallel) as threads:
         list(threads.map(fetch, range(len(names))))
-    return time.perf_counter() - started
-
-
-def first_batch(root: str, folder: str, batch_size: int) -> float:
-    """Seconds from the manifest to the first shuffled batch, before any shard is here."""
-    store = open_store(root)
-    started = time.perf_counter()
-    split = open_split(store, folder, read_manifest(store, folder), "train")
-    split.gather(np.random.default_rng(0).permutation(len(split))[:batch_size])
     return time.perf_counter() - started
 
 

@@ -81,10 +81,6 @@ class _Measurements:
             lambda: self._measure("download", folder=folder),
             self._sizes.long_repetitions,
         )
-        batch = self._sizes.train_batch_size
-        first = [
-            self._measure("first_batch", folder=folder, batch_size=batch) for _ in range(self._sizes.long_repetitions)
-        ]
         size = self._sizes.store_object_bytes
         self._reporter.log(f"memory, with an object of {size / 1e6:,.0f} MB and one {_LARGER} times as large")
         small, large = ([self._measure("there_and_back", size=size * n, work=str(self._work))] for n in (1, _LARGER))
@@ -97,13 +93,6 @@ class _Measurements:
                 other=other,
                 unit="MB/s",
                 note=f"{objects}, into the cache; google-cloud-storage's own download, as many at once; both checked",
-            ),
-            cost_row(
-                "store-first-batch",
-                ours=first,
-                other=ours,
-                unit="s",
-                note=f"the first shuffled batch of {batch:,} of {objects}; until all of them are here",
             ),
             cost_row(
                 "store-memory",

@@ -163,11 +163,10 @@ def benchmark_input(recipe: str, seconds: float, fingerprint: str | None, as_jso
 @store_options
 @json_option
 def benchmark_store(work: Path | None, quick: bool, as_json: bool, **options: Any) -> None:
-    """A bucket as the store beside a bare download of the same objects: staging, the first batch, memory.
+    """A bucket as the store beside a bare download of the same objects: staging and memory.
 
     A data set of 600 MB is made under a prefix of its own below the root, and deleted in the end. Read it so:
-    store-staging: 1 is as fast as the bare download; store-first-batch: 4 is a quarter of the time to stage it all;
-    store-memory: 1 is memory that does not grow with an object.
+    store-staging: 1 is as fast as the bare download; store-memory: 1 is memory that does not grow with an object.
 
       podline benchmark store --root gs://my-bucket/podline
 

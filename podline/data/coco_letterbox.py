@@ -76,7 +76,7 @@ class LetterBox:
         return areas_in_squares(areas, self.scale)
 
     def place(self, image: Image, fill: npt.ArrayLike = 0, out: Image | None = None) -> Image:
-        """The image in its square.
+        """Put the image into its square.
 
         Args:
             image: uint8, (height, width, channels) or (height, width).
@@ -99,7 +99,7 @@ class LetterBox:
 
 
 def smoothed(image: Image, factor: float) -> Image:
-    """An image that may be read every ``factor`` pixels by linear interpolation without aliasing.
+    """Blur an image so that linear interpolation every ``factor`` pixels does not alias.
 
     Linear interpolation is a triangle as wide as two pixels; with a Gaussian before it whose variance makes up for the
     difference it is, nearly, one as wide as two pixels of the result (above 45 dB on photographs). A quarter of the

@@ -36,7 +36,7 @@ def is_unlabelled(annotation: Mapping[str, Any]) -> bool:
 
 
 def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox, stride: int) -> Mask:
-    """The share of each cell that unlabelled people cover.
+    """Compute the share of each cell that unlabelled people cover.
 
     Args:
         annotations: of one image; labelled people among them are left out.
@@ -59,7 +59,7 @@ def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox,
 
 
 def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height: int) -> None:
-    """Looks whether :func:`ignored_mask` can draw some annotations; no pixel is.
+    """Check that :func:`ignored_mask` can draw some annotations, without drawing.
 
     Raises:
         SourceError: an outline that cannot be one of this image, or more than are drawn of any image.
@@ -69,7 +69,7 @@ def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height:
 
 
 def _covered(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Mask:
-    """The pixels of some annotations, 255 each, (height, width): as much work as they have outlines, plus one drawing.
+    """Draw some annotations, 255 a pixel, (height, width), at the cost of their outlines and one drawing.
 
     Run lengths are united before a pixel is drawn, so an image with a thousand crowds is drawn once, not a thousand
     times.
@@ -90,7 +90,7 @@ def _covered(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -
 
 
 def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) -> Iterator[Runs | list[float]]:
-    """What is to be drawn of some annotations: runs, or a polygon's x and y one after another."""
+    """Yield what is to be drawn of some annotations: runs, or a polygon's x and y one after another."""
     count = length = runs = 0
     for annotation in annotations:
         number, segmentation = annotation["id"], annotation.get("segmentation")
@@ -113,7 +113,7 @@ def _outlines(annotations: Iterable[Mapping[str, Any]], shape: tuple[int, int]) 
 
 
 def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
-    """An annotation's polygons; its box where it has none that is one."""
+    """Return an annotation's polygons, or its box where none is one."""
     polygons = [polygon for polygon in annotation.get("segmentation") or [] if len(polygon) >= _LEAST_POLYGON]
     if polygons:
         return polygons
@@ -122,7 +122,7 @@ def _polygons(annotation: Mapping[str, Any]) -> list[list[float]]:
 
 
 def _drawn_in(polygon: list[float], annotation: int, shape: tuple[int, int]) -> list[float]:
-    """A polygon, corners far outside drawn in to the border: COCO's integers cannot hold just any number."""
+    """Clip a polygon's corners to the border: COCO's integers do not hold any number."""
     corners = np.array(polygon[: len(polygon) // 2 * 2], np.float64).reshape(-1, 2)
     if not np.isfinite(corners).all():
         raise SourceError(f"annotation {annotation}: its outline has a corner that is not a finite number")
@@ -130,13 +130,13 @@ def _drawn_in(polygon: list[float], annotation: int, shape: tuple[int, int]) -> 
 
 
 def _length(polygon: list[float]) -> int:
-    """Steps from pixel to pixel around a polygon, one at least for each corner."""
+    """Count the steps from pixel to pixel around a polygon, one at least for each corner."""
     corners = np.array(polygon).reshape(-1, 2)
     return len(corners) + int(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
 
 
 def _drawn(polygon: list[float], shape: tuple[int, int]) -> Runs:
-    """The pixels in a polygon as COCO itself fills it, so that a pixel is a crowd's here if it is there."""
+    """Fill a polygon as COCO itself does."""
     polygons: Any = [polygon]
     [drawn] = rle.frPyObjects(polygons, *shape)
     return _inside(_uncompressed(drawn["counts"]))
@@ -165,7 +165,7 @@ def _from_run_lengths(segmentation: Mapping[str, Any], annotation: int, shape: t
 
 
 def _inside(lengths: Lengths) -> Runs:
-    """The runs that are inside, (n, 2), each from its first pixel to the one after its last."""
+    """Return the runs that are inside, (n, 2), each from its first pixel to the one after its last."""
     ends = np.cumsum(lengths)
     return np.stack([ends - lengths, ends], axis=1)[1::2]
 

@@ -20,7 +20,7 @@ _SWITCH_SECONDS = 0.0005
 
 
 def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixels | None:
-    """An image as it was annotated; grey and CMYK ones are made RGB by OpenCV.
+    """Decode an image as it was annotated; OpenCV makes RGB of grey and CMYK.
 
     Args:
         data: a JPEG file whose markers are in order.
@@ -52,7 +52,7 @@ def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:
 
 
 def ready_for_many() -> None:
-    """Sets this process up for threads that read and decode images side by side.
+    """Set this process up for threads that read and decode images side by side.
 
     Threads within a decoder would only get in the way of the others. One that is done with an image waits for the
     interpreter until another thread lets go of it; 5 ms by default, which is longer than decoding takes.
@@ -63,7 +63,7 @@ def ready_for_many() -> None:
 
 
 def turned(pixels: Pixels, orientation: int) -> Pixels:
-    """Stored pixels as an EXIF orientation, 1 … 8, says that they are to be shown."""
+    """Turn stored pixels as an EXIF orientation, 1 … 8, says."""
     if orientation >= 5:
         pixels = pixels.transpose(1, 0, 2)
     if orientation in (2, 3, 6, 7):

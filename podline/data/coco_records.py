@@ -90,7 +90,7 @@ def coco_tasks(
     folder: Path,
     task: Callable[[ShardPlan, str], CocoShardTask],
 ) -> list[CocoShardTask]:
-    """Each plan with a table of its images; see :func:`podline.data.shards.shard_tasks`.
+    """Write a table of each shard's images and return the tasks that name them.
 
     Args:
         splits: what is converted.
@@ -114,7 +114,7 @@ def coco_tasks(
 
 
 def decoded(image: CocoImage) -> tuple[bytes, Pixels]:
-    """An image's file, and the image as it was annotated; see :func:`podline.data.coco_pixels.decode`.
+    """Read an image's file and decode it as it was annotated; see :func:`podline.data.coco_pixels.decode`.
 
     Raises:
         SourceError: the file changed, or cannot be decoded though its markers are in order.
@@ -131,7 +131,7 @@ def decoded(image: CocoImage) -> tuple[bytes, Pixels]:
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:
-    """The values of some records but for their pixels.
+    """Compute the values of some records but for their pixels.
 
     Args:
         images: with their people; one at least.

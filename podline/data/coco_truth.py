@@ -35,14 +35,14 @@ _CATEGORY: JsonObject = {
 
 
 def truth_name(split: str) -> str:
-    """The file's name in the data set's folder."""
+    """Return the file's name in the data set's folder."""
     return f"truth-{split}.json"
 
 
 def publish_truths(
     store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], category: JsonObject
 ) -> dict[str, FileInfo]:
-    """Writes each split's truth.
+    """Publish each split's truth.
 
     Args:
         store: the store.
@@ -75,7 +75,7 @@ def publish_truths(
 
 
 def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dict[str, Any]:
-    """A split's truth, as :class:`pycocotools.coco.COCO` takes it for its ``dataset``.
+    """Read a split's truth, as :class:`pycocotools.coco.COCO` takes it for its ``dataset``.
 
     Args:
         store: the store.
@@ -102,7 +102,7 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
 
 
 def category_of(skeleton: Skeleton, name: str) -> JsonObject:
-    """The category of a truth, as ``categories`` of COCO's format holds it.
+    """Return the category of a truth, as ``categories`` of COCO's format holds it.
 
     That of other joints than COCO's has OKS's constants as well, which are no part of the format: ``sigmas``.
     """
@@ -120,7 +120,7 @@ def category_of(skeleton: Skeleton, name: str) -> JsonObject:
 
 
 def truth_lines(images: Iterable[CocoImage], category: JsonObject, description: str) -> Iterator[str]:
-    """The document, a line for each image and each annotation."""
+    """Yield the document, a line for each image and each annotation."""
     yield f'{{"info": {json.dumps({"description": description})},\n'
     yield f'"categories": [{json.dumps(category)}],\n'
     yield '"images": ['

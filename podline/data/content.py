@@ -13,7 +13,7 @@ _CONFIRMED_AT_ONCE = 1_000
 
 
 def image_crcs(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """The CRC-32C of each image's bytes, (n,): equal images have equal ones, and few others do.
+    """Compute the CRC-32C of each image's bytes, (n,): equal images have equal ones, and few others do.
 
     Args:
         images: uint8, (n, size), each row contiguous.
@@ -24,7 +24,7 @@ def image_crcs(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
 def same_images(
     crcs: npt.NDArray[np.uint32], read: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.uint8]]
 ) -> list[list[int]]:
-    """The images that are there more than once.
+    """Find the images that are there more than once.
 
     Args:
         crcs: of all images, by :func:`image_crcs`.

@@ -16,7 +16,7 @@ SQUEEZE: Fit = "squeeze"
 
 
 def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels:
-    """A picture in a shape.
+    """Fit a picture into a shape.
 
     Args:
         pixels: uint8 (height, width, 3), red, green, blue.
@@ -36,7 +36,7 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> Pixels
 
 
 def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> tuple[int, int]:
-    """Height and width of what :func:`fitted` makes of a picture's own; in a letterbox, black lies around it."""
+    """Return height and width of what :func:`fitted` shows of a picture; in a letterbox, black lies around it."""
     height, width = shape[:2]
     if fit != "letterbox":
         return height, width
@@ -55,7 +55,7 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
-    """The largest part of a picture that has the proportions of a shape, from its middle."""
+    """Cut the largest part of a shape's proportions from a picture's middle."""
     tall, wide = pixels.shape[:2]
     rows, columns = min(tall, _rounded(wide, height, width)), min(wide, _rounded(tall, width, height))
     top, left = (tall - rows) // 2, (wide - columns) // 2
@@ -63,7 +63,7 @@ def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def _rounded(size: int, factor: int, divisor: int) -> int:
-    """A product's quotient, rounded half up; the same on every machine."""
+    """Divide a product and round half up; the same on every machine."""
     return max(1, (2 * size * factor + divisor) // (2 * divisor))
 
 

@@ -8,7 +8,7 @@ _LARGE_BLOCK_BYTES = 31 * 2**20
 
 
 def keep_what_is_freed() -> None:
-    """Sets this process up for many blocks of some 100 kB, one after another.
+    """Set this process up for many blocks of some 100 kB, one after another.
 
     The C library of Linux (glibc) gives memory back to the kernel as soon as twice the largest block that was ever
     freed lies idle, and gets it anew page by page: a fifth of all the time of decoding images, and more than half of

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
@@ -31,7 +30,6 @@ from podline.data.tfrecord import (
     damaged_record,
     header,
     map_file,
-    masked,
     masked_crc,
     seal,
     walk,
@@ -99,7 +97,7 @@ class KeptLayout:
         return b"".join(varint(part, _WIDE) if isinstance(part, int) else part for part in parts)
 
     def pieces(self, frame: Bytes, jpeg: bytes) -> list[bytes]:
-        """A record as it is written, in pieces.
+        """Return a record as it is written, in pieces.
 
         Args:
             frame: uint8, (decoded.frame_length,): the record with pixels, sealed or not.
@@ -110,9 +108,7 @@ class KeptLayout:
             decoded = next(field for field in self.decoded.fields if field.name == source.name)
             head[field.offset : field.offset + size_of(field)] = frame[place_of(decoded)]
         start = head.tobytes()
-        crc = google_crc32c.extend(google_crc32c.value(start), jpeg)
-        footer = masked(np.array([crc], np.uint32)).astype("<u4").tobytes()
-        return [header(len(start) + len(jpeg)) + start, jpeg, footer]
+        return [header(len(start) + len(jpeg)) + start, jpeg, masked_crc(start + jpeg)]
 
 
 def stored_layout(fields: Iterable[FieldInfo]) -> RecordLayout | KeptLayout:
@@ -170,7 +166,7 @@ class KeptShard:
         return frames
 
     def _values(self, field: FieldInfo, places: npt.NDArray[np.int64]) -> Bytes:
-        """The bytes of some records' values, (n, bytes of a value); of images, their pixels."""
+        """Return the bytes of some records' values, (n, bytes of a value); of images, their pixels."""
         if field.encoding == "jpeg":
             images = np.empty((len(places), *field.shape), np.uint8)
             self._decode(places, images)
@@ -179,7 +175,7 @@ class KeptShard:
         return self._data[begins[:, None] + np.arange(size_of(field))]
 
     def _decode(self, places: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        """Decodes some records' images, side by side, into squares, uint8 (n, side, side, 3)."""
+        """Decode some records' images, side by side, into squares, uint8 (n, side, side, 3)."""
         size = next(field for field in self._layout.fields if field.name == SIZE)
         sizes = np.ascontiguousarray(self._values(size, places)).view("<i8").tolist()
 

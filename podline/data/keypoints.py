@@ -9,7 +9,7 @@ from podline.documents.skeleton import Skeleton
 
 
 def from_annotated(poses: npt.ArrayLike, skeleton: Skeleton) -> npt.NDArray[np.float32]:
-    """Poses in all joints of a skeleton, with those that no annotation holds made from two others.
+    """Return poses in all joints of a skeleton; those that no annotation holds are made from two others.
 
     Args:
         poses: (…, annotated joints, 3): x, y, visibility.
@@ -31,12 +31,12 @@ def from_annotated(poses: npt.ArrayLike, skeleton: Skeleton) -> npt.NDArray[np.f
 
 
 def to_annotated(poses: npt.ArrayLike, skeleton: Skeleton) -> npt.NDArray[np.float32]:
-    """The same poses in the joints that annotations hold, (…, joints, 3) to float32 (…, annotated joints, 3)."""
+    """Return poses in the joints that annotations hold: (…, joints, 3) to float32 (…, annotated joints, 3)."""
     return np.asarray(poses, np.float32)[..., skeleton.places, :]
 
 
 def mirrored(poses: npt.NDArray[np.float32], side: int, skeleton: Skeleton) -> npt.NDArray[np.float32]:
-    """Poses in the mirror image: what was the right wrist is the left one.
+    """Mirror poses: what was the right wrist is the left one.
 
     Twice mirrored is bit for bit the same as long as coordinates are multiples of 1/64 of a pixel, which those of
     records are (:func:`podline.data.coco_letterbox.snapped`).

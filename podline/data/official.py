@@ -78,7 +78,7 @@ MNIST = Published(
 
 
 def published(dataset: str) -> Published | None:
-    """A data set as it is published; None for one that nobody publishes, or that nobody knows any more."""
+    """Return a data set as it is published; None for one that is not published or not known."""
     found = datasets.known(dataset)
     return found.code(found.published) if found is not None and found.published else None
 
@@ -104,13 +104,13 @@ class OfficialCheck(Frozen):
 
 
 def records_read(manifest: Manifest) -> dict[str, int]:
-    """How many records of each split the raw files held."""
+    """Count the records of each split that the raw files held."""
     left_out = Counter(record.split for record in manifest.quarantined)
     return {split.name: split.records + left_out[split.name] for split in manifest.splits}
 
 
 def official_lines(dataset: str, read: Mapping[str, int], check: OfficialCheck | None) -> list[str]:
-    """Whether a data set is the one that is published under its name, in words; empty where none is.
+    """Say whether a data set is the one that is published under its name; nothing where none is.
 
     Args:
         dataset: its name.

@@ -33,7 +33,7 @@ def _key(seed: int, purpose: str, epoch: int) -> np.uint64:
 
 
 def random_bits(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> UInt64:
-    """64 random bits for each id.
+    """Draw 64 random bits for each id.
 
     Args:
         seed: the run's seed.
@@ -50,22 +50,22 @@ def random_bits(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> UInt
 
 
 def random_uniform(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each id: the top 53 of :func:`random_bits`."""
+    """Draw a number in [0, 1) for each id: the top 53 of :func:`random_bits`."""
     return (random_bits(seed, purpose, epoch, ids) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def random_below(seed: int, purpose: str, epoch: int, ids: npt.ArrayLike, bound: int) -> npt.NDArray[np.int64]:
-    """An integer in [0, bound) for each id."""
+    """Draw an integer in [0, bound) for each id."""
     return (random_uniform(seed, purpose, epoch, ids) * bound).astype(np.int64)
 
 
 def permutation(seed: int, purpose: str, epoch: int, count: int) -> npt.NDArray[np.int64]:
-    """A permutation of 0 … count-1: the ids sorted by their random bits (ties, which are near impossible, by id)."""
+    """Permute 0 … count-1: sort the ids by their random bits (ties, which are near impossible, by id)."""
     return np.argsort(random_bits(seed, purpose, epoch, np.arange(count)), kind="stable")
 
 
 def held_out(seed: int, count: int, share: float) -> Ids:
-    """The ids, ascending, of a part of ``count`` examples that is not trained on: those with the lowest draws."""
+    """Return the ids, ascending, of a part of ``count`` examples that is not trained on: the lowest draws."""
     return np.sort(permutation(seed, "validation", 0, count)[: round(share * count)])
 
 
@@ -90,7 +90,7 @@ class TrainingOrder:
         first_epoch: int = 0,
         later_sizes: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """The order of a run.
+        """Plan the order of a run.
 
         Args:
             count: examples in the split.
@@ -114,7 +114,7 @@ class TrainingOrder:
         return self.epochs.steps_per_epoch
 
     def batch(self, step: int) -> tuple[int, npt.NDArray[np.int64]]:
-        """The epoch's number of a step (counted from 0) and the ids of its examples, shape (batch_size,).
+        """Return the epoch of a step (counted from 0) and the ids of its examples, shape (batch_size,).
 
         Threads may share an order: one that is still in the old epoch never sees the new one's permutation.
         """

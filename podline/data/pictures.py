@@ -72,7 +72,7 @@ class Picture(NamedTuple):
 
 
 def check_picture(path: Path) -> bytes:
-    """A picture's file, after a look at its header and, of JPEG and PNG, at its end.
+    """Read a picture's file; check its header and, of JPEG and PNG, its end.
 
     Raises:
         SourceError: it cannot be read, is of no kind that is decoded, is truncated, or is larger than anybody's
@@ -105,7 +105,7 @@ def picture_pixels(data: bytes, where: str) -> int:
 
 
 def read_picture(path: Path) -> Pixels:
-    """A picture as it is shown: uint8 (height, width, 3), red, green, blue; see :mod:`podline.data.pictures`.
+    """Read a picture as it is shown: uint8 (height, width, 3), red, green, blue; see :mod:`podline.data.pictures`.
 
     Raises:
         SourceError: see :func:`check_picture`, or it cannot be decoded.
@@ -114,13 +114,13 @@ def read_picture(path: Path) -> Pixels:
 
 
 def decode_picture(data: bytes, where: str) -> Pixels:
-    """Like :func:`read_picture`, of a file's content; ``where`` is what errors call it."""
+    """Decode a file's content as :func:`read_picture` does; ``where`` is its name in errors."""
     with _about(where):
         return picture_of(data).pixels
 
 
 def looks_like_picture(data: bytes) -> bool:
-    """Whether a file begins as one of the kinds that are decoded, or of those that are not."""
+    """Return whether a file begins as one of the kinds that are decoded, or of those that are not."""
     return data.startswith(_SIGNS) or bool(_undecoded(data))
 
 
@@ -130,7 +130,7 @@ def _undecoded(data: bytes) -> str:
 
 
 def picture_of(data: bytes) -> Picture:
-    """Likewise, for those who name the file themselves.
+    """Decode a file's content; the caller names the file.
 
     Raises:
         PictureError: it is of no kind that is decoded, truncated, damaged, or larger than anybody's picture.
@@ -160,7 +160,7 @@ def _shown(pixels: Pixels | None, orientation: int) -> Picture:
 
 
 def _looked_at(inspect: Callable[[bytes], Header], data: bytes) -> Header:
-    """What a JPEG or PNG says of itself, if it is in order."""
+    """Inspect a JPEG's or PNG's header and end."""
     try:
         return inspect(data)
     except JpegError as error:
@@ -187,7 +187,7 @@ def _to_rgb(pixels: Pixels) -> tuple[Pixels, int]:
 
 
 def _eight_bits(pixels: npt.NDArray[Any]) -> Pixels:
-    """Samples of 16 bits as the nearest of 8; others as they are."""
+    """Round samples of 16 bits to the nearest of 8; leave others as they are."""
     if pixels.dtype == np.uint8:
         return pixels
     return ((pixels.clip(0, 0xFFFF).astype(np.uint32) + 128) // 257).astype(np.uint8)
@@ -207,7 +207,7 @@ def _require_size(width: int, height: int) -> None:
 
 
 def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
-    """A file that Pillow decodes, after a look at its header."""
+    """Open a file that Pillow decodes and check its size."""
     try:
         picture = Image.open(io.BytesIO(data), formats=formats)
     except UnidentifiedImageError as error:

@@ -44,7 +44,7 @@ class PixelSums(Frozen):
 
 
 def pixel_sums(images: npt.NDArray[np.uint8]) -> PixelSums:
-    """The sums of some images, uint8 (n, height, width, channels); fastest where a row of bytes is an image."""
+    """Sum the pixels of some images, uint8 (n, height, width, channels)."""
     count, height, width, channels = images.shape
     rows = images.reshape(count, -1)
     if rows.shape[1] > _BLOCK_BYTES:
@@ -79,7 +79,7 @@ def _large_image_sums(image: npt.NDArray[np.uint8]) -> PixelSums:
 
 
 def add_up(parts: Iterable[PixelSums]) -> PixelSums:
-    """The sums of all parts together; the parts' order makes no difference."""
+    """Add sums up; their order makes no difference."""
     every = list(parts)
     return PixelSums(
         count=sum(part.count for part in every),

@@ -35,7 +35,7 @@ class ShardPlan:
 
 
 def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: int) -> int:
-    """How many shards a split has.
+    """Return how many shards a split has.
 
     As few as ``shard_bytes`` allows, but at least ``min_shards`` as long as even the smallest shard keeps 1 MB.
 
@@ -59,7 +59,7 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
 def plan_shards(
     dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
 ) -> tuple[ShardPlan, ...]:
-    """The shards of a data set; within a split their sizes differ by at most one record, and none is empty.
+    """Plan the shards of a data set; within a split their sizes differ by at most one record, and none is empty.
 
     Args:
         dataset: the data set's name without one's own, with which every file's name starts.
@@ -86,12 +86,12 @@ def plan_shards(
 
 
 def shard_order(seed: int, split: str, records: int) -> npt.NDArray[np.int64]:
-    """The order in which a split's records are put into its shards, int64 (records,): a permutation by the seed."""
+    """Return the order of a split's records in its shards, int64 (records,): a permutation by the seed."""
     return permutation(seed, f"shards/{split}", 0, records)
 
 
 def refuse_shared_records(splits: Sequence[SourceSplit]) -> None:
-    """Checks that no place in a raw file is planned for twice, in two splits or in one.
+    """Check that no place in a raw file is planned for twice, in two splits or in one.
 
     Raises:
         SourceError: one is; the first such record is named.

@@ -187,7 +187,7 @@ def _sign(path: Path) -> tuple[int, int] | None:
 
 
 def _putting(values: np.ndarray, field: FieldInfo) -> Callable[[npt.NDArray[np.int64], np.ndarray], None]:
-    """What puts elements of a field into places of an array of its values."""
+    """Return what puts elements of a field into places of an array of its values."""
     if field.encoding == "varint":
 
         def put(places: npt.NDArray[np.int64], found: np.ndarray) -> None:
@@ -198,5 +198,5 @@ def _putting(values: np.ndarray, field: FieldInfo) -> Callable[[npt.NDArray[np.i
 
 
 def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:
-    """A C-contiguous array of values as one opaque element a record, (n,); no copy."""
+    """View a C-contiguous array of values as one opaque element a record, (n,)."""
     return values.reshape(len(values), math.prod(field.shape), copy=False).view(f"V{size_of(field)}")[:, 0]

@@ -86,11 +86,11 @@ class RecordLayout:
         return tuple((part, self.template[part]) for part in parts)
 
     def frames(self, count: int) -> Bytes:
-        """Frames to be filled, (count, frame_length)."""
+        """Return frames to be filled, (count, frame_length)."""
         return empty_frames(count, self.template)
 
     def values(self, frames: Bytes, name: str) -> np.ndarray:
-        """One feature's values in a block of frames, as a view where that is possible.
+        """Return one feature's values in a block of frames, as a view where that is possible.
 
         Args:
             frames: uint8, (n, frame_length).
@@ -109,7 +109,7 @@ class RecordLayout:
         return raw.reshape(len(frames), *field.shape)
 
     def encode(self, columns: Mapping[str, np.ndarray]) -> Bytes:
-        """Records as sealed frames.
+        """Encode records as sealed frames.
 
         Args:
             columns: every feature's values, (n, …shape).
@@ -125,7 +125,7 @@ class RecordLayout:
         return frames
 
     def fill(self, frames: Bytes, columns: Mapping[str, np.ndarray]) -> None:
-        """Writes records into frames made by :meth:`frames`, over whatever records they held, and seals them.
+        """Write records into frames made by :meth:`frames`, over whatever records they held, and seal them.
 
         Raises:
             SourceError: an integer does not fit into its varint.
@@ -136,7 +136,7 @@ class RecordLayout:
 
 
 def layout_of(features: Iterable[Feature]) -> RecordLayout:
-    """The layout of records with some features."""
+    """Return the layout of records with some features."""
     entries, positions = b"", []
     for feature in sorted(features, key=lambda feature: feature.name):
         value, offset = _feature(feature)
@@ -160,17 +160,17 @@ def layout_of(features: Iterable[Feature]) -> RecordLayout:
 
 
 def layout_of_fields(fields: Iterable[FieldInfo]) -> RecordLayout:
-    """The layout that a manifest's fields come from."""
+    """Return the layout that a manifest's fields come from."""
     return layout_of(Feature(field.name, field.dtype, field.shape, field.width) for field in fields)
 
 
 def label_feature(name: str, classes: int) -> Feature:
-    """The feature of a label: its varint is as wide as the last of the classes needs."""
+    """Return the feature of a label: its varint is as wide as the last of the classes needs."""
     return Feature(name, "int64", (), len(varint(max(0, classes - 1))))
 
 
 def varints(raw: Bytes) -> np.ndarray:
-    """Varints of one width, uint8 (n, width), as numbers, (n,): a view of single bytes, int64 of wider ones."""
+    """Decode varints of one width, uint8 (n, width), to numbers, (n,): a view of single bytes, int64 of wider ones."""
     width = raw.shape[1]
     if width == 1:
         return raw[:, 0]
@@ -178,7 +178,7 @@ def varints(raw: Bytes) -> np.ndarray:
 
 
 def elements(field: FieldInfo, raw: Bytes) -> np.ndarray:
-    """A field's values, uint8 (n, size), as one element each, (n,): the number of a single byte, else its bytes.
+    """View a field's values, uint8 (n, size), as one element each, (n,): a single byte's number, else the bytes.
 
     What NumPy then copies for each is one run of bytes, not a row of single ones.
     """
@@ -186,25 +186,25 @@ def elements(field: FieldInfo, raw: Bytes) -> np.ndarray:
 
 
 def limit_of(field: FieldInfo) -> int:
-    """The number above all that a varint field can hold."""
+    """Return the number above all that a varint field can hold."""
     return VARINT_LIMIT**field.width
 
 
 def place_of(field: FieldInfo) -> slice:
-    """The columns, in a block of frames, that hold a field's value."""
+    """Return the columns, in a block of frames, that hold a field's value."""
     start = HEADER_BYTES + field.offset
     return slice(start, start + size_of(field))
 
 
 def size_of(field: FieldInfo) -> int:
-    """Bytes of a field's value."""
+    """Return the bytes of a field's value."""
     if field.encoding == "varint":
         return field.width
     return math.prod(field.shape) * np.dtype(field.dtype).itemsize
 
 
 def put(frames: Bytes, field: FieldInfo, values: np.ndarray) -> None:
-    """Writes one field's values into a block of frames.
+    """Write one field's values into a block of frames.
 
     Raises:
         SourceError: an integer does not fit into its varint.
@@ -233,7 +233,7 @@ def _encoding(feature: Feature) -> Literal["bytes", "varint"]:
 
 
 def _feature(feature: Feature) -> tuple[bytes, int]:
-    """A ``tf.train.Feature`` with zero for a value, and where in it the value starts."""
+    """Return a ``tf.train.Feature`` with zero for a value, and where in it the value starts."""
     if _encoding(feature) == "varint":
         kind, zero = _INT64_LIST, varint(0, feature.width)
     else:
@@ -243,7 +243,7 @@ def _feature(feature: Feature) -> tuple[bytes, int]:
 
 
 def _delimited(number: int, value: bytes) -> bytes:
-    """A length-delimited field: key, length, value."""
+    """Encode a length-delimited field: key, length, value."""
     return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(value)) + value
 
 

@@ -18,12 +18,12 @@ _PACKAGE = "tensorflow_datasets.core.features"
 
 
 def tfds_names(labels: Iterable[str]) -> list[str]:
-    """The names of those files, for a data set with some label features."""
+    """Return the names of those files, for a data set with some label features."""
     return [FEATURES, "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
 
 
 def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
-    """The files to put beside the shards.
+    """Return the files to put beside the shards.
 
     Args:
         manifest: of the data set.
@@ -41,7 +41,7 @@ def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -
 
 
 def features_file(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> bytes:
-    """The content of :data:`FEATURES`; see :func:`tfds_files`."""
+    """Return the content of :data:`FEATURES`; see :func:`tfds_files`."""
     return _json(_features(manifest.fields, class_names))
 
 

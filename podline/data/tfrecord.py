@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import google_crc32c
@@ -58,9 +58,11 @@ def payloads(frames: Bytes) -> Bytes:
     return frames[:, HEADER_BYTES:-FOOTER_BYTES]
 
 
-def payload_crcs(frames: Bytes) -> Crcs:
-    """Compute the masked CRC-32C of each frame's payload, (n,)."""
-    return masked(np.fromiter(map(google_crc32c.value, payloads(frames)), np.uint32, len(frames)))
+def payload_crcs(frames: Bytes, places: Iterable[int] | None = None) -> Crcs:
+    """Compute the masked CRC-32C of frames' payloads, (n,): of all, or of those at some places."""
+    rows = payloads(frames)
+    chosen = rows if places is None else map(rows.__getitem__, places)
+    return masked(np.fromiter(map(google_crc32c.value, chosen), np.uint32))
 
 
 def stored_crcs(frames: Bytes) -> Crcs:
@@ -154,7 +156,8 @@ def damaged_record(path: Path, record: int, byte: int, how: str) -> ArtifactErro
 
 def masked_crc(data: bytes | Bytes) -> bytes:
     """Return the CRC-32C of some bytes as TFRecord stores it."""
-    return masked(np.array([google_crc32c.value(data)], np.uint32)).astype("<u4").tobytes()
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + int(_MASK_DELTA)) & 0xFFFFFFFF)
 
 
 def map_file(path: Path) -> Bytes:

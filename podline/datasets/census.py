@@ -77,7 +77,7 @@ class RecordChanges(NamedTuple):
 
 
 def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
-    """A data set's census: the one that is kept, or one that is taken now, and kept if the data set was validated.
+    """Return a data set's census: the one that is kept, or one taken now, and kept if the data set was validated.
 
     Raises:
         StoreError: there is neither a census nor the data set, or it cannot be read.
@@ -99,7 +99,7 @@ def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
 
 
 def take(store: Store, folder: str, manifest: Manifest) -> Census:
-    """Reads every record of a data set."""
+    """Read every record of a data set."""
     return {split.name: _take(store, folder, manifest, split.name) for split in manifest.splits}
 
 
@@ -125,7 +125,7 @@ def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCen
 
 
 def _hashes(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
-    """A hash of each record's values; two of equal records are equal, and of a million others hardly ever two."""
+    """Hash each record's values; of a million different records hardly ever two have one hash."""
     rows = [np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8) for values in columns]
 
     def digests() -> Iterator[int]:
@@ -139,7 +139,7 @@ def _hashes(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
 
 
 def changes(before: SplitCensus, after: SplitCensus) -> RecordChanges:
-    """What became of a split. The order of its records does not matter; a record that is there twice counts twice."""
+    """Compare a split before and after. The order of records does not matter; one that is there twice counts twice."""
     gone, come = _without_equals(before, after)
     by_image: dict[int, list[int]] = defaultdict(list)
     for place in reversed(gone):
@@ -156,7 +156,7 @@ def changes(before: SplitCensus, after: SplitCensus) -> RecordChanges:
 
 
 def same_examples(before: SplitCensus, after: SplitCensus) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The positions, in each of two splits, of the records that both have, image and answer; as pairs, (n,).
+    """Return the positions, in each of two splits, of the records that both have, image and answer; as pairs, (n,).
 
     Of records that are equal, the first of one is the first of the other.
     """
@@ -173,7 +173,7 @@ def _keys(split: SplitCensus) -> Iterator[tuple[int, int]]:
 
 
 def _without_equals(before: SplitCensus, after: SplitCensus) -> tuple[list[int], list[int]]:
-    """The positions of the records that only one of the two has."""
+    """Return the positions of the records that only one of the two has."""
     there, here = Counter(_keys(before)), Counter(_keys(after))
     return _beyond(before, there - here), _beyond(after, here - there)
 

@@ -22,7 +22,7 @@ Change = dict[str, SplitChange] | str
 def changed_splits(
     store: Store, dataset: str, before: str, after: str, class_names: Sequence[str]
 ) -> dict[str, SplitChange]:
-    """What became of a data set's splits, by name; those with the same records are left out.
+    """Compare a data set's splits, by name; those with the same records are left out.
 
     Args:
         store: the store.
@@ -39,7 +39,7 @@ def changed_splits(
 
 
 def change_between(store: Store, before: Data, after: Data) -> Change:
-    """What became of a data set, or why that cannot be told, in a line."""
+    """Compare two data sets, or say in a line why that cannot be done."""
     try:
         folder = dataset_folder(after.dataset, after.fingerprint)
         names = read_manifest(store, folder).class_names if store.exists(f"{folder}/{MANIFEST}") else ()
@@ -68,7 +68,7 @@ def differences(before: Census, after: Census, class_names: Sequence[str]) -> di
 
 
 def in_words(change: SplitChange) -> str:
-    """What became of a split: ``2 added (train[3], train[7]); 1 relabelled (train[5] cat → dog)``."""
+    """Describe a split's change: ``2 added (train[3], train[7]); 1 relabelled (train[5] cat → dog)``."""
     return "; ".join(_told(moved, what) for what, moved in change if moved.count)
 
 

@@ -57,7 +57,7 @@ class Draft:
         return dataset_folder(self.dataset, self.fingerprint)
 
     def manifest(self, shards: Sequence[WrittenShard]) -> Manifest:
-        """The manifest of a data set with these shards; their order makes no difference."""
+        """Return the manifest of a data set with these shards; their order makes no difference."""
         splits = tuple(_split(name, shards, self.truths.get(name)) for name in self.splits)
         return Manifest(
             dataset=self.dataset,
@@ -76,12 +76,12 @@ class Draft:
         )
 
     def documents(self, shards: Sequence[WrittenShard]) -> dict[str, bytes]:
-        """The files that are to be published before the manifest."""
+        """Return the files that are to be published before the manifest."""
         return tfds_files(self.manifest(shards), self.class_names)
 
 
 def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
-    """What a spec and its source say of the data set that they will become."""
+    """Draft the data set that a spec and its source will become."""
     layout = layout_of(source.features)
     return Draft(
         dataset=spec.dataset,

@@ -175,7 +175,7 @@ def _check_shard(
 
 
 def _wrong_values(frames: Bytes, layout: RecordLayout, classes: int) -> Iterator[tuple[int, str]]:
-    """What is wrong with some records though their checksums are right: which, and how."""
+    """Find what is wrong with records whose checksums are right: which, and how."""
     for part, expected in layout.constant_parts:
         between = payloads(frames)[:, part]
         for index in _wrong((between != np.frombuffer(expected, np.uint8)).any(axis=1)):
@@ -216,7 +216,7 @@ def _together(parts: Sequence[RecordFigures]) -> RecordFigures:
 
 
 def _check_split(folder: str, split: SplitInfo, found: RecordFigures) -> None:
-    """Checks a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit."""
+    """Check a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit."""
     where = f"{folder}/{MANIFEST}: split {split.name!r}"
     _check_equal(f"{where}: records", len(found.image_crcs), split.records)
     _check_equal(f"{where}: class counts", tuple(found.class_counts.tolist()), split.class_counts)
@@ -225,7 +225,7 @@ def _check_split(folder: str, split: SplitInfo, found: RecordFigures) -> None:
 
 
 def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, image_ids: npt.NDArray[np.int64]) -> None:
-    """Checks that a split's people are judged by the very images that it has."""
+    """Check that a split's people are judged by the very images that it has."""
     judged = {image["id"] for image in read_truth(store, folder, manifest, split)["images"]}
     written = set(image_ids.tolist())
     odd = sorted(judged ^ written)
@@ -242,7 +242,7 @@ def _check_equal(what: str, found: Any, said: Any) -> None:
 
 
 def _check_images(store: Store, folder: str, manifest: Manifest, crcs: Sequence[npt.NDArray[np.uint32]]) -> int:
-    """Looks for images that are there more than once: an error between splits, a number within them."""
+    """Count the images that are there more than once; between splits, one is an error."""
     edges = np.cumsum([0, *(split.records for split in manifest.splits)])
 
     @functools.cache

@@ -74,7 +74,7 @@ class Drawing:
 
 @contextmanager
 def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Iterator[Drawing]:
-    """A drawing of a size in inches (72 units of the page each); ``alt`` is what a screen reader says."""
+    """Yield a drawing of a size in inches (72 units of the page each); ``alt`` is what a screen reader says."""
     # The salt makes the ids within a chart the same every time and different from another chart's.
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style):
@@ -86,7 +86,7 @@ def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Itera
 
 
 def png(draw: Callable[[Figure], None], width: float, height: float) -> bytes:
-    """A picture on white paper, as a PNG file.
+    """Draw a picture on white paper, as a PNG file.
 
     Args:
         draw: draws into a figure, with no colours of the page's but those that are the style's own.

@@ -39,14 +39,14 @@ class PoseMaps(NamedTuple):
 
 
 def maps_to_bytes(maps: PoseMaps) -> bytes:
-    """The maps as the bytes of an ``npz`` file, float16, which is enough for a picture."""
+    """Write maps as the bytes of an ``npz`` file, float16, which is enough for a picture."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: values.astype(np.float16) for name, values in maps._asdict().items()})
     return buffer.getvalue()
 
 
 def maps_from_bytes(data: bytes) -> PoseMaps:
-    """What :func:`maps_to_bytes` made.
+    """Read what :func:`maps_to_bytes` wrote.
 
     Raises:
         ValueError: it is something else.
@@ -57,7 +57,7 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
 
 
 def heatmap_picture(image: Image, heatmaps: Floats, skeleton: Skeleton) -> Image:
-    """All heatmaps at once over the dimmed image: each joint in its skeleton's colour.
+    """Draw all heatmaps at once over the dimmed image: each joint in its skeleton's colour.
 
     Args:
         image: uint8 (side, side, 3).
@@ -69,7 +69,7 @@ def heatmap_picture(image: Image, heatmaps: Floats, skeleton: Skeleton) -> Image
 
 
 def paf_picture(image: Image, pafs: Floats) -> Image:
-    """The strongest field in each cell over the dimmed image: its direction as a hue, its strength as brightness.
+    """Draw the strongest field in each cell over the dimmed image: direction as hue, strength as brightness.
 
     Args:
         image: uint8 (side, side, 3).
@@ -85,12 +85,12 @@ def paf_picture(image: Image, pafs: Floats) -> Image:
 
 
 def heatmap_panels(image: Image, heatmaps: Floats, skeleton: Skeleton) -> list[tuple[str, Image]]:
-    """Each joint's heatmap over the image, small, with the joint's name."""
+    """Draw each joint's heatmap over the image, small, with the joint's name."""
     return list(_panels(image, ((name, heatmaps[..., joint]) for joint, name in enumerate(skeleton.joints))))
 
 
 def paf_panels(image: Image, pafs: Floats, skeleton: Skeleton) -> list[tuple[str, Image]]:
-    """The strength of each limb's field over the image, small, with the limb's joints."""
+    """Draw the strength of each limb's field over the image, small, with the limb's joints."""
     lengths = np.linalg.norm(pafs.reshape(*pafs.shape[:2], -1, 2), axis=-1)
     named = ((f"{start} – {end}", lengths[..., limb]) for limb, (start, end) in enumerate(skeleton.limbs))
     return list(_panels(image, named))
@@ -105,7 +105,7 @@ def _panels(image: Image, maps: Iterable[tuple[str, Floats]]) -> Iterable[tuple[
 
 
 def _over(image: Image, light: npt.NDArray[np.floating]) -> Image:
-    """The dimmed image with light on it; the light's cells are spread over the pixels that they stand for."""
+    """Add light to the dimmed image; the light's cells are spread over the pixels that they stand for."""
     height, width = image.shape[:2]
     spread = cv2.resize(light.astype(np.float32), (width, height), interpolation=cv2.INTER_LINEAR)
     strength = spread.max(axis=-1, keepdims=True) / 255

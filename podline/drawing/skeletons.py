@@ -28,24 +28,24 @@ _WIDTH, _THINNEST, _THICKEST = 1 / 90, 1.5, 9.0
 
 
 def colour_of(name: str) -> Colour:
-    """A joint's colour by its name."""
+    """Return a joint's colour by its name."""
     return {"left": LEFT, "right": RIGHT}.get(side_of(name)[0], CENTER)
 
 
 def limb_colour(start: str, end: str) -> Colour:
-    """A limb's colour: that of the side on which it is; from one side to the other it is on neither."""
+    """Return a limb's colour: that of its side; from one side to the other it is on neither."""
     sides = {colour_of(name) for name in (start, end)} - {CENTER}
     return sides.pop() if len(sides) == 1 else CENTER
 
 
 def poses_of(results: Sequence[Mapping[str, Any]], skeleton: Skeleton) -> npt.NDArray[np.float32]:
-    """COCO results or annotations as poses, (n, joints, 3), in pixels of their image."""
+    """Return COCO results or annotations as poses, (n, joints, 3), in pixels of their image."""
     given = np.array([person["keypoints"] for person in results], np.float64)
     return from_annotated(given.reshape(-1, len(skeleton.annotated), 3), skeleton)
 
 
 def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton, scale: float = 1.0) -> Image:
-    """A picture with people's skeletons, as a new one.
+    """Draw people's skeletons onto a copy of a picture.
 
     Args:
         image: uint8 (height, width, 3), red, green, blue.

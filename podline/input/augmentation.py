@@ -71,14 +71,14 @@ def augment(
 def augmented(
     arrays: Arrays, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, manifest: Manifest
 ) -> Arrays:
-    """A batch with its images augmented; see :func:`augment`."""
+    """Augment a batch's images; see :func:`augment`."""
     return arrays | {
         IMAGE: augment(arrays[IMAGE], ids, settings, seed, epoch, np.array(manifest.mean_colour, np.uint8))
     }
 
 
 def require_room(recipe: Recipe, manifest: Manifest) -> None:
-    """What augmentation cannot do with images of this shape it says at the first one, which a blank one stands for.
+    """Check on a blank image that augmentation can do what is asked with images of this shape.
 
     Raises:
         SettingsError: see :func:`augment`.
@@ -106,7 +106,7 @@ class Chance:
     prefix: str = ""
 
     def below(self, purpose: str, bound: int) -> npt.NDArray[np.int64]:
-        """An integer in [0, bound) for each example, int64, shape (n,); draws of another purpose are independent."""
+        """Draw an integer in [0, bound) for each example, int64, shape (n,); purposes are independent."""
         return random_below(self.seed, self.prefix + purpose, self.epoch, self.ids, bound)
 
 
@@ -116,7 +116,7 @@ def _installed(name: str) -> Callable[[Images, Chance, Json], Images]:
 
 
 def _also(name: str, images: Images, amount: Json, chance: Chance) -> Images:
-    """What an installed augmentation makes of some images, if that can be.
+    """Apply an installed augmentation and check what it returns.
 
     Raises:
         SettingsError: it is not there, fails, or gives no images of their shape.
@@ -143,7 +143,7 @@ def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> Non
 
 
 def _cropped(images: Images, pad: int, chance: Chance) -> Images:
-    """A window of the original size from the image with a reflected border, anywhere in it with equal probability."""
+    """Cut a window of the original size, anywhere with equal probability, from each image with a reflected border."""
     count, height, width, channels = images.shape
     lines = _padded(images, pad).reshape(count, height + 2 * pad, -1)
     windows = np.lib.stride_tricks.sliding_window_view(lines, (height, width * channels), axis=(1, 2))
@@ -177,7 +177,7 @@ def _mirrored(chance: Chance, *, alternate: bool) -> npt.NDArray[np.bool_]:
 
 
 def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
-    """Exchanges left and right, in place, of the images that are chosen."""
+    """Exchange left and right, in place, of the images that are chosen."""
     before = images[chosen]
     mirrored = np.empty_like(before)
     for channel in range(images.shape[-1]):  # reversing bytes is much faster than reversing pixels of three bytes
@@ -186,7 +186,7 @@ def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
 
 
 def _cut_out(images: Images, side: int, fill: npt.NDArray[np.uint8], chance: Chance) -> None:
-    """Fills, in place, a square whose centre is anywhere in the image; what lies outside the image is lost.
+    """Fill, in place, a square whose centre is anywhere in the image; what lies outside the image is lost.
 
     DeVries, Taylor: "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
     """

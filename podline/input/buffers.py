@@ -32,7 +32,7 @@ class Buffers:
         self._lock = threading.Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """An array of a shape and dtype, C-contiguous, with anything in it, where TensorFlow need not copy it."""
+        """Return an uninitialised C-contiguous array, aligned so that TensorFlow need not copy it."""
         size = math.prod(shape) * dtype.itemsize
         with self._lock:
             block = self._block(size + _ALIGNMENT)

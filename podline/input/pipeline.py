@@ -53,13 +53,13 @@ class Reader(Protocol):
         ...
 
     def gather(self, indices: npt.NDArray[np.int64], fields: tuple[str, ...], out: Arrays) -> Arrays:
-        """The fields of some records, in the order of the indices, written into arrays that are given."""
+        """Write the fields of some records into given arrays, in the order of the indices."""
         ...
 
 
 @dataclass(frozen=True)
 class _Batches:
-    """Batches by number; ``failures`` holds what went wrong in Python while TensorFlow asked for one."""
+    """Batches by number; ``failures`` holds what went wrong in Python since the latest data set was made of them."""
 
     reader: Reader
     manifest: Manifest
@@ -69,7 +69,7 @@ class _Batches:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Raises the error behind TensorFlow's own, which says only that some Python function failed."""
+        """Raise the error behind TensorFlow's own, which says only that some Python function failed."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -95,7 +95,7 @@ class _Batches:
         parallel_calls: int,
         context: tf.distribute.InputContext,
     ) -> tf.data.Dataset:
-        """The parts that this host's replicas have of batches ``first`` to ``end - 1``: batch by batch, in order.
+        """Return the parts that this host's replicas have of batches ``first`` to ``end - 1``, in order.
 
         Args:
             part: gives the arrays of a batch's number, a replica's number, and how many replicas there are.
@@ -105,6 +105,7 @@ class _Batches:
             parallel_calls: how many parts may be made at once.
             context: which host this is, and how many replicas there are.
         """
+        self.failures.clear()  # of data sets that nothing reads any more
         names, types = list(spec), [tensor.dtype for tensor in spec.values()]
         replicas = context.num_replicas_in_sync
         local = replicas // context.num_input_pipelines
@@ -155,14 +156,14 @@ class TrainingInput(_Batches):
     later: ByEpoch[Any] | None = None
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
-        """The epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
+        """Read the epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
         epoch, ids = self.order.batch(step)
         share = len(ids) // replicas
         ids = ids[replica * share : (replica + 1) * share]
         return epoch, ids, self._gather(ids)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
-        """What chance makes of a batch."""
+        """Augment a batch."""
         settings, seed = self._settings(epoch), self.order.seed
         if settings == type(settings)():
             return arrays

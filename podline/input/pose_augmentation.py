@@ -40,7 +40,7 @@ def augmented(
     epoch: int,
     manifest: Manifest,
 ) -> dict[str, npt.NDArray[Any]]:
-    """A batch of a data set augmented; see :func:`augment_poses`."""
+    """Augment a batch of a data set; see :func:`augment_poses`."""
     return augment_poses(arrays, ids, settings, seed, epoch, manifest.mean_colour, manifest.skeleton)
 
 
@@ -53,7 +53,7 @@ def augment_poses(
     fill: npt.ArrayLike,
     skeleton: Skeleton,
 ) -> dict[str, npt.NDArray[Any]]:
-    """A batch after chance had its way; the given arrays are not changed.
+    """Augment a batch; the given arrays are not changed.
 
     Args:
         arrays: ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
@@ -160,7 +160,7 @@ def moved_joints(
 
 
 def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt.NDArray[np.float32]:
-    """The upright boxes (n, people, 4), left, top, width, height, around moved boxes, cut at the image's border.
+    """Return the upright boxes (n, people, 4), left, top, width, height, around moved boxes, cut at the border.
 
     An empty box (a place without a person), and one that leaves the image, is all zeros. Unlike joints, boxes are
     measured from the image's corner: an integer is the border between two pixels.
@@ -215,7 +215,7 @@ def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
 
 
 def require_fit(recipe: Recipe, manifest: Manifest) -> None:
-    """A network's input has the size of the images, and what is mirrored in training has names in the mirror.
+    """Check that a network's input has the images' size, and that mirrored joints have names in the mirror.
 
     Raises:
         SettingsError: it has not.

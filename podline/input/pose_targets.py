@@ -42,7 +42,7 @@ class PoseTargets(NamedTuple):
 def pose_targets(
     keypoints: Any, ignored: Any, side: int, settings: PoseTargetSettings, skeleton: Skeleton
 ) -> PoseTargets:
-    """The targets of a batch; a pure TensorFlow function with finite gradients everywhere.
+    """Draw the targets of a batch; a pure TensorFlow function with finite gradients everywhere.
 
     Args:
         keypoints: float32 (n, people, joints, 3): x and y in pixels of the network's input, and visibility; joints
@@ -81,7 +81,7 @@ def _people(labelled: Any) -> tf.Tensor:
 
 
 def _heatmaps(places: Any, labelled: Any, people: Any, cells: int, sigma: float) -> tf.Tensor:
-    """The highest of all people's Gaussians in each cell; a Gaussian is a product of one along x and one along y."""
+    """Draw the highest of all people's Gaussians in each cell; each is a product of one along x and one along y."""
     offsets = (tf.range(cells, dtype=tf.float32)[:, None, None] - places[:, :, None]) / sigma
     # offsets: (n, people, cells, joints, 2), from each joint to the cells' centres along each axis
     along_x, along_y = tf.unstack(tf.exp(-0.5 * tf.square(offsets)), axis=-1)
@@ -138,7 +138,7 @@ def _pafs(
 
 
 def _weights(ignored: Any, cells: int) -> tf.Tensor:
-    """The share of each cell that is not ignored."""
+    """Compute the share of each cell that is not ignored."""
     finer = ignored.shape[1] // cells
     parts = tf.reshape(tf.cast(ignored, tf.float32), (-1, cells, finer, cells, finer, 1))
     return 1 - tf.reduce_mean(parts, axis=(2, 4)) / 255

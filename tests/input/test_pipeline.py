@@ -12,7 +12,7 @@ from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader, open_folder
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
-from podline.errors import SettingsError
+from podline.errors import ArtifactError, SettingsError
 from podline.input.augmentation import augment
 from podline.input.pipeline import EvaluationInput, TrainingInput
 from podline.input.pose_augmentation import augment_poses
@@ -183,6 +183,20 @@ class Witness:
     def gather(self, indices, fields, out):
         self.seen.append(indices.tolist())
         return self._reader.gather(indices, fields, out)
+
+
+def test_a_failure_is_of_the_latest_data_set(folder, manifest):
+    class Failing(Witness):
+        def gather(self, indices, fields, out):
+            raise ArtifactError(f"number {len(self.seen)}")
+
+    witness = Failing(open_folder(folder, manifest, "test"))
+    source = EvaluationInput(witness, manifest, FIELDS, 4)
+    with pytest.raises(tf.errors.OpError):
+        arrays(source.dataset())
+    witness.seen.append([])
+    with pytest.raises(ArtifactError, match="number 1"), source.explained():
+        arrays(source.dataset())
 
 
 @pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 2), (2, 4), (4, 4)])
