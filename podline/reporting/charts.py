@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -26,7 +27,7 @@ COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2
 """Of several curves in a chart; seen on white and on black."""
 
 
-def verdict(evaluation: AnyEvaluation, measure: str, seen: str) -> str:
+def verdict(evaluation: AnyEvaluation, measure: str, seen: str) -> Markup:
     """The result with its interval on one axis: guessing, the untrained network, the trained one on both splits.
 
     Args:
@@ -64,7 +65,7 @@ def verdict(evaluation: AnyEvaluation, measure: str, seen: str) -> str:
     return drawing.svg
 
 
-def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()) -> str:
+def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()) -> Markup:
     """The loss in training and on what is held out over the steps; a cross marks the steps that were rejected."""
     last = f" Last training loss {steps[-1].loss:.3f}." if steps else ""
     with chart("loss", f"Loss over training steps.{last}") as drawing:
@@ -78,7 +79,7 @@ def loss(steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], reje
 
 def accuracy(
     steps: Sequence[StepsLine], evaluations: Sequence[EvaluationLine], rejected: Set[int] = frozenset()
-) -> str:
+) -> Markup:
     """The accuracy on augmented training batches and on what is held out over the steps; crosses as in the loss."""
     last = f" Last accuracy on the held-out split {100 * evaluations[-1].accuracy:.1f} %." if evaluations else ""
     with chart("accuracy", f"Accuracy over training steps.{last}") as drawing:
@@ -91,7 +92,7 @@ def accuracy(
     return drawing.svg
 
 
-def learning_rate(steps: Sequence[StepsLine]) -> str:
+def learning_rate(steps: Sequence[StepsLine]) -> Markup:
     """The learning rate over the steps."""
     peak = max((line.learning_rate for line in steps), default=0.0)
     with chart("learning-rate", f"Learning rate over training steps; its peak is {peak:.4g}.") as drawing:
@@ -102,7 +103,7 @@ def learning_rate(steps: Sequence[StepsLine]) -> str:
     return drawing.svg
 
 
-def throughput(steps: Sequence[StepsLine]) -> str:
+def throughput(steps: Sequence[StepsLine]) -> Markup:
     """Examples per second, and below it the share of the time that was spent waiting for input, over the steps."""
     typical = float(np.median([line.examples_per_second for line in steps])) if steps else 0.0
     alt = f"Examples per second over training steps (median {typical:,.0f}), and the share of time waiting for input."
@@ -121,7 +122,7 @@ def throughput(steps: Sequence[StepsLine]) -> str:
     return drawing.svg
 
 
-def confusion(evaluation: Evaluation) -> str:
+def confusion(evaluation: Evaluation) -> Markup:
     """The confusion matrix: a row for each label; the stronger the colour, the larger the share of the row."""
     counts = np.asarray(evaluation.confusion) if evaluation.confusion else _summed(evaluation)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -156,7 +157,7 @@ def _summed(evaluation: Evaluation) -> np.ndarray:
     return counts
 
 
-def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> str:
+def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> Markup:
     """Each class's accuracy with its interval, the best first; a line marks the accuracy over all classes.
 
     Of many classes, those with the lowest accuracy.
@@ -180,7 +181,7 @@ def per_class(classes: Sequence[ClassFigures], overall: float, most: int) -> str
     return drawing.svg
 
 
-def calibration(bins: Sequence[CalibrationBin], error: float) -> str:
+def calibration(bins: Sequence[CalibrationBin], error: float) -> Markup:
     """The reliability diagram: how often guesses of some confidence are right, and below it how many there are."""
     filled = [entry for entry in bins if entry.examples]
     alt = f"Reliability diagram: accuracy against confidence. Expected calibration error {100 * error:.1f} %."
@@ -286,7 +287,7 @@ def _pixels(axes: Axes, _counts: np.ndarray, shares: np.ndarray) -> None:
     axes.imshow(picture, interpolation="none")
 
 
-def stages(seconds: Sequence[tuple[str, float]]) -> str:
+def stages(seconds: Sequence[tuple[str, float]]) -> Markup:
     """What each stage took, as bars."""
     alt = "Time of each stage: " + ", ".join(f"{stage} {figures.duration(took)}" for stage, took in seconds) + "."
     with chart("stages", alt, height=0.4 + 0.27 * len(seconds)) as drawing:
@@ -301,4 +302,57 @@ def stages(seconds: Sequence[tuple[str, float]]) -> str:
         axes.margins(x=0.18)
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
+    return drawing.svg
+
+
+class Night(NamedTuple):
+    """A night: what it is called in the chart, and its figure."""
+
+    label: str
+    metric: Metric
+
+
+def nights(earlier: Sequence[Night], this: Night, measure: str, champion: Metric | None) -> Markup:
+    """The metric that counts, with its interval, of the nights before and of this one; a line is the champion's.
+
+    Args:
+        earlier: the nights before, the oldest first.
+        this: the night that the report is about.
+        measure: which metric it is.
+        champion: its figure.
+    """
+    points = [*earlier, this]
+    told = "; ".join(f"{night.label}: {figures.metric_text(measure, night.metric)}" for night in points)
+    crown = f" The champion has {figures.value_text(measure, champion.value)}." if champion else ""
+    name = measure_named(measure).label
+    about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
+    alt = f"{about}, with 95 % intervals. {told}.{crown}"
+    with chart("nights", alt, height=2.05) as drawing:
+        (axes,) = drawing.axes()
+        if champion:
+            axes.axhline(champion.value, color=SECOND, **_DASHED)
+            axes.annotate(
+                "champion",
+                (1, champion.value),
+                (4, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center_baseline",
+                color=SECOND,
+            )
+        axes.plot(range(len(points)), [night.metric.value for night in points], color=MUTED, linewidth=1, alpha=0.5)
+        for place, night in enumerate(points):
+            colour = ACCENT if place == len(points) - 1 else MUTED
+            axes.plot([place, place], [night.metric.low, night.metric.high], color=colour, linewidth=2.2, alpha=0.55)
+            axes.plot([place], [night.metric.value], color=colour, marker="o", markersize=5.5)
+        # In two lines: dates beside each other leave no room.
+        axes.set_xticks(range(len(points)), [night.label.replace(" ", "\n", 1) for night in points])
+        axes.tick_params(axis="x", length=0)
+        axes.get_xticklabels()[-1].set_color(INK)
+        axes.margins(x=0.08)
+        axes.grid(visible=False, axis="x")
+        if measure_named(measure).in_percent:
+            percent_axis(axes, "y", most=5)
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(4))
     return drawing.svg

@@ -1,4 +1,4 @@
-"""Line charts over many nights as hand-written SVG, without matplotlib's import time."""
+"""Line charts and sparklines over nights as hand-written SVG, without matplotlib's import time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import NamedTuple, TypeVar
 from markupsafe import Markup
 
 from podline import figures
+from podline.measures import measure_named
 
 _WIDTH, _HEIGHT = 331.0, 130.0
+_SPARK_WIDTH, _SPARK_HEIGHT, _MARGIN = 72.0, 18.0, 3.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 6.0, 8.0, 20.0
 MOST_POINTS = 500
 """A curve has no more points than this."""
@@ -129,3 +131,26 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
 
 def _places(points: Sequence[tuple[float, float]], across: Callable, upward: Callable) -> str:
     return " ".join(f"{across(x):.1f},{upward(y):.1f}" for x, y in points)
+
+
+def spark(name: str, values: Sequence[float]) -> Markup:
+    """A metric of the nights before and of this one, the last point, as a line without axes.
+
+    Args:
+        name: which metric it is.
+        values: the oldest first; at least two.
+    """
+    across = _scale(0, len(values) - 1, _MARGIN, _SPARK_WIDTH - _MARGIN)
+    upward = _scale(min(values), max(values), _SPARK_HEIGHT - _MARGIN, _MARGIN)
+    course = _places([*enumerate(values)], across, upward)
+    told = ", ".join(figures.value_text(name, value) for value in values)
+    return Markup(
+        '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}">'
+        '<polyline points="{}"/><circle cx="{}" cy="{}" r="2.2"/></svg>'
+    ).format(
+        f"{measure_named(name).label} of the last runs: {told}.",
+        _SPARK_WIDTH,
+        _SPARK_HEIGHT,
+        course,
+        *course.split(" ")[-1].split(","),
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -129,7 +128,7 @@ def _throughput(facts: RunFacts) -> str:
 def _charts(facts: ClassFacts) -> dict[str, Markup]:
     evaluation = facts.evaluation
     top1 = evaluation.trained.metrics["top1"].value
-    drawn = (
+    return (
         run_charts(facts)
         | verdict.charts(facts)
         | {
@@ -142,10 +141,9 @@ def _charts(facts: ClassFacts) -> dict[str, Markup]:
             ),
         }
     )
-    return marked(drawn)
 
 
-def run_charts(facts: RunFacts) -> dict[str, str]:
+def run_charts(facts: RunFacts) -> dict[str, Markup]:
     """The charts that a run of any kind has."""
     steps = thinned(facts.steps)
     return {
@@ -154,11 +152,6 @@ def run_charts(facts: RunFacts) -> dict[str, str]:
         "throughput": charts.throughput(steps),
         "stages": charts.stages(facts.stages),
     }
-
-
-def marked(drawn: Mapping[str, str]) -> dict[str, Markup]:
-    """Charts as parts of a page, which nothing escapes."""
-    return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704 (our own drawing; its alt text is escaped)
 
 
 def _pictures(facts: ClassFacts) -> list[dict[str, str]]:

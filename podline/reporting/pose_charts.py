@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from podline import figures
 from podline.documents.metrics_log import StepsLine
 from podline.drawing.drawing import ACCENT, MUTED, SECOND, chart
@@ -25,7 +27,7 @@ MEASURES = {
 _COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
-def charts(facts: PoseFacts) -> dict[str, str]:
+def charts(facts: PoseFacts) -> dict[str, Markup]:
     """All of them, by name; those of the stages by ``stage_<measure>``, as far as they were measured."""
     drawn = {"verdict": verdict(facts.evaluation, "ap", "on seen images"), "joints": joints(facts)}
     steps = thinned(facts.steps)
@@ -33,7 +35,7 @@ def charts(facts: PoseFacts) -> dict[str, str]:
     return drawn | {f"stage_{name}": stages(steps, name) for name in MEASURES if name in logged}
 
 
-def joints(facts: PoseFacts) -> str:
+def joints(facts: PoseFacts) -> Markup:
     """The share of each joint's labelled places where it is close: people that were not found, and those that were."""
     entries, noun = facts.evaluation.joints, facts.manifest.skeleton.noun
     shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in entries]
@@ -56,7 +58,7 @@ def joints(facts: PoseFacts) -> str:
     return drawing.svg
 
 
-def stages(steps: Sequence[StepsLine], measure: str) -> str:
+def stages(steps: Sequence[StepsLine], measure: str) -> Markup:
     """One measure of every stage over the training steps."""
     names = sorted({name for line in steps for name in line.measures if name.partition("/")[2] == measure})
     last = {name: next(line.measures[name] for line in reversed(steps) if name in line.measures) for name in names}

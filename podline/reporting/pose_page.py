@@ -13,7 +13,7 @@ from podline.drawing.pose_maps import heatmap_panels, heatmap_picture, paf_panel
 from podline.drawing.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.reporting import pictures, pose_charts, pose_tables, verdict
 from podline.reporting.judged_pictures import JudgedPicture, MapsOfImage
-from podline.reporting.page import marked, run_charts, run_content
+from podline.reporting.page import run_charts, run_content
 from podline.reporting.pose_facts import PoseFacts
 from podline.reporting.templates import MARKDOWN_TEMPLATES, TEMPLATES, unbroken
 
@@ -27,7 +27,7 @@ def html(facts: PoseFacts) -> str:
     template = TEMPLATES.get_template("pose_page.html")
     page = template.render(
         _content(facts),
-        charts=marked(run_charts(facts) | verdict.charts(facts) | pose_charts.charts(facts)),
+        charts=run_charts(facts) | verdict.charts(facts) | pose_charts.charts(facts),
         pictures=_pictures(facts.pictures, facts.manifest.skeleton),
         seen=_pictures(facts.seen, facts.manifest.skeleton),
         maps=_maps(facts.maps, facts.manifest.skeleton) if facts.maps else None,

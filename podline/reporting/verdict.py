@@ -16,9 +16,10 @@ from podline.evaluation.noise import METHODS
 from podline.kinds.table import kind_of
 from podline.measures import measure_named
 from podline.reporting import pictures, quoted
+from podline.reporting.charts import Night, nights
 from podline.reporting.drop import Explained
 from podline.reporting.facts import RunFacts
-from podline.reporting.night_charts import Night, nights, spark
+from podline.reporting.over_nights import spark
 from podline.reporting.standing import Rival, word_of
 
 # Rules, classes or joints that refused a model and are named in the sentence.
@@ -80,7 +81,7 @@ def content(facts: RunFacts, about: str, against_guessing: str, tiles: Sequence[
     }
 
 
-def charts(facts: RunFacts) -> dict[str, str]:
+def charts(facts: RunFacts) -> dict[str, Markup]:
     """The chart of the last nights, if there are any."""
     evaluation, standing = facts.evaluation, facts.standing
     if not standing.nights:
