@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +35,11 @@ def _again(group: Any, _other: Path) -> None:
     group["1"] = group["0"]
 
 
+def _claims(group: Any, _other: Path) -> None:
+    for number in range(9):
+        group.create_dataset(str(number), (1 << 21,), "f4", chunks=(1024,))
+
+
 HOSTILE: dict[str, Callable[[Any, Path], Any]] = {
     "external": lambda group, other: group.create_dataset("0", (4,), "f4", external=[(str(other), 0, 16)]),
     "ExternalLink": lambda group, other: group.update({"0": h5py.ExternalLink(str(other), "/values")}),
@@ -41,7 +48,8 @@ HOSTILE: dict[str, Callable[[Any, Path], Any]] = {
     "second link": lambda group, other: group.update({"0": group.parent}),
     "nested": _nested,
     "to an object": _again,
-    "declares": lambda group, other: group.create_dataset("0", (1 << 40,), "f4", chunks=(1024,)),
+    "MB of memory to read": lambda group, other: group.create_dataset("0", (1 << 33,), "f4", chunks=(1024,)),
+    "bytes of weights or more vs": _claims,
 }
 
 
@@ -74,11 +82,34 @@ def test_a_link_out_of_the_old_layout_is_refused(tmp_path: Path) -> None:
         read_weights(tmp_path / "old.h5")
 
 
-def test_a_keras_file_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "m.keras", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("model.weights.h5", bytes(70_000_000))
-    with pytest.raises(ArtifactError, match="70,000,000 bytes vs"):
-        read_weights(tmp_path / "m.keras")
+def _keras_that_unpacks_to_1_gb(file: Path) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("model.weights.h5", bytes(1 << 30))
+
+
+def _npz_that_claims_3_tb(file: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (900000000000,), }\n"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("dense/kernel.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"), [("m.keras", _keras_that_unpacks_to_1_gb), ("m.npz", _npz_that_claims_3_tb)]
+)
+def test_a_file_that_claims_far_more_ends_in_one_line(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
+    write(tmp_path / name)
+    with pytest.raises(ArtifactError, match=r"takes more than \d+ MB of memory to read") as error:
+        read_weights(tmp_path / name)
+    assert str(error.value).startswith(f"init={tmp_path / name} ")
+    assert "\n" not in str(error.value)
+
+
+def test_neither_parsing_imports_tensorflow_nor_the_parent_the_parsers() -> None:
+    script = (
+        "import sys; import podline.models.weights_files; assert 'h5py' not in sys.modules; "
+        "import podline.models.weights_parsing; assert not {'tensorflow', 'keras'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_variables_that_are_a_link_to_another_place_are_refused(tmp_path: Path) -> None:

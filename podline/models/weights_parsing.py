@@ -1,0 +1,186 @@
+"""Parses files of weights in a child process, and writes their arrays as plain ``.npy`` files.
+
+Nothing of a file is executed: no class of it is imported, no graph is loaded. Nothing outside it is read: HDF5's links,
+external data sets and virtual data sets may name any file of the user. They are refused before a value is read, as
+``safe_get_h5_dataset`` of Keras does (keras/src/saving/saving_lib.py). Keras's published ``.h5`` files have the layout
+of Keras 2, what Keras 3 saves has another; both are read.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+import itertools
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.sources import bounds
+from podline.entry_points import reason
+from podline.errors import ArtifactError
+
+_IN_KERAS = "model.weights.h5"
+_DEEPEST = 100  # groups within groups; a layer within a layer takes two or three
+
+
+def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
+    """Write a file's floating-point arrays as ``0.npy``, ``1.npy`` and so on.
+
+    Args:
+        file: the file, or the folder of a SavedModel.
+        kind: one of :data:`READERS`.
+        size: the file's bytes.
+        folder: an empty folder.
+
+    Returns:
+        Each array's ``layer/variable``.
+
+    Raises:
+        ArtifactError: the file is damaged, leads to other files, has no names of layers, or has far more bytes of
+            weights than its own.
+    """
+    paths: list[str] = []
+    try:
+        for path, values in _at_most(bounds.unpacked(size), file, READERS[kind](file)):
+            np.save(folder / f"{len(paths)}.npy", values, allow_pickle=False)
+            paths.append(path)
+    except (ArtifactError, MemoryError):
+        raise
+    except Exception as error:
+        raise ArtifactError(f"init={file} is damaged or no file of weights: {reason(error)}") from error
+    return paths
+
+
+def _at_most(
+    most: int, file: Path, arrays: Iterator[tuple[str, npt.NDArray[Any]]]
+) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Yield the floating-point arrays, without the states of generators; refuse more bytes than ``most``."""
+    written = 0
+    for path, values in arrays:
+        if np.issubdtype(values.dtype, np.floating):
+            written += values.nbytes
+            if written > most:
+                raise ArtifactError(f"init={file} has {written:,} bytes of weights or more vs {most:,} at most")
+            yield path, values
+
+
+def _of_npz(file: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+        yield from arrays.items()
+
+
+def _of_keras(file: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    with zipfile.ZipFile(file) as archive:
+        yield from _of_h5(io.BytesIO(archive.read(_IN_KERAS)), file)
+
+
+def _of_h5(content: Any, file: Path | None = None) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    with h5py.File(content, "r") as h5:
+        shown = file or content
+        objects = dict(_objects(h5["/"], shown))
+        legacy: Any = h5.get("model_weights", h5)
+        if "layer_names" in legacy.attrs:
+            yield from _of_keras2(legacy)
+        else:
+            yield from _of_keras3(objects, shown)
+
+
+def _objects(group: Any, file: Any, above: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Any]]:
+    """Yield each object of an HDF5 file with its path; refuse what leads out of the file, or to an object again.
+
+    Raises:
+        ArtifactError: a link is not a hard link, a data set's values are elsewhere, an object has two paths, or groups
+            are nested too deeply.
+    """
+    seen = seen or {group}
+    for name in group:
+        path = f"{above}{name}"
+        link = group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            raise _refused(file, path, f"a link ({type(link).__name__}) to {getattr(link, 'filename', '')} {link.path}")
+        found = group[name]
+        if found in seen or path.count("/") > _DEEPEST:
+            raise _refused(file, path, "a second link to an object, or nested too deeply")
+        seen.add(found)
+        if isinstance(found, h5py.Dataset):
+            if found.external:
+                raise _refused(file, path, f"external: its values are in {found.external[0][0]}")
+            if found.is_virtual:
+                sources = ", ".join(sorted({source.file_name for source in found.virtual_sources()}))
+                raise _refused(file, path, f"virtual: its values are in {sources}")
+        yield path, found
+        if isinstance(found, h5py.Group):
+            yield from _objects(found, file, f"{path}/", seen)
+
+
+def _refused(file: Any, path: str, what: str) -> ArtifactError:
+    return ArtifactError(
+        f"init={file}: {path} is {what} vs weights in the file itself; save the model again, with model.save_weights"
+    )
+
+
+def _of_keras2(h5: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """A group for each layer, whose attribute ``weight_names`` has the names of its variables in their order."""
+    for layer in map(_text, h5.attrs["layer_names"]):
+        for name in map(_text, h5[layer].attrs["weight_names"]):
+            path = name.removesuffix(":0")
+            yield path if "/" in path else f"{layer}/{path}", h5[layer][name][()]
+
+
+def _of_keras3(objects: dict[str, Any], file: Any) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """A group ``vars`` for each layer, with the layer's name as an attribute and its variables by number."""
+    groups: dict[str, Any] = {
+        path.removesuffix("/vars"): found
+        for path, found in objects.items()
+        if path.endswith("/vars") and isinstance(found, h5py.Group)
+    }
+    names = {path: _text(group.attrs["name"]) for path, group in groups.items() if "name" in group.attrs}
+    for path, group in groups.items():
+        if path.startswith("optimizer"):
+            continue
+        if len(group) and path not in names:
+            raise ArtifactError(
+                f"init={file}: {path} has no name of a layer, as in files of early versions of Keras 3; load it and "
+                f"save it again with Keras {importlib.metadata.version('keras')}"
+            )
+        above = itertools.accumulate(path.split("/"), lambda outer, inner: f"{outer}/{inner}")
+        outer = [names[each] for each in above if each in names]
+        for number in sorted(group, key=int):
+            yield f"{'/'.join(outer)}/{number}", group[number][()]
+
+
+def _of_saved_model(folder: Path) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The checkpoint of a SavedModel, whose graph of objects has the variables' full names."""
+    import tensorflow as tf  # noqa: PLC0415 (no other format needs it)
+    from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph  # noqa: PLC0415
+
+    for part in (folder / "variables").iterdir():
+        if not part.resolve().is_relative_to(folder.resolve()):
+            raise ArtifactError(
+                f"init={folder}: variables/{part.name} is a link to {part.resolve()} vs a file in the folder; copy the "
+                "folder with `cp -rL`"
+            )
+    checkpoint: Any = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
+    graph = TrackableObjectGraph.FromString(checkpoint.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    for node in graph.nodes:
+        for attribute in node.attributes:
+            if attribute.full_name and checkpoint.has_tensor(attribute.checkpoint_key):
+                yield attribute.full_name, checkpoint.get_tensor(attribute.checkpoint_key)
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+READERS: dict[str, Callable[[Path], Iterator[tuple[str, npt.NDArray[Any]]]]] = {
+    ".npz": _of_npz,
+    ".keras": _of_keras,
+    ".h5": _of_h5,
+    "folder": _of_saved_model,
+}
+"""Suffix → its reader; a folder is a SavedModel."""
