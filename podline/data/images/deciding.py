@@ -168,18 +168,19 @@ def _leave_out_contradicting(decided: Decided) -> None:
 
 def _leave_out_shared(decided: Decided, test: str) -> None:
     """Leaves out training images that the test split has too."""
-    shared = 0
+    shared = []
     for group in decided.by_pixels():
         of_test = [at for at in group if decided.splits[at] == TEST]
         of_train = [at for at in group if decided.splits[at] == TRAIN]
         if of_test and of_train:
-            shared += len(of_test)
+            shared += of_test
             decided.leave_out(of_train, lambda at, first=of_test[0]: f"{decided.twin(at, first)} of the test split")
     count = len(decided.kept(TEST))
-    if test and shared > MAX_SHARED * count:
+    if test and len(shared) > MAX_SHARED * count:
+        first = printable(decided.seen[shared[0]].key)
         raise SourceError(
-            f"{shared:,} of the {count:,} test images are training images as well vs {MAX_SHARED:.0%} at most: "
-            f"{_REMEDY}"
+            f"{len(shared):,} of the {count:,} test images ({first}, for one) are training images as well vs "
+            f"{MAX_SHARED:.0%} at most: {_REMEDY}"
         )
 
 

@@ -16,7 +16,7 @@ from podline.errors import SourceError
 _READ = "Podline reads one class for each whole image"
 _ALLOW = "--set conversion.labels_are_classes=true"
 
-# Columns of boxes and outlines, without blanks and underscores; of pairs both must be there.
+# Columns of boxes and outlines, without blanks and underscores; of each group all must be there.
 _BOXES = frozenset(
     "bbox bboxes box boxes boundingbox boundingboxes objects annotations segmentation polygon".split()  # noqa: SIM905
 )
@@ -32,6 +32,8 @@ _CORNERS = (
     ("bboxx", "bboxy"),
     ("bboxxmin", "bboxymin"),
     ("bboxx1", "bboxy1"),
+    ("x", "y", "w", "h"),
+    ("x", "y", "width", "height"),
 )
 _TAGS = frozenset(["tags", "tag", "keywords", "keyword", "attributes"])
 _PLURAL = _TAGS | frozenset(["labels", "classes", "categories", "classnames"])
@@ -167,7 +169,7 @@ def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> 
 @lru_cache(maxsize=256)
 def _boxes(names: tuple[str, ...]) -> tuple[str, ...]:
     known = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in names}
-    corners = next((pair for pair in _CORNERS if known.keys() >= set(pair)), ())
+    corners = next((group for group in _CORNERS if known.keys() >= set(group)), ())
     return tuple(known[name] for name in (*corners, *sorted(_BOXES & known.keys())))
 
 

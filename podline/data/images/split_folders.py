@@ -56,8 +56,9 @@ def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
     if len(class_folders(folders)) < 2:
         return None
     reading = _reading(named)
-    if reading is None or not _covers_most(reading, folders):
+    if reading is None:
         raise SourceError(_unclear(named))
+    _require_most(reading, folders)
     return reading
 
 
@@ -85,15 +86,25 @@ def _reading(named: Sequence[Folder]) -> SplitFolders | None:
     return SplitFolders(depth, next(iter(above), None))
 
 
-def _covers_most(reading: SplitFolders, folders: Mapping[Folder, int]) -> bool:
-    """Return whether most images have one of several classes, apart from those in a split's folder itself."""
+def _require_most(reading: SplitFolders, folders: Mapping[Folder, int]) -> None:
+    """Raise an error unless most images have one of several classes, apart from those in a split's folder itself."""
     classes: Counter[Folder] = Counter()
+    elsewhere: Counter[Folder] = Counter()
     for folder, count in folders.items():
         split, name = reading.split_and_class(folder)
-        if name or not split:
+        if name:
             classes[name] += count
-    elsewhere = classes.pop((), 0)
-    return len(classes) > 1 and classes.total() > _MOST * (classes.total() + elsewhere)
+        elif not split:
+            elsewhere[folder] += count
+    total = classes.total() + elsewhere.total()
+    if len(classes) > 1 and classes.total() > _MOST * total:
+        return
+    split = next(folder[: reading.depth + 1] for folder in folders if reading.split_and_class(folder)[0])
+    place, count = elsewhere.most_common(1)[0]
+    raise SourceError(
+        f"{_path(split)} may be a split or a class: {elsewhere.total():,} of {total:,} images lie beside such folders "
+        f"({count:,} in {_path(place)}); move those out of the source, or {_RENAME}"
+    )
 
 
 def _unclear(named: Sequence[Folder]) -> str:
@@ -106,7 +117,7 @@ def _unclear(named: Sequence[Folder]) -> str:
             f"give one of them as the source ({sources}), or sort the images into train/<class>/* and test/<class>/*"
         )
     first = min(named, key=lambda folder: [not _is_split(part) for part in folder])
-    at = next(at for at, part in enumerate(first) if _is_split(part))
+    at = max(at for at, part in enumerate(first) if _is_split(part))
     found = f"{_path(first[: at + 1])} may be a split or a class"
     if not parents:
         found += f": it is named as images to test on ({', '.join(HELD_OUT)}), and no folder is named {TRAINING[0]}"

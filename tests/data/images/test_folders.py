@@ -165,7 +165,7 @@ def test_a_test_image_is_not_trained_on(tmp_path: Path) -> None:
     shutil.copy(folder / "train" / "cat" / "000.png", folder / "test" / "cat" / "copy.png")
     assert reasons(opened(folder)) == {"train/cat/000.png": "the same file as test/cat/copy.png of the test split"}
     shutil.copy(folder / "train" / "cat" / "006.png", folder / "test" / "cat" / "another.png")
-    with pytest.raises(SourceError, match=r"2 of the 102 test images are training images as well vs 1% at most"):
+    with pytest.raises(SourceError, match=r"2 of the 102 test images .*(copy|another).png.* vs 1% at most"):
         opened(folder)
 
 
@@ -233,8 +233,9 @@ def test_split_folders_are_found_at_any_depth(folders: str, splits: str, classes
         ("cat dog test", "test/ may be a split or a class", "no folder is named train.*rename the folder"),
         ("cat dog Train", "Train/ may be", "rename the folder"),
         ("vehicle/train vehicle/car animal/cat", "vehicle/train/ may be", "rename the folder"),
-        ("train/a train/b train/val/a train/val/b", "train/ may be", "rename the folder"),
-        ("train/test train/cat val/test val/cat", "train/ may be", "rename the folder"),
+        ("train/a train/b train/val/a train/val/b", "train/val/ may be", "rename the folder"),
+        ("train/test train/cat val/test val/cat", "train/test/ may be", "rename the folder"),
+        ("train/a train/b x y z", "6 of 10 images", r"2 in x/\); move those out"),
         ("train/train/a train/train/b test/test/a", "train/", "give"),
         ("a/test b/test a/val b/val", "a/test/ may be", "no folder is named train"),
         ("seg_train/seg_train/a seg_train/seg_train/b seg_test/seg_test/a", "seg_train/ and seg_test/", "rename them"),

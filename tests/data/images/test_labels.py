@@ -107,7 +107,9 @@ def test_boxes_are_refused(tmp_path: Path, kind: str) -> None:
     assert opened(folder, labels_are_classes=True).class_names == ("cat", "dog")
 
 
-@pytest.mark.parametrize("names", ["xmin ymin", "x_min y_min", "X1 Y1 X2 Y2", "left top", "bbox", "x_center y_center"])
+@pytest.mark.parametrize(
+    "names", ["xmin ymin", "x_min y_min", "X1 Y1 X2 Y2", "left top", "bbox", "x_center y_center", "x y w h"]
+)
 def test_usual_names_of_boxes(names: str) -> None:
     with pytest.raises(SourceError, match="boxes"):
         refuse_boxes("a.csv", ["file", "label", *names.split()], ImagesSettings())
@@ -115,6 +117,7 @@ def test_usual_names_of_boxes(names: str) -> None:
 
 def test_other_columns_are_no_boxes() -> None:
     refuse_boxes("a.csv", ["Filename", "Width", "Height", "Roi.X1", "Roi.Y1", "ClassId", "left"], ImagesSettings())
+    refuse_boxes("a.csv", ["file", "label", "x", "y"], ImagesSettings())
 
 
 def check(column: str, *values: Any) -> Labels:
