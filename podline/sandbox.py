@@ -31,18 +31,11 @@ from typing import IO, Any, NamedTuple, Self
 
 from podline import entry_points
 from podline.errors import PodlineError, SourceError, from_json, one_line
+from podline.settings import parser_environment
 
 AGAIN = 4
 """Times its limits that an item has when it is tried again."""
 
-_QUIET = {
-    # One thread each: the memory of threads counts as well, and several children run side by side.
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    # Arrow's own pool reserves more than it needs.
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-}
 _NO_MEMORY = ("bad_alloc", "out of memory", "outofmemory", "insufficient memory", "allocat", "malloc", "realloc")
 _ENDING = 10.0  # seconds that a child may take to end after its pipe closed
 _LONGEST_REPLY = 1 << 30
@@ -216,7 +209,7 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={**os.environ, **_QUIET},
+            env=parser_environment(),
             pass_fds=(self._state.fileno(),),
         )
         with contextlib.suppress(OSError):  # a child that is gone is noticed when it is asked

@@ -294,6 +294,19 @@ def child_environment(scratch: Path, mark: str = "") -> dict[str, str]:
     return {**quieter, **os.environ, **({STAGE_MARK: mark} if mark else {})}
 
 
+def parser_environment() -> dict[str, str]:
+    """Return the environment of a process that parses untrusted files within limits."""
+    return {
+        **os.environ,
+        # One thread each: the memory of threads counts as well, and several of these run side by side.
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        # Arrow's own pool reserves more than it needs.
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
+
+
 def of_prefect_worker() -> bool:
     """Whether a Prefect worker started this process, for one flow run."""
     return "PREFECT__FLOW_RUN_ID" in os.environ

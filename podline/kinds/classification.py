@@ -14,6 +14,7 @@ CLASSIFICATION = Kind(
     lost="Right before, wrong now: {shown} of {lost}",
     says="what {} says",
     lost_hint="",
+    own_measures=True,
     objective=Code("podline.training.objective:class_objective"),
     model=Code("podline.models.build:class_model"),
     description=Code("podline.models.counts:describe_classifier"),

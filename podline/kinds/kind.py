@@ -45,6 +45,7 @@ class Kind:
         lost: heading of the examples that another run got right; ``shown`` and ``lost`` are filled in.
         says: what a model does with such an example, in words; its run is filled in.
         lost_hint: what there is to see in their pictures.
+        own_measures: whether measures of installed packages are computed for it.
 
         objective: what a recipe trains for on a data set: a :class:`podline.training.objective.Objective`.
         model: a recipe's Keras model with fresh weights.
@@ -71,6 +72,7 @@ class Kind:
     lost: str
     says: str
     lost_hint: str
+    own_measures: bool
 
     # Types of higher layers are not imported here, not even by name: a test compares the functions' own.
     objective: Code[..., Any]

@@ -14,6 +14,7 @@ POSE = Kind(
     lost="Found before, not now: the {shown} images that lost the most joints",
     says="whom {} finds",
     lost_hint="; people that only the first finds are framed, joints are ringed",
+    own_measures=False,
     objective=Code("podline.training.pose_objective:pose_objective"),
     model=Code("podline.models.pose:pose_model"),
     description=Code("podline.models.counts:describe_pose_network"),

@@ -95,7 +95,7 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     """What of a recipe's training is installed → its digest."""
     augmented = [recipe.augmentation, *(value for _, value in _later(recipe))]
     used = [
-        (MODELS.what, MODELS.group, [] if recipe.pose or recipe.model.kind in MODELS.shipped else [recipe.model.kind]),
+        (MODELS.what, MODELS.group, [] if recipe.model.kind in MODELS.shipped else [recipe.model.kind]),
         (
             OPTIMIZERS.what,
             OPTIMIZERS.group,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from podline import entry_points, measures
 from podline.documents.manifest import dataset_folder, manifest_digest, read_manifest
 from podline.frozen import JsonObject
+from podline.kinds.table import kind_of
 from podline.plurals import plural
 from podline.recipes import datasets, own_code
 from podline.recipes.datasets import ConverterSettings
@@ -131,7 +132,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
         views=training.recipe.views,
-        measures=_measures() if training.recipe.kind == "classification" else {},
+        measures=_measures() if kind_of(training.recipe).own_measures else {},
         strategy=training.strategy,
     )
 

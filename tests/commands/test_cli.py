@@ -176,12 +176,12 @@ def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None
     (tmp_path / "runs" / "sample-0123456789ab").mkdir(parents=True)
     (tmp_path / "runs" / "sample-0123456789ab" / "spec.json").write_text("{}")
     answer = podline("store", "verify", "--root", tmp_path, "--json")
-    assert (len(json.loads(answer.out)["problems"]), answer.code) == (1, 4)
+    assert (len(json.loads(answer.out)["problems"]), answer.code) == (2, 4)
 
 
-def test_an_unforeseen_error_is_a_bug_and_says_so(podline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_is_a_bug_and_says_so(podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("podline.commands.runs.names", lambda _store, **_filters: 1 / 0)
-    answer = podline("runs", "list")
+    answer = podline("runs", "list", "--root", tmp_path)
     assert answer.code == 1
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
 
@@ -225,7 +225,7 @@ def converted(converted_once: Path, tmp_path: Path) -> Path:
 def test_the_data_commands_on_a_converted_sample(podline, converted: Path) -> None:
     source, root = converted / "drawn", converted / "root"
     again = json.loads(podline("convert", "sample", "--source", source, "--root", root, "--json").out)
-    assert (again["written"], again["reused"]) == (70, True)
+    assert (again["written"], again["shards_written"]) == (70, 0)
 
     (listed,) = json.loads(podline("data", "list", "--root", root, "--json").out)
     assert (listed["name"], listed["splits"]) == ("sample", {"train": 50, "test": 20})

@@ -127,7 +127,7 @@ def flip(path: Path) -> None:
         (flip, "npz", r"step-00000020\.npz has sha256 .* vs .* when it was written"),
         (Path.unlink, "npz", r"step-00000020\.npz is gone"),
         (lambda path: path.write_text("{"), "json", r"step-00000020\.json is not valid JSON"),
-        (lambda path: path.write_text("{}"), "json", r"step-00000020\.json does not describe a checkpoint"),
+        (lambda path: path.write_text("{}"), "json", r"step-00000020\.json has no document_sha256"),
     ],
 )
 def test_a_damaged_checkpoint_is_passed_over_by_name_and_gone(folder, log, store, damage, suffix, reason):
