@@ -6,7 +6,7 @@ Both are judged on the same examples; a run on other examples has nothing to be 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,8 +23,6 @@ from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLine, 
 from podline.documents.noun import PERSON, Noun, noun_of
 from podline.documents.origins import ORIGIN, read_origin
 from podline.documents.promotion import read_promotion
-from podline.evaluation import noise
-from podline.evaluation.moved_parts import ShareChange, chances
 from podline.evaluation.noise import Difference
 from podline.figures import change_text, count, percent
 from podline.frozen import Frozen
@@ -33,7 +31,7 @@ from podline.kinds.kind import Kind
 from podline.kinds.table import kind_by_measure, kind_of, read_evaluation
 from podline.ledger.differences import NamedDifference, differing
 from podline.measures import measure_named
-from podline.reporting.pairs import LostExample, Pair, judgement, paired
+from podline.reporting.pairs import LostExample, MovedPart, Pair, judgement, moved_parts, paired
 from podline.stages.specs import JUDGED, TrainSpec
 from podline.store.contract import Store
 
@@ -45,23 +43,6 @@ _WRONG = "#c0392b"
 _RULES = "promotion."
 
 Image = npt.NDArray[np.uint8]
-
-
-class MovedPart(Frozen):
-    """A class or a joint: its share of right answers in both runs, and how likely such a movement is by chance.
-
-    ``chance`` is raised for how many parts there are: of all together, one is below a rate by chance no more often.
-    """
-
-    name: str
-    before: float
-    after: float
-    chance: float
-
-    @property
-    def noise(self) -> bool:
-        """Whether chance alone could well have moved it."""
-        return self.chance >= noise.LEVEL
 
 
 class Gap(Frozen):
@@ -106,7 +87,7 @@ class Drop(Frozen):
     def worse(self) -> bool:
         """Whether the run is worse beyond noise: as a whole, or in a class or joint."""
         fell = self.difference.value < 0 and not self.difference.noise
-        return fell or any(part.after < part.before and not part.noise for part in self.parts)
+        return fell or any(part.change < 0 and not part.noise for part in self.parts)
 
     @property
     def _kind(self) -> Kind:
@@ -236,7 +217,6 @@ def explain(store: Store, run: str, against: str, pair: Pair | None = None) -> E
     reader = open_split(store, after.training.dataset_folder, after.manifest, JUDGED)
     kind = kind_of(after.evaluation)
     found = kind.lost_examples(pair, reader, before.evaluation, after.evaluation)
-    parts = pair.moved(tuple(kind.parts(after.evaluation)))
     drop = Drop(
         run=run,
         against=against,
@@ -244,7 +224,7 @@ def explain(store: Store, run: str, against: str, pair: Pair | None = None) -> E
         difference=pair.differences[kind.measure],
         lost=found.lost,
         gained=found.gained,
-        parts=tuple(sorted(_moved(parts), key=lambda part: part.after - part.before)),
+        parts=tuple(moved_parts(pair, tuple(kind.parts(after.evaluation)))),
         examples=tuple(found.examples),
         gaps=tuple(_gaps(*(_lines(store, each.training) for each in (before, after)))),
         differences=_differences(store, before, after),
@@ -256,12 +236,6 @@ def explain(store: Store, run: str, against: str, pair: Pair | None = None) -> E
 def _opened(store: Store, run: str) -> _Run:
     training = training_of(store, run)
     return _Run(training, read_manifest(store, training.dataset_folder), read_evaluation(store, training.folder))
-
-
-def _moved(parts: Mapping[str, ShareChange]) -> Iterator[MovedPart]:
-    by_chance = chances(parts)
-    for name, part in parts.items():
-        yield MovedPart(name=name, before=part.before, after=part.after, chance=by_chance[name])
 
 
 def _lines(store: Store, training: TrainSpec) -> list[MetricsLine]:

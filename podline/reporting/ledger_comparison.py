@@ -6,7 +6,7 @@ metric that counts is tested on these examples; where not, that is said, and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from podline import figures
@@ -15,25 +15,13 @@ from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line
 from podline.evaluation import noise
-from podline.evaluation.moved_parts import ShareChange, chances
 from podline.evaluation.noise import METHODS, Difference
 from podline.frozen import Frozen
 from podline.ledger.differences import AREAS, NONE, NamedDifference, differing
 from podline.measures import measure_named, shown
 from podline.recipes.datasets import noun_in
-from podline.reporting.pairs import Judged, paired
+from podline.reporting.pairs import Judged, MovedPart, moved_parts, paired
 from podline.store.contract import Store
-
-
-class MovedBeyondNoise(Frozen):
-    """A class or joint that moved: the difference of its share, and how likely that is by chance, all considered.
-
-    ``chance`` is Holm's: of all parts together, one is named by mistake no more often than that.
-    """
-
-    name: str
-    value: float
-    chance: float
 
 
 class AgainstFirst(Frozen):
@@ -50,7 +38,7 @@ class AgainstFirst(Frozen):
     run: str
     difference: Difference | None
     why_unpaired: str = ""
-    parts: tuple[MovedBeyondNoise, ...] = ()
+    parts: tuple[MovedPart, ...] = ()
     words: str
 
 
@@ -148,7 +136,7 @@ def _verdict(store: Store, first: Entry, entry: Entry) -> AgainstFirst:
     if why:
         words += f"; {why}"
     if parts:
-        moved = ", ".join(f"{part.name} {_points(part.value)}" for part in parts)
+        moved = ", ".join(f"{part.name} {_points(part.change)}" for part in parts)
         words += f". Beyond noise by themselves: {moved}"
     return AgainstFirst(run=entry.name, difference=difference, why_unpaired=why, parts=parts, words=words)
 
@@ -185,7 +173,7 @@ def _why_not(before: Outcome | None, after: Outcome | None) -> str:
     return f"there is no result to compare: {before.measure} vs {after.measure}"
 
 
-def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple[MovedBeyondNoise, ...]]:
+def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple[MovedPart, ...]]:
     """The difference on the same examples.
 
     Raises:
@@ -193,7 +181,8 @@ def _paired(store: Store, first: Entry, entry: Entry) -> tuple[Difference, tuple
     """
     pair = paired(store, _judged(store, first), _judged(store, entry))
     outcome = _outcome(entry)
-    return pair.differences[outcome.measure], tuple(_parts(pair.moved(list(outcome.parts))))
+    moved = [part for part in moved_parts(pair, list(outcome.parts)) if not part.noise]
+    return pair.differences[outcome.measure], tuple(sorted(moved, key=lambda part: -abs(part.change)))
 
 
 def _outcome(entry: Entry) -> Outcome:
@@ -211,12 +200,3 @@ def _judged(store: Store, entry: Entry) -> Judged:
     if entry.data is None:
         raise StoreError(f"{entry.name} says nothing of its data")
     return Judged(folder, outcome.measure, entry.data.dataset, entry.data.fingerprint, outcome.split)
-
-
-def _parts(moved: Mapping[str, ShareChange]) -> Iterator[MovedBeyondNoise]:
-    """The classes or joints that moved beyond noise, the largest movement first."""
-    by_chance = chances(moved)
-    by = {name: part.after - part.before for name, part in moved.items()}
-    for name in sorted(by, key=lambda each: -abs(by[each])):
-        if by_chance[name] < noise.LEVEL:
-            yield MovedBeyondNoise(name=name, value=by[name], chance=by_chance[name])

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.errors import StoreError
-from podline.evaluation.moved_parts import ShareChange
-from podline.evaluation.noise import Difference
+from podline.evaluation.moved_parts import ShareChange, chances
+from podline.evaluation.noise import LEVEL, Difference
 from podline.frozen import Frozen
 from podline.kinds.table import kind_by_measure
 from podline.store.contract import Store
@@ -61,6 +61,39 @@ class Pair(Protocol):
             names: of all classes, in the order of their labels, or of all joints.
         """
         ...
+
+
+class MovedPart(Frozen):
+    """A class or a joint: its share of right answers in both runs, and how likely such a movement is by chance.
+
+    ``chance`` is raised for how many parts there are: of all together, one is below a rate by chance no more often.
+    """
+
+    name: str
+    before: float
+    after: float
+    chance: float
+
+    @property
+    def change(self) -> float:
+        """By how much its share changed."""
+        return self.after - self.before
+
+    @property
+    def noise(self) -> bool:
+        """Whether chance alone could well have moved it."""
+        return self.chance >= LEVEL
+
+
+def moved_parts(pair: Pair, names: Sequence[str]) -> list[MovedPart]:
+    """Return every class or joint, the one that fell most first; see :meth:`Pair.moved`."""
+    moved = pair.moved(names)
+    by_chance = chances(moved)
+    parts = (
+        MovedPart(name=name, before=share.before, after=share.after, chance=by_chance[name])
+        for name, share in moved.items()
+    )
+    return sorted(parts, key=lambda part: part.change)
 
 
 class LostExample(Frozen):

@@ -10,8 +10,7 @@ from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import StoreError
 from podline.evaluation.oks import judged
 from podline.plurals import plural
-from podline.reporting.found_pair import FoundPair
-from podline.reporting.lost_people import Found, drawn, lost_people
+from podline.reporting.lost_people import Found, FoundPair, drawn, lost_people
 from podline.reporting.pairs import Judged, LostExample, LostExamples
 from podline.store.contract import Store
 

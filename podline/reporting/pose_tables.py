@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from podline import figures
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import StepsLine
 from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation
 from podline.documents.ranked_images import Ranked
+from podline.ledger.differences import NONE
 from podline.measures import shown
 from podline.reporting.quoted import Quotes
-from podline.reporting.tables import Table
-
-_NONE = "–"
+from podline.reporting.tables import Table, table_of
 
 
 def metrics(evaluation: PoseEvaluation, noun: Noun) -> Table:
@@ -30,7 +27,7 @@ def metrics(evaluation: PoseEvaluation, noun: Noun) -> Table:
     fig = Quotes(evaluation=evaluation)
 
     def metric(side: str, name: str) -> str:
-        return fig.metric(f"evaluation.{side}.metrics.{name}") if name in getattr(evaluation, side).metrics else _NONE
+        return fig.metric(f"evaluation.{side}.metrics.{name}") if name in getattr(evaluation, side).metrics else NONE
 
     known = {name for side in sides.values() for name in getattr(evaluation, side).metrics}
     rows = [
@@ -41,11 +38,11 @@ def metrics(evaluation: PoseEvaluation, noun: Noun) -> Table:
         {"": noun.said(what)} | {title: fig(f"evaluation.{side}.{what}") for title, side in sides.items()}
         for what in ("images", "people", "results")
     ]
-    guessing = dict.fromkeys(sides, _NONE) | {
+    guessing = dict.fromkeys(sides, NONE) | {
         next(iter(sides)): fig.metric("evaluation.guessing", "ap"),
     }
     rows.insert(1, {"": f"AP of one and the same {noun.one} in every image"} | guessing)
-    return Table(pd.DataFrame(rows, dtype=object))
+    return table_of(rows)
 
 
 def sizes(evaluation: PoseEvaluation, noun: Noun) -> Table:
@@ -58,12 +55,12 @@ def sizes(evaluation: PoseEvaluation, noun: Noun) -> Table:
             else f"from {size.low:g} px",
             noun.many: fig(f"evaluation.sizes.{place}.people"),
             "found at OKS 0.5": fig(f"evaluation.sizes.{place}.found"),
-            "AP": fig(f"evaluation.sizes.{place}.ap", _share) if size.ap >= 0 else _NONE,
-            "AR": fig(f"evaluation.sizes.{place}.ar", _share) if size.ar >= 0 else _NONE,
+            "AP": fig(f"evaluation.sizes.{place}.ap", _share) if size.ap >= 0 else NONE,
+            "AR": fig(f"evaluation.sizes.{place}.ar", _share) if size.ar >= 0 else NONE,
         }
         for place, size in enumerate(entries)
     ]
-    return Table(pd.DataFrame(rows, dtype=object))
+    return table_of(rows)
 
 
 def joints(evaluation: PoseEvaluation, noun: Noun) -> Table:
@@ -75,20 +72,20 @@ def joints(evaluation: PoseEvaluation, noun: Noun) -> Table:
             "labelled": fig(f"{place}.labelled"),
             f"in {noun.many} found": fig(f"{place}.in_found"),
             "close": fig(f"{place}.close"),
-            "of those found": figures.percent(joint.close / joint.in_found) if joint.in_found else _NONE,
-            "mean OKS": fig(f"{place}.similarity", _share) if joint.in_found else _NONE,
-            "median distance": _NONE if joint.distance is None else fig(f"{place}.distance", _share),
+            "of those found": figures.percent(joint.close / joint.in_found) if joint.in_found else NONE,
+            "mean OKS": fig(f"{place}.similarity", _share) if joint.in_found else NONE,
+            "median distance": NONE if joint.distance is None else fig(f"{place}.distance", _share),
         }
         for number, joint in enumerate(evaluation.joints)
         for place in (f"evaluation.joints.{number}",)
     ]
-    return Table(pd.DataFrame(rows, dtype=object))
+    return table_of(rows)
 
 
 def counted(manifest: Manifest) -> Table:
     """Rules of the conversion that applied to records that are written, and how often; empty when none did."""
     rows = [(manifest.skeleton.noun.said(rule), figures.count(times)) for rule, times in manifest.counted.items()]
-    return Table(pd.DataFrame(rows, columns=["what the conversion met", "times"]))
+    return Table(["what the conversion met", "times"], rows)
 
 
 def last_measures(steps: Sequence[StepsLine]) -> Table:
@@ -97,7 +94,7 @@ def last_measures(steps: Sequence[StepsLine]) -> Table:
     for name, value in (steps[-1].measures if steps else {}).items():
         stage, _, measure = name.partition("/")
         rows.setdefault(stage, {"stage": stage.replace("_", " ")})[measure.replace("_", " ")] = f"{value:.4g}"
-    return Table(pd.DataFrame(list(rows.values())).fillna(_NONE))
+    return table_of(rows.values())
 
 
 def examples(ranked: Ranked, noun: Noun) -> Table:
@@ -114,7 +111,7 @@ def examples(ranked: Ranked, noun: Noun) -> Table:
         for kind in Ranked.model_fields
         for image in getattr(ranked, kind)
     ]
-    return Table(pd.DataFrame(rows), words=2)
+    return table_of(rows, words=2)
 
 
 def _share(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The report's tables, as pandas frames of text for both page and Markdown."""
+"""The report's tables, as rows of text for both page and Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
 from podline import figures
@@ -14,6 +13,7 @@ from podline.documents.evaluation import Evaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import AnnealingLine, EventLine, FindingLine, PlateauLine
 from podline.documents.model_description import ModelDescription
+from podline.ledger.differences import NONE
 from podline.measures import shown
 from podline.recipes.settings import Recipe
 from podline.reporting.quoted import Quotes
@@ -36,49 +36,52 @@ class Table:
     """A table.
 
     Attributes:
-        frame: texts only, of which some may be quoted; the first of a row says what the row is about.
+        columns: their names.
+        rows: texts, of which some may be quoted; the first of a row says what the row is about.
         words: how many columns, from the left, hold words; the others hold figures, which are aligned right.
         header: whether the columns' names say anything.
     """
 
-    frame: pd.DataFrame
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
     words: int = 1
     header: bool = True
 
     def html(self) -> Markup:
         """The table as an element of the page, in a frame that scrolls where the page is too narrow for it."""
-        columns = [str(column).strip() for column in self.frame.columns]
         filled = TEMPLATES.get_template("table.html").render(
-            kind="facts" if self.words == len(columns) else f"figures words-{self.words}",
+            kind="facts" if self.words == len(self.columns) else f"figures words-{self.words}",
             header=self.header,
-            columns=columns,
-            rows=self.frame.to_numpy().tolist(),
+            columns=self.columns,
+            rows=self.rows,
         )
         return Markup(filled)  # noqa: S704 (the template has escaped the texts)
 
     def markdown(self) -> Markdown:
         """The table in GitHub's Markdown."""
-        columns = [str(column) for column in self.frame.columns]
-        rules = [":--" if place < self.words else "--:" for place in range(len(columns))]
-        rows: list[Sequence[str]] = [columns, rules, *self.frame.astype(str).to_numpy().tolist()]
+        rules = [":--" if place < self.words else "--:" for place in range(len(self.columns))]
+        rows = [self.columns, rules, *self.rows]
         return Markdown("\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in rows))
 
     def __len__(self) -> int:
         """Rows."""
-        return len(self.frame)
+        return len(self.rows)
 
 
 def _or_unknown(count: int | None) -> str:
     return "unknown" if count is None else figures.count(count)
 
 
-def _figures(rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
-    return Table(pd.DataFrame(list(rows), dtype=object), words)
+def table_of(rows: Iterable[Mapping[str, str]], words: int = 1) -> Table:
+    """Return rows, column → text, as a table; a dash is where a row lacks a column that another one has."""
+    found = [*rows]
+    columns = [*dict.fromkeys(column for row in found for column in row)]
+    return Table(columns, [[row.get(column, NONE) for column in columns] for row in found], words)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Table:
     """Facts, each with its name before it."""
-    return Table(pd.DataFrame(list(pairs), columns=["", " "], dtype=object), words=2, header=False)
+    return Table(["", ""], [*pairs], words=2, header=False)
 
 
 def metrics(evaluation: Evaluation) -> Table:
@@ -101,7 +104,7 @@ def metrics(evaluation: Evaluation) -> Table:
     if evaluation.trained.correct_top5 is not None:
         rows.append(row("right among the best five", "correct_top5"))
     rows.append(row("examples", "examples"))
-    return _figures(rows)
+    return table_of(rows)
 
 
 def per_class(evaluation: Evaluation) -> Table:
@@ -128,7 +131,7 @@ def _weakest(evaluation: Evaluation, most: int) -> Table:
 
 def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
     fig = Quotes(evaluation=evaluation)
-    return _figures(
+    return table_of(
         {
             "class": evaluation.per_class[label].name,
             "label": str(label),
@@ -146,7 +149,7 @@ def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
 def confusion(evaluation: Evaluation) -> Table:
     """The confusion matrix's counts: a row for each label, a column for each prediction."""
     names, fig = evaluation.class_names, Quotes(evaluation=evaluation)
-    return _figures(
+    return table_of(
         {"label": names[label]}
         | {names[other]: fig(f"evaluation.confusion.{label}.{other}") for other in range(len(row))}
         for label, row in enumerate(evaluation.confusion)
@@ -169,13 +172,13 @@ def confusions(evaluation: Evaluation) -> Table:
         }
         for place, (label, prediction, n) in enumerate(evaluation.confusions[:_CONFUSIONS])
     ]
-    return _figures(rows, words=2)
+    return table_of(rows, words=2)
 
 
 def calibration(evaluation: Evaluation) -> Table:
     """The bins of the reliability diagram that hold examples."""
     fig = Quotes(evaluation=evaluation)
-    return _figures(
+    return table_of(
         {
             "confidence in": f"{100 * entry.low:.0f}–{100 * entry.high:.0f} %",
             "examples": fig(f"evaluation.calibration.{place}.examples"),
@@ -200,28 +203,31 @@ def mistakes(evaluation: Evaluation) -> Table:
         }
         for mistake in evaluation.mistakes
     ]
-    return _figures(rows, words=2)
+    return table_of(rows, words=2)
 
 
 def splits(manifest: Manifest) -> Table:
     """Each split's size, and its pixels' mean and standard deviation per channel; a column for each split."""
-    columns = {
-        split.name: {
-            "records": figures.count(split.records),
-            "shards": figures.count(len(split.shards)),
-            "size": figures.size(sum(shard.bytes for shard in split.shards)),
-            "mean of the pixels": " ".join(f"{value:.2f}" for value in split.mean),
-            "standard deviation": " ".join(f"{value:.2f}" for value in split.std),
-        }
+    columns = [
+        (
+            split.name,
+            figures.count(split.records),
+            figures.count(len(split.shards)),
+            figures.size(sum(shard.bytes for shard in split.shards)),
+            " ".join(f"{value:.2f}" for value in split.mean),
+            " ".join(f"{value:.2f}" for value in split.std),
+        )
         for split in manifest.splits
-    }
-    return Table(pd.DataFrame(columns).rename_axis("split").reset_index())
+    ]
+    names = ("split", "records", "shards", "size", "mean of the pixels", "standard deviation")
+    header, *rows = zip(names, *columns, strict=True)
+    return Table(header, rows)
 
 
 def class_counts(manifest: Manifest) -> Table:
     """How many records of each class each split has; of more than :data:`MOST_CLASSES`, of the first ones."""
     noun = manifest.skeleton.noun
-    return _figures(
+    return table_of(
         {"class": noun.said(name)} | {split.name: figures.count(split.class_counts[label]) for split in manifest.splits}
         for label, name in enumerate(manifest.class_names[:MOST_CLASSES])
     )
@@ -236,7 +242,7 @@ def quarantine(manifest: Manifest) -> Table:
         (split, reason, figures.count(len(records)), ", ".join(_shortened(records)))
         for (split, reason), records in reasons.items()
     ]
-    return Table(pd.DataFrame(rows, columns=["split", "reason", "records", "which"]), words=4)
+    return Table(["split", "reason", "records", "which"], rows, words=4)
 
 
 def _shortened(records: Sequence[str]) -> Iterator[str]:
@@ -248,7 +254,7 @@ def _shortened(records: Sequence[str]) -> Iterator[str]:
 def sources(manifest: Manifest) -> Table:
     """The raw files, with their checksums."""
     rows = [(file.name, figures.count(file.bytes), file.sha256) for file in manifest.source]
-    return Table(pd.DataFrame(rows, columns=["file", "bytes", "sha256"]), words=3)
+    return Table(["file", "bytes", "sha256"], rows, words=3)
 
 
 def dataset(manifest: Manifest) -> Table:
@@ -304,7 +310,7 @@ def layers(description: ModelDescription) -> Table:
         }
         for layer in description.layers
     ]
-    return _figures(rows, words=2)
+    return table_of(rows, words=2)
 
 
 def recipe(settings: Recipe) -> Table:
@@ -325,14 +331,14 @@ def _in_words(value: Any) -> str:
 
 def by_run(names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> Table:
     """What is told of several runs: a column for each run."""
-    return _figures({"": what, **dict(zip(names, texts, strict=True))} for what, texts in rows.items())
+    return table_of({"": what, **dict(zip(names, texts, strict=True))} for what, texts in rows.items())
 
 
 def stages(seconds: Iterable[tuple[str, float]]) -> Table:
     """What each stage took, and all of them together."""
     rows = [*seconds]
     total = sum(took for _, took in rows)
-    return _figures(
+    return table_of(
         {"stage": stage, "time": figures.duration(took), "share": figures.percent(took / total if total else 0.0)}
         for stage, took in [*rows, ("together", total)]
     )
@@ -352,8 +358,7 @@ def findings(lines: Iterable[FindingLine], events: Iterable[EventLine]) -> Table
         for event in events
         if event.event == "checkpoint_damaged"
     ]
-    table = [row for spells in rows.values() for row in spells] + damaged
-    return Table(pd.DataFrame(table), words=6)
+    return table_of([*(row for spells in rows.values() for row in spells), *damaged], words=6)
 
 
 def _finding(kind: str, where: str, step: int, message: str, suggestion: str) -> dict[str, str]:
@@ -371,18 +376,18 @@ def _finding(kind: str, where: str, step: int, message: str, suggestion: str) ->
 def events(lines: Iterable[EventLine]) -> Table:
     """What happened to the run, in order."""
     rows = [(figures.moment(line.time), figures.count(line.step), line.event, line.message) for line in lines]
-    return Table(pd.DataFrame(rows, columns=["when", "step", "event", "what"]), words=4)
+    return Table(["when", "step", "event", "what"], rows, words=4)
 
 
 def tpu(entries: Iterable[TpuLogEntry]) -> Table:
     """What happened to the TPU, and how long it took."""
-    return Table(pd.DataFrame(TpuLog(entries).rows(), columns=["when", "event", "what", "took"]), words=4)
+    return table_of(TpuLog(entries).rows(), words=4)
 
 
 def decisions(lines: Iterable[PlateauLine | AnnealingLine]) -> Table:
     """What was decided by the evaluations, in order."""
     rows = [(figures.count(line.step), *_decided(line)) for line in lines]
-    return Table(pd.DataFrame(rows, columns=["step", "what", "looked at", "why", "decision"]), words=5)
+    return Table(["step", "what", "looked at", "why", "decision"], rows, words=5)
 
 
 def _decided(line: PlateauLine | AnnealingLine) -> tuple[str, str, str, str]:

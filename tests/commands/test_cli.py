@@ -26,6 +26,7 @@ from podline.progress import Listener, Reporter
 from podline.recipes import registry
 from podline.stages.specs import Result, Spec
 from podline.stages.table import STAGES, stage_of
+from podline.store.opening import open_store
 
 PROJECT = Path(__file__).parent.parent.parent
 
@@ -173,8 +174,7 @@ def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None
     answer = podline("data", "show", "mnist", "--root", tmp_path, "--json")
     error = json.loads(answer.out)["error"]
     assert (error["type"], error["exit_code"], answer.code) == ("StoreError", 5, 5)
-    (tmp_path / "runs" / "sample-0123456789ab").mkdir(parents=True)
-    (tmp_path / "runs" / "sample-0123456789ab" / "spec.json").write_text("{}")
+    open_store(tmp_path).publish_json("runs/sample-0123456789ab/spec.json", {})
     answer = podline("store", "verify", "--root", tmp_path, "--json")
     assert (len(json.loads(answer.out)["problems"]), answer.code) == (2, 4)
 

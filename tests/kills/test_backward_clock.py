@@ -116,7 +116,7 @@ def test_a_clock_that_goes_backward_changes_no_bytes_and_loses_nothing(tmp_path:
     back.run("train", "cifar10", *RECIPE, "--root", str(back.root))
     assert entry.run in back.run("runs", "list", "--root", str(back.root))
     # Files are from the future now. Nothing of them is old, be it finished or not.
-    store.publish_bytes("runs/cifar10-unfinished/spec.json", b"{}")
+    store.publish_json("runs/cifar10-unfinished/spec.json", {})
     assert "0 folders" in back.run("store", "prune", "--yes", "--root", str(back.root))
     assert store.exists("runs/cifar10-unfinished/spec.json")
     store.delete("runs/cifar10-unfinished/spec.json")

@@ -63,7 +63,7 @@ def test_the_same_examples_are_tested_in_pairs_and_a_class_that_fell_is_named(st
     assert verdict.difference.method == "McNemar"
     assert (verdict.difference.gained, verdict.difference.lost) == (0, 50)
     assert not verdict.difference.noise
-    assert [(part.name, round(part.value, 3)) for part in verdict.parts] == [("cat", -0.5)]
+    assert [(part.name, round(part.change, 3)) for part in verdict.parts] == [("cat", -0.5)]
     assert "worse by 5.00 points" in verdict.words
     assert "more than noise" in verdict.words
     assert "cat −50.0 points" in verdict.words
@@ -154,5 +154,5 @@ def test_ap_is_tested_on_the_same_images(store):
 
 def test_a_joint_that_went_astray_is_named_and_no_other(store):
     [verdict] = compare(store, people_of(store, found=(40, 40), astray="left_wrist")).verdicts
-    assert [(part.name, part.value) for part in verdict.parts] == [("left_wrist", -1.0)]
+    assert [(part.name, part.change) for part in verdict.parts] == [("left_wrist", -1.0)]
     assert "Beyond noise by themselves: left_wrist −100.0 points" in verdict.words

@@ -236,7 +236,7 @@ def test_charts_take_their_colours_from_the_page_and_say_what_they_show(reported
 
 def test_findings_and_damaged_checkpoints_are_told_with_what_to_do(reported: Reported) -> None:
     table = tables.findings(FOUND, reported.facts.events)
-    assert table.frame.to_numpy().tolist() == [
+    assert table.rows == [
         ["dead outputs", "stage2_relu", "100", "340", "something is wrong with stage2_relu", "look at it"],
         ["dead outputs", "stage2_relu", "1,200", "the end", "something is wrong with stage2_relu", "look at it"],
         ["waiting for input", "input", "200", "the end", "something is wrong with input", "look at it"],
