@@ -69,6 +69,7 @@ _AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True
 # A range has no checksum of its own.
 _UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
 _BIT_BY_BIT: dict[str, Any] = {**_UNCHECKED, "single_shot_download": False}
+_BUCKET_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
 _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageToken"
 
@@ -92,12 +93,17 @@ def split_uri(uri: str) -> tuple[str, str]:
     """The bucket, and the prefix without slashes at its ends, of ``gs://bucket/prefix``.
 
     Raises:
-        SettingsError: there is no bucket in it, or the prefix has an empty part.
+        SettingsError: there is no bucket in it, its name cannot be one, or the prefix has an empty part.
     """
     bucket, _, prefix = uri.removeprefix(BUCKET_SCHEME).partition("/")
     prefix = prefix.strip("/")
     if not bucket or "//" in prefix or ".." in prefix.split("/"):
         raise SettingsError(f"{uri}: a bucket's store is gs://bucket or gs://bucket/prefix")
+    if not _BUCKET_NAME.fullmatch(bucket):
+        raise SettingsError(
+            f"{uri}: {bucket!r} can be no bucket vs lower-case letters, digits, '-', '_' and '.', with a letter or "
+            "digit at both ends; mend the name"
+        )
     return bucket, prefix
 
 

@@ -46,7 +46,9 @@ def test_a_prefix_may_end_in_a_slash_or_not(gcs_root: str) -> None:
     assert open_store(gcs_root).uri == gcs_root.rstrip("/")
 
 
-@pytest.mark.parametrize("uri", ["gs://", "gs:///x", "gs://bucket/a//b", "gs://bucket/../x"])
+@pytest.mark.parametrize(
+    "uri", ["gs://", "gs:///x", "gs://bucket/a//b", "gs://bucket/../x", "gs://Bad_Name!/x", "gs://a b"]
+)
 def test_a_uri_that_can_be_no_store_is_refused_by_name(uri: str) -> None:
     with pytest.raises(SettingsError, match=uri):
         split_uri(uri)

@@ -188,13 +188,18 @@ def _image_entry(place: int, image: Any) -> ImageEntry:
 
 
 def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
-    """The image that annotations of an id belong to; marks those whose id is there twice."""
+    """The image that annotations of an id belong to; marks those whose id or file is there twice."""
     by_id: dict[int, ImageEntry] = {}
+    by_name: dict[str, ImageEntry] = {}
     for entry in entries:
         if entry.problem:
             continue
         first = by_id.setdefault(entry.id, entry)
         if first is entry:
+            other = by_name.setdefault(entry.name, entry)
+            if other is not entry:  # each has a part of the people, and would teach that the others are none
+                why = f"its file is listed as image {other.id} and as image {entry.id}: give it one id"
+                other.problem = entry.problem = why
             continue
         if (first.name, first.width, first.height) == (entry.name, entry.width, entry.height):
             entry.problem = f"it is listed twice, as images[{first.place}] and as images[{entry.place}]"

@@ -212,12 +212,15 @@ def test_images_listed_wrongly(tmp_path: Path) -> None:
     files.images[0]["width"] = "wide"
     files.images[1]["file_name"] = "../000000000002.jpg"
     files.images += [dict(files.images[4]), files.images[5] | {"file_name": "000000000007.jpg"}, 17]
+    files.images.append(files.images[3] | {"id": 400})
     found = left_out(both(tmp_path, files))
     assert "its width is 'wide'" in found["000000000001.jpg (image -1)"]
     assert "leads out of its folder" in found["../000000000002.jpg (image 2)"]
     assert "listed twice" in found["000000000005.jpg (image 5)"]
     assert "cannot be told" in found["000000000006.jpg (image 6)"]
     assert "cannot be told" in found["000000000007.jpg (image 6)"]
+    assert "000000000004.jpg (image 4)" in found
+    assert "as image 4 and as image 400" in found["000000000004.jpg (image 400)"]
     assert found["images[10]"] == "an object is needed, found int"
 
 
