@@ -61,7 +61,7 @@ def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     layout = layout_of(source.features)
     plans = plan_shards("toys", source.sizes, layout.frame_length, shard_bytes=1 << 20, min_shards=1)
     tasks = shard_tasks(source, plans, 0, raw)
-    found = [(task.plan.split, task.reader()(0, task.plan.records)) for task in tasks]
+    found = [(task.plan.split, task.reader(raw / task.table)(0, task.plan.records)) for task in tasks]
     pairs = sorted(
         (read["image"][at].tobytes(), read["label"][at]) for _, read in found for at in range(len(read["label"]))
     )
