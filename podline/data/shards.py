@@ -99,14 +99,10 @@ class ShardTask:
         """
         with explained("read", table), _ONE_LOADS:
             rows = np.load(table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
-        # What is in a bucket comes all at once, since a request for each chunk would fetch the same blocks again.
-        everything = self.images.read(rows[_PLACE])["image"] if self.images.remote else None
 
         def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
             chosen = rows[start:stop]
             labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
-            if everything is not None:
-                return {"image": everything[start:stop], **labels}
             return {**self.images.read(chosen[_PLACE]), **labels}
 
         return read

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from podline.data.records import LABEL
 from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading, write_raw_file
-from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote
+from podline.data.sources.remote import AnyPath, is_remote, open_remote, raw_files
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.source import Source
 from podline.entry_points import reason
@@ -89,10 +88,7 @@ def _raw_files(source: str, names: Sequence[str], work: Path) -> dict[str, RawFi
     if missing:
         raise SourceError(f"{place} is without {', '.join(missing)}; give the folder that holds {', '.join(names)}")
 
-    def here(path: AnyPath) -> Path:
-        return path.staged(work) if isinstance(path, RemotePath) else path
-
-    return {name: replace(raw_file(name, here(place / name)), shown=str(place / name)) for name in names}
+    return raw_files({name: place / name for name in names}, work)
 
 
 def _decoded(dataset: DataSet, raw: RawFile, classes: int, read: Read, work: Path) -> _Part:

@@ -16,7 +16,6 @@ import numpy as np
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, decompress
 from podline.data.sources.cifar import checked_labels
-from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, made_once, reading
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.source import Source
@@ -58,8 +57,6 @@ def open_mnist(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source
 def _plain(file: RawFile, work: Path) -> RawFile:
     """A file as it is, or unpacked."""
     path = file.path
-    if isinstance(path, RangedFile):
-        return file  # in a bucket, what is compressed has been copied
     with reading(path), path.open("rb") as stream:
         if stream.read(2) != GZIP_MAGIC:
             return file

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from podline.data.official import OfficialCheck, OtherFile, published
-from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile, reading
 from podline.data.sources.rows import RawRows
-
-_PIECE_BYTES = 4 << 20
 
 
 def check_official(source: RawRows) -> OfficialCheck | None:
@@ -38,14 +34,6 @@ def _compared(file: RawFile, published: str) -> OtherFile | None:
     return None if found == published else OtherFile(file=file.name, found=found, published=published)
 
 
-def _md5(path: Path | RangedFile) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    for piece in _pieces(path):
-        digest.update(piece)
-    return digest.hexdigest()
-
-
-def _pieces(path: Path | RangedFile) -> Iterator[bytes]:
-    with reading(str(path)), path.open("rb") as stream:
-        while piece := stream.read(_PIECE_BYTES):
-            yield piece
+def _md5(path: Path) -> str:
+    with reading(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,12 +11,10 @@ from podline.data.sources.archives import unpack
 from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
 from podline.data.sources.mnist import SPLITS, open_mnist, spellings
 from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
-from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote
+from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote, raw_files
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
-
-_HASHING_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -164,13 +161,9 @@ def _open_place(dataset: str, place: AnyPath, work: Path) -> Source:
             f"unpack the official archive again, or {_fetch(dataset, 'DIR')}"
         )
 
-    def raw(name: str, path: AnyPath) -> RawFile:
-        if isinstance(path, RemotePath):
-            return path.raw_file(name, work)
-        return replace(unpacked[path], name=name) if path in unpacked else raw_file(name, path)
-
-    with ThreadPoolExecutor(_HASHING_THREADS) as threads:  # a checksum is computed without Python's lock
-        files = dict(zip(find.files, threads.map(raw, find.files, find.files.values()), strict=True))
+    files = raw_files({name: path for name, path in find.files.items() if path not in unpacked}, work)
+    files |= {name: replace(unpacked[path], name=name) for name, path in find.files.items() if path in unpacked}
+    files = {name: files[name] for name in find.files}
     source = find.layout.open(dataset, files, work)
     if archive is not None:
         source = replace(source, archive=replace(archive, name=find.layout.archive))

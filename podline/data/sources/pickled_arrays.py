@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from podline.data.sources import bounds
-from podline.data.sources.ranges import RangedFile
 from podline.data.sources.shown import printable
 
 _PLAIN_DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
@@ -45,15 +44,13 @@ class PickledArray:
     fortran: bool
     data: Span | bytes
 
-    def load(self, path: Path | RangedFile) -> np.ndarray:
-        """The array itself; a long one is mapped from the pickle's file, read-only, or read from the bucket."""
+    def load(self, path: Path) -> np.ndarray:
+        """The array itself; a long one is mapped from the pickle's file, read-only."""
         raw = self._bytes(self.data, path) if isinstance(self.data, Span) else self.data
         return np.frombuffer(raw, self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
 
     @staticmethod
-    def _bytes(span: Span, path: Path | RangedFile) -> Any:
-        if isinstance(path, RangedFile):
-            return path.read(span.offset, span.size)
+    def _bytes(span: Span, path: Path) -> Any:
         return np.memmap(path, np.uint8, "r", span.offset, (span.size,)) if span.size else b""
 
 

@@ -21,7 +21,7 @@ import pickletools
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 from podline.data.sources import bounds
 from podline.data.sources.pickled_arrays import (
@@ -34,7 +34,6 @@ from podline.data.sources.pickled_arrays import (
     array_of,
     text_of,
 )
-from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.shown import printable
 from podline.errors import SourceError
@@ -42,11 +41,11 @@ from podline.errors import SourceError
 _REMEDY = "unpack the official archive again, or fetch it with `podline data download`"
 
 
-def read_pickle(path: Path | RangedFile, shown: str = "") -> Any:
+def read_pickle(path: Path, shown: str = "") -> Any:
     """What a pickle holds.
 
     Args:
-        path: an uncompressed pickle file, here or in a bucket; there, long bytes are not read.
+        path: an uncompressed pickle file.
         shown: what errors call it, if not by its path.
 
     Returns:
@@ -57,34 +56,16 @@ def read_pickle(path: Path | RangedFile, shown: str = "") -> Any:
         SourceError: it is truncated or damaged, it holds something else than data, or it is out of proportion.
     """
     with reading(str(path)), path.open("rb") as stream:
-        size = path.bytes if isinstance(path, RangedFile) else path.stat().st_size
-        if not size:
+        if not path.stat().st_size:
             raise SourceError(f"{shown or path} is empty: 0 bytes; {_REMEDY}")
-        if isinstance(path, RangedFile):
-            return _Machine(_Stream(stream, size), shown or str(path)).run()
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Machine(data, shown or str(path)).run()
-
-
-class _Stream:
-    """What a machine asks of a mapped file, by a file that is not mapped."""
-
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self._size = size
-        self.tell, self.read, self.readline, self.seek = stream.tell, stream.read, stream.readline, stream.seek
-
-    def __len__(self) -> int:
-        return self._size
-
-    def read_byte(self) -> int:
-        (byte,) = self.read(1)
-        return byte
 
 
 class _Machine:
     """The stack machine of one pickle."""
 
-    def __init__(self, data: mmap.mmap | _Stream, shown: str) -> None:
+    def __init__(self, data: mmap.mmap, shown: str) -> None:
         self.data, self.shown, self.at = data, shown, 0
         self.stack: list[Any] = []
         self.below: list[list[Any]] = []  # the stacks that marks have put aside
@@ -220,14 +201,14 @@ def _key(key: Any) -> str | int:
     raise TypeError(f"a dictionary's key is a {type(key).__name__}")
 
 
-def _line(data: mmap.mmap | _Stream) -> bytes:
+def _line(data: mmap.mmap) -> bytes:
     line = data.readline()
     if not line.endswith(b"\n"):
         raise ValueError("a line is cut off")
     return line[:-1]
 
 
-def _python2_string(data: mmap.mmap | _Stream) -> bytes:
+def _python2_string(data: mmap.mmap) -> bytes:
     """The argument of ``STRING``, protocol 0: Python 2's ``repr`` of a str, to the end of the line."""
     line = _line(data)
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
@@ -240,7 +221,7 @@ def _python2_string(data: mmap.mmap | _Stream) -> bytes:
 _PYTHON2_STRING = re.compile(rb"""(?:[^\\]++|\\[nrt\\'"]|\\x[0-9a-f]{2})*+""")
 
 
-def _two_lines(data: mmap.mmap | _Stream) -> tuple[str, str]:
+def _two_lines(data: mmap.mmap) -> tuple[str, str]:
     """The argument of ``GLOBAL`` and ``INST``: a module and a name in it."""
     return _line(data).decode("utf-8"), _line(data).decode("utf-8")
 
@@ -268,10 +249,10 @@ def _push_top(count: int) -> Callable[[_Machine, Any], object]:
     return act
 
 
-def _byte_count(width: int, signed: bool = False) -> Callable[[mmap.mmap | _Stream], int]:
+def _byte_count(width: int, signed: bool = False) -> Callable[[mmap.mmap], int]:
     """Reads a byte count in ``width`` little-endian bytes."""
 
-    def count(data: mmap.mmap | _Stream) -> int:
+    def count(data: mmap.mmap) -> int:
         field = data.read(width)
         if len(field) != width:
             raise ValueError("a byte count is cut off")
@@ -285,11 +266,11 @@ def _sized_bytes(width: int, signed: bool = False) -> tuple[Callable[[Any], Any]
     return _byte_count(width, signed), lambda machine, size: machine.long_bytes(size)
 
 
-def _sized_number(width: int) -> Callable[[mmap.mmap | _Stream], int]:
+def _sized_number(width: int) -> Callable[[mmap.mmap], int]:
     """Reads a byte count, then a whole number of so many bytes."""
     count = _byte_count(width)
 
-    def number(data: mmap.mmap | _Stream) -> int:
+    def number(data: mmap.mmap) -> int:
         size = count(data)
         if size > bounds.PICKLE_WORD_BYTES:
             raise ValueError(f"a number of {size:,} bytes")
@@ -301,10 +282,10 @@ def _sized_number(width: int) -> Callable[[mmap.mmap | _Stream], int]:
     return number
 
 
-def _short_line(read: Callable[[Any], Any]) -> Callable[[mmap.mmap | _Stream], Any]:
+def _short_line(read: Callable[[Any], Any]) -> Callable[[mmap.mmap], Any]:
     """Reads a number that is written out in digits, to the end of the line."""
 
-    def number(data: mmap.mmap | _Stream) -> Any:
+    def number(data: mmap.mmap) -> Any:
         line = _line(data)
         if len(line) > bounds.PICKLE_WORD_BYTES:
             raise ValueError(f"a number of {len(line):,} digits")

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from podline.data.sources.pointers import refuse_pointer
-from podline.data.sources.ranges import RangedFile
 from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
 from podline.store import digests
@@ -45,15 +44,15 @@ class RawFile:
     """
 
     name: str
-    path: Path | RangedFile
+    path: Path
     bytes: int
     sha256: str
     shown: str
 
     @property
-    def place(self) -> str | RangedFile:
-        """Where a worker reads it: a path, or what to ask the bucket for."""
-        return self.path if isinstance(self.path, RangedFile) else str(self.path)
+    def place(self) -> str:
+        """The path, for a worker."""
+        return str(self.path)
 
     @property
     def info(self) -> SourceFile:

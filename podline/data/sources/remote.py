@@ -1,20 +1,19 @@
 """Raw files in a bucket, with the interface of files in a folder.
 
-What can be read by position is never copied: rows of a batch file (:mod:`podline.data.sources.ranges`), images and
-annotations in zip files, files by themselves. A compressed file can only be read from its beginning: it is copied into
-the cache once, checked, and unpacked from there.
+Small images, archives and batches are downloaded into the store's cache, checked, several at a time. COCO's images and
+annotations are read where they are, by range (:mod:`podline.data.sources.ranges`).
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal
 
-from podline.data.sources.archives import GZIP_MAGIC
-from podline.data.sources.ranges import buffered, looked_through, read_confirmed
+from podline.data.sources.ranges import buffered, read_confirmed
 from podline.data.sources.rawfiles import RawFile, raw_file
 from podline.errors import SourceError
 from podline.store import digests
@@ -22,6 +21,7 @@ from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.opening import open_store
 
 _OPTION = "--source"
+_HASHING_THREADS = 2
 
 
 def is_remote(uri: str) -> bool:
@@ -127,22 +127,6 @@ class RemotePath:
                     link.symlink_to(copy)
         return link
 
-    def raw_file(self, name: str, work: Path) -> RawFile:
-        """This as a raw file with its checksum: read where it is, or copied if it is compressed.
-
-        Args:
-            name: its official name.
-            work: the cache folder of sources.
-
-        Raises:
-            ArtifactError: it has another generation by now.
-            StoreError: it cannot be read.
-        """
-        if self._read(0, len(GZIP_MAGIC)) == GZIP_MAGIC:
-            return replace(raw_file(name, self.staged(work)), shown=str(self))
-        file, sha256 = looked_through(self.uri, self.bytes, work)
-        return RawFile(name, file, file.bytes, sha256, str(self))
-
     def _read(self, start: int, length: int) -> bytes:
         def read() -> bytes:
             return self._store.read_range(self.place, start, length, self._listed.version)
@@ -179,3 +163,25 @@ def open_remote(uri: str) -> RemotePath:
 
 AnyPath = Path | RemotePath
 """Where a raw file may be."""
+
+
+def raw_files(files: Mapping[str, AnyPath], work: Path) -> dict[str, RawFile]:
+    """Return raw files with their checksums; those in a bucket are downloaded, several at a time.
+
+    Args:
+        files: by official name.
+        work: the cache folder of sources.
+
+    Raises:
+        SourceError: a file cannot be read.
+        ArtifactError: an object has another generation by now.
+        StoreError: an object cannot be fetched.
+    """
+
+    def raw(name: str, path: AnyPath) -> RawFile:
+        local = path.staged(work) if isinstance(path, RemotePath) else path
+        return replace(raw_file(name, local), shown=str(path))
+
+    several = max((path.parallel for path in files.values() if isinstance(path, RemotePath)), default=_HASHING_THREADS)
+    with ThreadPoolExecutor(several) as threads:  # a checksum is computed without Python's lock
+        return dict(zip(files, threads.map(raw, files, files.values()), strict=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.records import LABEL, Feature, label_feature
-from podline.data.sources.ranges import RangedFile
 from podline.data.sources.rawfiles import RawFile
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
-from podline.store.prefetch import in_order
 
 _SCANNED_BYTES = 4_000_000
 
@@ -32,8 +30,7 @@ class RowBlock:
 
     Attributes:
         key: the raw file's short name, as errors and quarantine say it: ``data_batch_1``.
-        path: the file to read, here or in a bucket; plain bytes (a compressed file is unpacked into the source's work
-            folder first).
+        path: the file to read; plain bytes (a compressed file is unpacked into the source's work folder first).
         offset: first byte of the first image.
         stride: bytes from one image to the next.
         count: how many images.
@@ -41,7 +38,7 @@ class RowBlock:
     """
 
     key: str
-    path: str | RangedFile
+    path: str
     offset: int
     stride: int
     count: int
@@ -50,8 +47,7 @@ class RowBlock:
     def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
         """Reads image ``images[i]`` into ``out[rows[i]]``, as it is stored.
 
-        One positioned read an image: cheaper than mapping the file anew, and it leaves no mapped pages behind. Of a
-        file in a bucket, the blocks that hold any of the images are fetched: ask for many at once.
+        One positioned read an image: cheaper than mapping the file anew, and it leaves no mapped pages behind.
 
         Args:
             out: uint8, (n, size), C-contiguous.
@@ -61,12 +57,9 @@ class RowBlock:
         Raises:
             SourceError: the file is gone or shorter than it was.
         """
-        if isinstance(self.path, RangedFile):
-            self.path.rows_into(out, rows, self.offset + images * self.stride)
-            return
         size, whole = out.shape[1], out.reshape(-1).data
         starts, places = (rows * size).tolist(), (self.offset + images * self.stride).tolist()
-        with self._open(self.path) as stream:
+        with self._open() as stream:
             number, read = stream.fileno(), 0
             for start, place in zip(starts, places, strict=True):
                 read += os.preadv(number, (whole[start : start + size],), place)
@@ -88,26 +81,16 @@ class RowBlock:
             (self.offset + first * self.stride, (count - 1) * self.stride + size)
             for first, count in zip(firsts, counts, strict=True)
         ]
-        for count, found in zip(counts, self._ranges(self.path, wanted), strict=True):
-            yield np.lib.stride_tricks.as_strided(found, (count, size), (self.stride, 1), writeable=False)
-
-    def _ranges(self, path: str | RangedFile, wanted: Sequence[tuple[int, int]]) -> Iterator[npt.NDArray[np.uint8]]:
-        """The bytes at some places, by start and length; the next ones overwrite them."""
-        if isinstance(path, RangedFile):
-            for data in in_order(lambda one: path.read(*one), wanted, path.parallel):
-                yield np.frombuffer(data, np.uint8)
-            return
         buffer = np.empty(max((length for _start, length in wanted), default=0), np.uint8)
-        with self._open(path) as stream:
-            for start, length in wanted:
-                read = os.preadv(stream.fileno(), (buffer[:length].data,), start)
-                self._check(read, length)
-                yield buffer[:length]
+        with self._open() as stream:
+            for count, (start, length) in zip(counts, wanted, strict=True):
+                self._check(os.preadv(stream.fileno(), (buffer[:length].data,), start), length)
+                yield np.lib.stride_tricks.as_strided(buffer, (count, size), (self.stride, 1), writeable=False)
 
     @contextlib.contextmanager
-    def _open(self, path: str) -> Iterator[BinaryIO]:
+    def _open(self) -> Iterator[BinaryIO]:
         try:
-            with Path(path).open("rb", buffering=0) as stream:
+            with Path(self.path).open("rb", buffering=0) as stream:
                 yield stream
         except OSError as error:
             raise SourceError(f"{self.path} cannot be read: {error.strerror or error}") from error
@@ -138,11 +121,6 @@ class SourceSplit:
     def __len__(self) -> int:
         """Records to convert."""
         return sum(block.count for block in self.blocks) if self.kept is None else len(self.kept)
-
-    @property
-    def remote(self) -> bool:
-        """Whether the images are in a bucket."""
-        return any(isinstance(block.path, RangedFile) for block in self.blocks)
 
     def record_name(self, index: int) -> str:
         """Where record ``index`` comes from: ``data_batch_1[17]``."""

@@ -1,4 +1,4 @@
-"""Raw files in a bucket are read where they are: the same source as in a folder, and no more bytes than it takes."""
+"""Raw files in a bucket give the same source as in a folder; each is downloaded once, COCO's are read by range."""
 
 from __future__ import annotations
 
@@ -24,20 +24,13 @@ from published import (
     write_mnist,
 )
 
-from podline.data.sources import ranges
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.duplicates import quarantine_shared
 from podline.data.sources.opening import open_source
-from podline.data.sources.ranges import RangedFile
+from podline.data.sources.remote import open_remote, raw_files
 from podline.data.sources.source import Source
-from podline.errors import ArtifactError, DamagedTransferError, SourceError
+from podline.errors import ArtifactError, SourceError
 from podline.store.opening import open_store
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a few records, so that there are many."""
-    monkeypatch.setattr(ranges, "BLOCK_BYTES", 4000)
 
 
 def no_copies(tmp_path: Path) -> bool:
@@ -77,7 +70,7 @@ def python3_pickles(folder: Path) -> Path:
         ("mnist", write_mnist),
     ],
 )
-def test_plain_files_are_read_by_range_and_never_copied(
+def test_plain_files_are_downloaded_once(
     tmp_path: Path,
     gcs_root: str,
     proxy: fault_proxy.FaultProxy,
@@ -91,31 +84,10 @@ def test_plain_files_are_read_by_range_and_never_copied(
     uri = upload(raw, f"{gcs_root}raw data")
     source = open_source(dataset, uri, tmp_path / "work")
     same(source, open_source(dataset, str(raw), tmp_path / "work2"))
-    assert all(split.remote for split in source.splits)
-    assert no_copies(tmp_path)
-
-    # What a file's checksums are is known from now on.
+    assert sum(proxy.downloaded.values()) == sum(path.stat().st_size for path in raw.iterdir())
     proxy.downloaded.clear()
-    small = open_source(dataset, uri, tmp_path / "work")
-    whole = sum(path.stat().st_size for path in raw.iterdir())
-    assert sum(proxy.downloaded.values()) <= whole * 1.5
-    proxy.downloaded.clear()
-    small.splits[0].read(np.array([0]))
-    assert sum(proxy.downloaded.values()) <= 2 * ranges.BLOCK_BYTES
-
-
-def test_a_shard_reads_the_blocks_that_it_needs_once(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
-) -> None:
-    raw = write_cifar10_bins(tmp_path / "raw", rows=40)
-    source = open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work")
-    proxy.downloaded.clear()
-    places = np.random.default_rng(0).permutation(len(source.splits[0]))
-    found = source.splits[0].read(places)["image"]
-    size = sum((raw / f"data_batch_{number}.bin").stat().st_size for number in range(1, 6))
-    assert sum(proxy.downloaded.values()) == size
-    expected = open_source("cifar10", str(raw), tmp_path / "work2").splits[0].read(places)["image"]
-    np.testing.assert_array_equal(found, expected)
+    open_source(dataset, uri, tmp_path / "work").splits[0].read(np.array([0]))
+    assert not proxy.downloaded
 
 
 def test_what_is_compressed_is_copied_once_and_unpacked(
@@ -195,19 +167,16 @@ def test_what_arrives_damaged_is_asked_for_again(
     same(open_source("cifar10", uri, tmp_path / "work"), open_source("cifar10", str(raw), tmp_path / "work2"))
     assert pictures(open_coco("coco", coco_uri, 64, 3)) == pictures(open_coco("coco", str(coco_raw), 64, 3))
     assert proxy.happened.total() > 5
-    proxy.share, proxy.faults = 1.0, (fault_proxy.DAMAGE,)
-    with pytest.raises(DamagedTransferError, match=r"raw/.*arrived with crc32c .*, 10 times in a row"):
-        open_source("cifar10", uri, tmp_path / "work3")
 
 
 def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
     tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
 ) -> None:
     uri = upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw")
-    source = open_source("cifar10", uri, tmp_path / "work")
+    place = open_remote(uri)
     upload(write_cifar10_bins(tmp_path / "raw", rows=5), uri)
     with pytest.raises(ArtifactError, match=r"data_batch_1.bin is generation \d+ vs \d+ when it was looked at first"):
-        source.splits[0].read(np.array([0]))
+        raw_files({"data_batch_1.bin": place / "data_batch_1.bin"}, tmp_path / "work")
     coco_uri, raw = coco(tmp_path, gcs_root, zipped=True)
     looked = open_coco("coco", coco_uri, 64, 3)
     upload(raw, coco_uri)
@@ -234,25 +203,3 @@ def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_ro
         open_source("cifar10", f"{gcs_root}nothing", tmp_path / "work")
     with pytest.raises(SourceError, match=r"gs://.* holds some vs annotations/person_keypoints_train2017"):
         open_coco("coco", gcs_root, 64, 3)
-
-
-def test_rows_that_lie_across_blocks_are_put_together(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
-) -> None:
-    content = np.random.default_rng(0).integers(0, 256, 50_000, np.uint8)
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "x").write_bytes(content.tobytes())
-    uri = upload(tmp_path / "raw", f"{gcs_root}raw")
-    found = open_store(uri).find("x")
-    assert found is not None
-    file, _sha256 = ranges.looked_through(f"{uri}/x#{found.version}", found.bytes, tmp_path / "work")
-    for size in (1, 700, 4000, 9001):
-        starts = np.random.default_rng(1).integers(0, len(content) - size, 30)
-        out = np.zeros((40, size), np.uint8)
-        rows = np.random.default_rng(2).permutation(40)[:30]
-        file.rows_into(out, rows, starts)
-        for row, start in zip(rows, starts, strict=True):
-            np.testing.assert_array_equal(out[row], content[start : start + size])
-    assert isinstance(file, RangedFile)
-    assert file.read_bytes() == content.tobytes()
-    assert (file.read(49_990, 100), file.read(50_000, 5)) == (content[49_990:].tobytes(), b"")
