@@ -17,6 +17,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.fitting import shown_size
+
 Array = npt.NDArray[np.floating]
 Image = npt.NDArray[np.uint8]
 Vector = Array | tuple[float, float]
@@ -42,12 +44,8 @@ class LetterBox:
     @cached_property
     def size(self) -> tuple[int, int]:
         """Width and height of the scaled image, whole pixels, from 1 to the side; the longer one is the side."""
-        longer = max(self.width, self.height)
-        # Integer arithmetic, rounding half up: the same on every machine.
-        return (
-            max(1, (2 * self.width * self.side + longer) // (2 * longer)),
-            max(1, (2 * self.height * self.side + longer) // (2 * longer)),
-        )
+        height, width = shown_size(self.height, self.width, (self.side, self.side), "letterbox")
+        return width, height
 
     @cached_property
     def offset(self) -> tuple[int, int]:

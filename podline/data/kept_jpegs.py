@@ -8,42 +8,26 @@ begin is known from the lengths in their frames.
 
 from __future__ import annotations
 
-import functools
-import os
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_pixels import decode
-from podline.data.records import IMAGE, RecordLayout, elements, layout_of_fields, place_of, size_of, varint
+from podline.data.records import IMAGE, RecordLayout, layout_of_fields, place_of, size_of, varint
 from podline.data.tfrecord import (
-    FOOTER_BYTES,
     FRAME_BYTES,
-    HEADER_BYTES,
     Bytes,
-    damaged_record,
     header,
-    map_file,
     masked_crc,
-    seal,
-    walk,
 )
 from podline.documents.manifest import FieldInfo
-from podline.errors import ArtifactError
-from podline.plurals import plural
 
 SIZE = "size"
 """The feature that says an image's own width and height."""
 
 _WIDE = 5  # bytes of the varints that are not as short as they could be
 _KEY = b"\x0a\x05" + IMAGE.encode()
-_REMEDY = "convert the data again"
 
 
 @dataclass(frozen=True)
@@ -116,90 +100,3 @@ def stored_layout(fields: Iterable[FieldInfo]) -> RecordLayout | KeptLayout:
     every = tuple(fields)
     layout = layout_of_fields(every)
     return KeptLayout(layout) if any(field.encoding == "jpeg" for field in every) else layout
-
-
-class KeptShard:
-    """A shard of records with JPEG files; see :class:`podline.data.open_shards.Shard`."""
-
-    def __init__(self, path: Path, layout: KeptLayout, records: int) -> None:
-        """Map the file and find where its records begin.
-
-        Raises:
-            ArtifactError: it is gone, or is not so many frames.
-            StoreError: it cannot be read.
-        """
-        self._path, self._layout, self._data = path, layout, map_file(path)
-        self._starts = np.array([*(start for start, _, _ in walk(path, self._data)), len(self._data)])
-        if len(self) != records:
-            raise ArtifactError(f"{path} holds {plural(len(self), 'record')} vs {records} in the manifest; {_REMEDY}")
-        for place in np.flatnonzero(np.diff(self._starts) < layout.frame_length).tolist():
-            raise damaged_record(path, place, self.start(place), f"is shorter than {layout.frame_length} bytes")
-        self._checked = np.zeros(records, np.bool_)
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def start(self, place: int) -> int:
-        """Return the byte at which a record's frame starts."""
-        return int(self._starts[place])
-
-    def take(self, places: npt.NDArray[np.int64], fields: Sequence[FieldInfo]) -> list[np.ndarray]:
-        """Return the fields' values of some records, images decoded; see :class:`podline.data.open_shards.Shard`."""
-        for place in places[~self._checked[places]].tolist():
-            frame = self._frame(place)
-            if frame[-FOOTER_BYTES:].tobytes() != masked_crc(frame[HEADER_BYTES:-FOOTER_BYTES]):
-                raise self._damaged(place, "is damaged: its payload has another CRC-32C")
-            self._checked[place] = True
-        return [elements(field, self._values(field, places)) for field in fields]
-
-    def frames(self, start: int, stop: int) -> Bytes:
-        """Return records start … stop-1 as sealed frames with pixels, each checked to the last bit."""
-        decoded, places = self._layout.decoded, np.arange(start, stop)
-        frames = decoded.frames(len(places))
-        targets = {field.name: place_of(field) for field in decoded.fields}
-        for field in self._layout.fields:
-            frames[:, targets[field.name]] = self._values(field, places)
-        seal(frames)
-        for place, frame in zip(places.tolist(), frames, strict=True):
-            if b"".join(self._layout.pieces(frame, self._jpeg(place).tobytes())) != self._frame(place).tobytes():
-                raise self._damaged(place, "is not what was written: lengths or checksum are wrong")
-        return frames
-
-    def _values(self, field: FieldInfo, places: npt.NDArray[np.int64]) -> Bytes:
-        """Return the bytes of some records' values, (n, bytes of a value); of images, their pixels."""
-        if field.encoding == "jpeg":
-            images = np.empty((len(places), *field.shape), np.uint8)
-            self._decode(places, images)
-            return images.reshape(len(places), -1)
-        begins = self._starts[places] + HEADER_BYTES + field.offset
-        return self._data[begins[:, None] + np.arange(size_of(field))]
-
-    def _decode(self, places: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        """Decode some records' images, side by side, into squares, uint8 (n, side, side, 3)."""
-        size = next(field for field in self._layout.fields if field.name == SIZE)
-        sizes = np.ascontiguousarray(self._values(size, places)).view("<i8").tolist()
-
-        def put(place: int, size: tuple[int, int], square: npt.NDArray[np.uint8]) -> None:
-            width, height = size
-            pixels = decode(self._jpeg(place), width, height)
-            if pixels is None or pixels.shape != (height, width, 3):
-                raise self._damaged(place, "has an image that cannot be decoded")
-            LetterBox(width, height, square.shape[0]).place(pixels, out=square)
-
-        list(_threads().map(put, places.tolist(), sizes, out))
-
-    def _frame(self, place: int) -> Bytes:
-        start, end = self._starts[place : place + 2]
-        return self._data[start:end]
-
-    def _jpeg(self, place: int) -> Bytes:
-        return self._frame(place)[HEADER_BYTES + self._layout.record_length : -FOOTER_BYTES]
-
-    def _damaged(self, place: int, how: str) -> ArtifactError:
-        return damaged_record(self._path, place, self.start(place), how)
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Threads that decode, as many as there are cores, for all shards together."""
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
