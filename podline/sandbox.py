@@ -204,8 +204,9 @@ class _Child:
         self._state = tempfile.TemporaryFile()  # noqa: SIM115 (closed in end)
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (likewise)
         os.pwrite(self._state.fileno(), _STATE.pack(-1, 0, 0.0, 0.0, b""), 0)
+        code = f"from {__name__} import serve; serve({self._state.fileno()})"
         self._process = subprocess.Popen(  # noqa: S603 (our own)
-            [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({self._state.fileno()})"],
+            [sys.executable, "-P", "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -302,7 +303,8 @@ def confined(function: str, *arguments: Any, what: str, limits: Limits, factor: 
 def refusal(what: str, breach: Breach, factor: float) -> str:
     """Return an error's text: the file, the limit and the setting that raises it."""
     remedy = "; if you trust it, raise the setting parse_limits" if breach.limited else ""
-    return f"{what} {breach.reason} to read{f' (parse_limits={factor:g})' if breach.limited else ''}{remedy}"
+    limit = f" to read (parse_limits={factor:g})" if breach.limited else ""
+    return f"{what} {breach.reason}{limit}{remedy}"
 
 
 def caller(function: str) -> Callable[[Sequence[Any]], Any]:
@@ -332,8 +334,9 @@ class _Guard:
         self._apply(limits, what or self.what)
 
     def _apply(self, limits: Limits, what: str) -> None:
+        state = _STATE.pack(self._at, *limits.times(self._factor), os.fsencode(what))
+        os.pwrite(self._state, state if what != self.what else state[: _SIZE.size * 4], 0)
         self.limits, self.what = limits.times(self._factor), what
-        os.pwrite(self._state, _STATE.pack(self._at, *self.limits, os.fsencode(what)), 0)
         signal.setitimer(signal.ITIMER_REAL, self.limits.patience)
         signal.setitimer(signal.ITIMER_PROF, self.limits.seconds)
         _limit_data(self._used + self.limits.memory)
@@ -344,6 +347,7 @@ class _Guard:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def out_of_memory(self) -> dict[str, Any]:
+        self.end()
         return {"memory": self.limits.memory, "what": self.what}
 
 
@@ -385,6 +389,7 @@ def serve(state: int) -> None:
         for at, (item, limit) in enumerate(zip(items, limits, strict=True)):
             _guard.new_item(at, limit)
             replies.append(_guarded(_guard, partial(parse, item)))
+        _guard.end()
         _send(target, json.dumps(replies).encode())
 
 
@@ -402,8 +407,6 @@ def _guarded(guard: _Guard, call: Callable[[], Any]) -> dict[str, Any]:
     except Exception as error:
         text = f"{type(error).__name__}: {one_line(error)}"
         return guard.out_of_memory() if _tells_of_memory(text) else {"other": text}
-    finally:
-        guard.end()
 
 
 def _limit_data(limit: int) -> None:

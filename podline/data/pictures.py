@@ -129,20 +129,27 @@ def _undecoded(data: bytes) -> str:
     return next((kind for sign, kind in _UNDECODED.items() if data[:12].endswith(sign) or data.startswith(sign)), "")
 
 
-def picture_of(data: bytes) -> Picture:
+def picture_of(data: bytes, declared: Callable[[int], None] = lambda _pixels: None) -> Picture:
     """Decode a file's content; the caller names the file.
+
+    Args:
+        data: the file.
+        declared: is called with the number of pixels that the header declares, before the file is decoded.
 
     Raises:
         PictureError: it is of no kind that is decoded, truncated, damaged, or larger than anybody's picture.
     """
     if data.startswith(_JPEG):
         jpeg = _looked_at(inspect, data)
+        declared(jpeg.width * jpeg.height)
         if jpeg.components == 4:  # CMYK, of which OpenCV makes all a shade lighter
             return _by_pillow(data, ("JPEG",))
         return _shown(imdecoded(data, _AS_STORED), jpeg.orientation)
     if data.startswith(PNG):
-        return _decoded_png(data, _looked_at(inspect_png, data))
-    return _by_pillow(data, _OTHERS)
+        png = _looked_at(inspect_png, data)
+        declared(png.image.width * png.image.height)
+        return _decoded_png(data, png)
+    return _by_pillow(data, _OTHERS, declared)
 
 
 @contextmanager
@@ -231,8 +238,11 @@ def _unidentified(data: bytes) -> str:
     return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is no {_KINDS}"
 
 
-def _by_pillow(data: bytes, formats: tuple[str, ...]) -> Picture:
+def _by_pillow(
+    data: bytes, formats: tuple[str, ...], declared: Callable[[int], None] = lambda _pixels: None
+) -> Picture:
     picture = _opened(data, formats)
+    declared(picture.width * picture.height)
     first = _orientation(picture)
     try:
         picture.load()  # which turns a TIFF

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from podline import settings as machine
 from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.decoders import pixels_digest
+from podline.data.images.decoding import looks
 from podline.data.images.detecting import found_layout
 from podline.data.images.items import TEST, TRAIN, Layout, test_split_of, unread_splits
-from podline.data.images.looking import Bench, looks
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
 from podline.data.images.settings import ImagesSettings
 from podline.data.records import LABEL
@@ -109,8 +110,10 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     """
     layout = found_layout(source, settings, work)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
-    key = digests.of_json([_FORM, dataset.base, dataset.version, becoming, pixels_digest(), source, layout.state])
-    pixels, seen = made_once(work, key, partial(_look, layout, settings))
+    limits = machine.load().parse_limits  # more of them may decode what was left out
+    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits]
+    key = digests.of_json([form, source, layout.state])
+    pixels, seen = made_once(work, key, partial(_look, layout, settings, limits))
     said: dict[str, Any] = json.loads(_content(seen))
     splits = frozenset(said["splits"])
     decided = decide([Seen(*one) for one in zip(*said["columns"], strict=True)], splits, settings.test_share)
@@ -123,7 +126,7 @@ def _content(file: RawFile) -> bytes:
         return Path(str(file.path)).read_bytes()
 
 
-def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFile]:
+def _look(layout: Layout, settings: ImagesSettings, limits: float, folder: Path) -> list[RawFile]:
     """Decodes the images of a layout; those of a split that is not used are passed over."""
     splits = layout.splits
     unread = unread_splits(splits)
@@ -131,7 +134,7 @@ def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFil
     seen: list[Seen] = []
     with explained("write", folder):
         (folder / _PIXELS).touch()
-        for item, row, look in looks(items, Bench(str(folder / _PIXELS), settings.shape, settings.fit)):
+        for item, row, look in looks(items, str(folder / _PIXELS), settings.shape, settings.fit, limits):
             seen.append(
                 Seen(
                     key=item.key,
@@ -139,8 +142,8 @@ def _look(layout: Layout, settings: ImagesSettings, folder: Path) -> list[RawFil
                     split=item.split,
                     group=item.group,
                     row=row,
-                    sha256=look.sha256.hex(),
-                    pixels=look.pixels_sha256.hex(),
+                    sha256=look.sha256,
+                    pixels=look.pixels_sha256,
                     bytes=look.bytes,
                     width=look.width,
                     height=look.height,

@@ -1,0 +1,109 @@
+"""Images are decoded in sandboxes: each costs itself at most, and neither a full disk nor a busy machine decides."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn_images import as_folders, drawn, encoded, images, opened, reasons, records
+
+from podline.data.images import decoding, opening
+from podline.data.images.decoding import decoder, looks
+from podline.data.images.items import Item, Place
+from podline.data.images.settings import ImagesSettings
+from podline.data.sources.source import open_raw
+from podline.errors import ChildKilledError, SourceError, StoreError
+from podline.recipes.datasets import SHIPPED
+from podline.sandbox import Limits
+
+SHAPE = (16, 16, 3)
+
+
+@pytest.fixture(name="pixels")
+def _pixels(tmp_path: Path) -> str:
+    (tmp_path / "pixels").touch()
+    return str(tmp_path / "pixels")
+
+
+def looked_at(pixels: str, *files: bytes | Place) -> list[tuple[int, Any]]:
+    items = [Item(f"{at}.png", data) for at, data in enumerate(files)]
+    return [(row, look) for _, row, look in looks(items, pixels, SHAPE, "squeeze", 1.0)]
+
+
+def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:
+    folder = as_folders(tmp_path / "raw", images())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # of a file; a part of the pixels fits
+    try:
+        with pytest.raises(StoreError, match=r"cannot write .*pixels"):
+            opened(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(records(opened(folder))) == 60
+
+
+def test_a_part_that_is_written_is_followed_by_the_rest(pixels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, start: write(file, data[:100], start))
+    decoder(pixels, SHAPE, "squeeze")((0, encoded(drawn(1, (16, 16)))))
+    assert np.array_equal(np.fromfile(pixels, np.uint8), drawn(1, (16, 16)).ravel())
+
+
+def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path, pixels: str) -> None:
+    archive = tmp_path / "part.tar"
+    archive.write_bytes(encoded(drawn(1)))
+    size = archive.stat().st_size
+    assert not looked_at(pixels, Place(str(archive), 0, size))[0][1].reason
+    with pytest.raises(SourceError, match=r"cannot read .*part.tar: 10 bytes fewer"):
+        looked_at(pixels, Place(str(archive), 0, size + 10))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF"])  # one is OpenCV's, the other Pillow's
+@pytest.mark.parametrize(
+    ("limits", "word"), [(Limits(1_000_000, 60.0), "MB of memory"), (Limits(10**9, 0.01), "CPU time")]
+)
+def test_an_image_that_takes_too_much_costs_itself(
+    pixels: str, kind: str, limits: Limits, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.resize(np.random.default_rng(0).integers(0, 256, 10_007, np.uint8), (3000, 3000, 3))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support"))
+    monkeypatch.setenv("DECODING_LIMITS", f"{limits.memory} {limits.seconds}")
+    monkeypatch.setattr(decoding, "_MAKER", "decoding_case:limited_decoder")
+    (one, first), (two, second), (three, third) = looked_at(
+        pixels, encoded(drawn(1)), encoded(noise, kind), encoded(drawn(2))
+    )
+    assert (one, two, three) == (0, 1, 2)
+    assert not first.reason + third.reason
+    assert word in second.reason
+    assert "parse_limits" in second.reason
+    assert second.picture
+
+
+def test_a_crash_of_a_decoder_costs_its_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support"))
+    monkeypatch.setattr(decoding, "_MAKER", "decoding_case:crashing_decoder")
+    folder = as_folders(tmp_path / "raw", images(12))
+    (folder / "cat/crash.png").write_bytes(encoded(drawn(99, (7, 7))))
+    assert "crashes its parser" in reasons(opened(folder))["cat/crash.png"]
+
+
+def test_a_damaged_image_is_confirmed_with_higher_limits(pixels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenCV and Pillow report a lack of memory as damage at times."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support"))
+    monkeypatch.setattr(decoding, "_MAKER", "decoding_case:damaged_at_first")
+    (_, look), (_, damaged) = looked_at(pixels, encoded(drawn(1)), encoded(drawn(1))[:-30] + bytes(30))
+    assert not look.reason
+    assert "damaged" in damaged.reason
+
+
+def test_memory_of_another_reader_is_no_matter_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_given: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(opening, "open_images", read)
+    with pytest.raises(ChildKilledError, match="out of memory while here is read"):
+        open_raw(SHIPPED["images"], "here", ImagesSettings(), tmp_path)

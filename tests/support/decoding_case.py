@@ -1,0 +1,50 @@
+"""Decoders that fail, for tests; the children of the sandbox import this module."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Any
+
+from podline.data.images import decoding
+from podline.data.pictures import PictureError
+from podline.sandbox import Limits
+
+Decode = Callable[[Any], Any]
+
+
+def limited_decoder(*arguments: Any) -> Decode:
+    """Return a decoder with the limits of the variable DECODING_LIMITS."""
+    memory, seconds = os.environ["DECODING_LIMITS"].split()
+    decoding.limits_of_pixels = lambda pixels: (
+        Limits(int(memory), float(seconds)) if pixels > 10**6 else Limits(10**9, 9)
+    )
+    return decoding.decoder(*arguments)
+
+
+def crashing_decoder(*arguments: Any) -> Decode:
+    """Return a decoder that crashes at an image of 7×7 pixels."""
+    known = decoding.picture_of
+
+    def crash(data: bytes, declared: Any) -> Any:
+        picture = known(data, declared)
+        return ctypes.string_at(0) if picture.pixels.shape[:2] == (7, 7) else picture
+
+    decoding.picture_of = crash
+    return decoding.decoder(*arguments)
+
+
+def damaged_at_first(*arguments: Any) -> Decode:
+    """Return a decoder that takes every image for damaged once."""
+    known, seen = decoding.picture_of, set[bytes]()
+
+    def decode(data: bytes, declared: Any) -> Any:
+        picture = known(data, declared)
+        if data not in seen:
+            seen.add(data)
+            raise PictureError("is damaged: it cannot be decoded")
+        return picture
+
+    decoding.picture_of = decode
+    return decoding.decoder(*arguments)
