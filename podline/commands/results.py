@@ -41,10 +41,9 @@ def _(result: ConvertResult, store: Store) -> list[str]:
 
 @_lines.register
 def _(result: ValidateResult, _store: Store) -> list[str]:
-    count = result.duplicates_within
-    twice = f"; not the only one of its split: {plural(count, 'image')}" if count else ""
+    twice = f"; not the only one of its split: {plural(result.duplicates_within or 0, 'image')}"
     checked = f"as the manifest says: {plural(result.records, 'record')} in {plural(result.shards, 'shard')}"
-    return [checked + twice]
+    return [checked + (twice if result.duplicates_within else "")]
 
 
 @_lines.register
