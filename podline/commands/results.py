@@ -41,9 +41,10 @@ def _(result: ConvertResult, store: Store) -> list[str]:
 
 @_lines.register
 def _(result: ValidateResult, _store: Store) -> list[str]:
-    twice = f"; not the only one of its split: {plural(result.duplicates_within or 0, 'image')}"
+    count = result.duplicates_within
+    twice = f"; not the only one of its split: {plural(count, 'image')}" if count else ""
     checked = f"as the manifest says: {plural(result.records, 'record')} in {plural(result.shards, 'shard')}"
-    return [checked + (twice if result.duplicates_within else "")]
+    return [checked + twice]
 
 
 @_lines.register

@@ -37,7 +37,7 @@ def decode(data: bytes | npt.NDArray[np.uint8], width: int, height: int) -> Pixe
 
 
 def imdecoded(data: bytes | npt.NDArray[np.uint8], how: int) -> Pixels | None:
-    """What OpenCV makes of an image's file; None where it makes nothing of it, or fails."""
+    """Decode an image's file by OpenCV; return None where it fails."""
     try:
         pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), how)
     except cv2.error:

@@ -101,12 +101,12 @@ def decode_picture(data: bytes, where: str) -> Pixels:
 
 
 def looks_like_picture(data: bytes) -> bool:
-    """Whether a file begins as one of the kinds that are decoded."""
+    """Return whether a file begins as one of the kinds that are decoded."""
     return data.startswith(_SIGNS)
 
 
 def picture_of(data: bytes) -> Picture:
-    """Likewise, for those who name the file themselves.
+    """Decode a file's content; the caller names the file.
 
     Raises:
         PictureError: it is of no kind that is decoded, truncated, damaged, or larger than anybody's picture.
@@ -183,7 +183,7 @@ def _require_size(width: int, height: int) -> None:
 
 
 def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
-    """A file that Pillow decodes, after a look at its header."""
+    """Open a file that Pillow decodes and check its size."""
     try:
         picture = Image.open(io.BytesIO(data), formats=formats)
     except UnidentifiedImageError as error:

@@ -66,7 +66,7 @@ def pixel_sums(images: npt.NDArray[np.uint8]) -> PixelSums:
 
 
 def _large_image_sums(image: npt.NDArray[np.uint8]) -> PixelSums:
-    """The sums of one image of up to four channels by OpenCV, for large ones a hundredth of the time.
+    """Sum one image of up to four channels by OpenCV, for large ones in a hundredth of the time.
 
     It adds whole numbers; where it takes the root of a sum of squares and squares it again, the error is below 10⁻³.
     """
