@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import threading
 import time
 import uuid
@@ -22,6 +21,7 @@ import apache_beam as beam
 
 from podline.beam_jobs.runners import open_pipeline, quiet, run
 from podline.beam_jobs.steps import Job, write_or_find
+from podline.cores import usable_cores
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.shards import Task, WrittenShard
@@ -176,7 +176,7 @@ def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[
 def _threads(spec: ConvertSpec) -> int:
     """Return how many threads of a worker decode."""
     # The cores that the local runner's workers leave; how many another runner has is its own business.
-    threads = 1 if spec.beam_options else max(1, (os.cpu_count() or 1) // spec.workers)
+    threads = 1 if spec.beam_options else max(1, usable_cores() // spec.workers)
     if is_remote(spec.source):  # they wait for the network more than they decode
         return max(threads, open_store(spec.source).parallel)
     return threads

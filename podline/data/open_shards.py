@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from podline.cores import usable_cores
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode
 from podline.data.kept_jpegs import SIZE, KeptLayout
@@ -233,4 +233,4 @@ class KeptShard:
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """Threads that decode, as many as there are cores, for all shards together."""
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="decode")
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="decode")
