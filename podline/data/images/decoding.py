@@ -71,7 +71,7 @@ def limits_of_pixels(pixels: int) -> Limits:
     return Limits(64_000_000 + 8 * pixels, 0.4 + pixels / 5e6, _WAIT)
 
 
-def decoder(path: str, shape: tuple[int, int, int], fit: Fit) -> Callable[[tuple[int, Place | bytes]], Look]:
+def decoder(path: str, shape: tuple[int, int, int], fit: Fit) -> Callable[[tuple[int, Place]], Look]:
     """Return what decodes one image; runs in a sandbox.
 
     Args:
@@ -94,10 +94,10 @@ class _Decoder:
         self._pixels = os.open(path, os.O_WRONLY)
         self._archive, self._file = "", -1
 
-    def look(self, request: tuple[int, Place | bytes]) -> Look:
+    def look(self, request: tuple[int, Place]) -> Look:
         row, place = request
         try:
-            data = place if isinstance(place, bytes) else self._read(place)
+            data = self._read(place)
         except OSError as error:
             if error.errno in _GONE:
                 return Look(reason="there is no such file")
@@ -186,7 +186,7 @@ def looks(
 
     Yields:
         Each item, the number of its pixels in the file (-1 of one that is not looked at), and what it is: one that has
-        a reason already is looked at if its data are known.
+        a reason already is looked at if its data are known. Of items with the same data the first is looked at.
 
     Raises:
         SourceError: a file cannot be read.
@@ -195,12 +195,12 @@ def looks(
     """
     waiting: deque[tuple[Item, int]] = deque()
 
-    def requests() -> Iterator[tuple[int, Place | bytes]]:
+    def requests() -> Iterator[tuple[int, Place]]:
         row = 0
         for item in items:
-            wanted = not item.reason or bool(item.data)
+            wanted = isinstance(item.data, Place) and item.same < 0
             waiting.append((item, row if wanted else -1))
-            if wanted:
+            if isinstance(item.data, Place) and wanted:
                 yield row, item.data
                 row += 1
 

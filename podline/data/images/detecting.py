@@ -30,17 +30,22 @@ _ACCEPTED = (
 
 
 def found_layout(source: str, settings: ImagesSettings, work: Path) -> Layout:
-    """The layout of a source.
+    """Return the layout of a source; see :func:`source_files` and :func:`fitting_layout`."""
+    return fitting_layout(source, *source_files(source, settings, work), settings)
+
+
+def fitting_layout(source: str, files: Sequence[Found], asked: Sequence[Found], settings: ImagesSettings) -> Layout:
+    """Return the layout of a source.
 
     Args:
-        source: a folder or a file, here or in ``gs://``.
+        source: what errors call it.
+        files: all files that may be meant.
+        asked: those that the source names.
         settings: may say which layout it is.
-        work: the cache folder, for what is in a bucket.
 
     Raises:
         SourceError: nothing is there, or nothing that is known, or more than one.
     """
-    files, asked = _files(source, settings, work)
     fitting, problems = _layouts(files, asked, settings)
     if settings.layout != "auto":
         fitting = {name: layout for name, layout in fitting.items() if name == settings.layout}
@@ -73,8 +78,18 @@ def _remedy(asked: Sequence[Found]) -> str:
     return f"accepted are {_ACCEPTED}"
 
 
-def _files(source: str, settings: ImagesSettings, work: Path) -> tuple[list[Found], list[Found]]:
-    """All files that may be meant, and those that the source names."""
+def source_files(source: str, settings: ImagesSettings, work: Path) -> tuple[list[Found], list[Found]]:
+    """Return all files that may be meant, and those that the source names; none is opened.
+
+    Args:
+        source: a folder or a file, here or in ``gs://``.
+        settings: may name a folder of images.
+        work: the cache folder, for what is in a bucket.
+
+    Raises:
+        SourceError: nothing is there.
+        StoreError: the bucket cannot be read.
+    """
     if is_remote(source):
         files = listed_in_bucket(source, work)
         return files, files

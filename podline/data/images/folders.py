@@ -36,11 +36,6 @@ class Folders:
         return "folders, " + (" and ".join(self._tops) or "<class>/")
 
     @property
-    def state(self) -> object:
-        """Every file."""
-        return [file.state for file in self.found]
-
-    @property
     def splits(self) -> frozenset[str]:
         """By the folders' names."""
         return frozenset(name.lower() for name in self._names)

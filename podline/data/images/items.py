@@ -39,6 +39,7 @@ class Item(NamedTuple):
         group: images of one group stay on one side; empty where there is none.
         reason: why it is left out, whatever it is; empty if it is not. Without data it is not looked at.
         stray: whether nothing says that it is an image: it counts as left out only if its content is one.
+        same: the number of an earlier item with the same data; -1 where there is none.
     """
 
     key: str
@@ -48,6 +49,7 @@ class Item(NamedTuple):
     group: str = ""
     reason: str = ""
     stray: bool = False
+    same: int = -1
 
 
 class Layout(Protocol):
@@ -55,15 +57,12 @@ class Layout(Protocol):
 
     Attributes:
         words: what was found, for the log.
-        state: JSON of all that tells whether the source is still the same.
         splits: what the source calls its splits, in small letters; empty where it has none.
         paths: of the files that it reads.
     """
 
     @property
     def words(self) -> str: ...  # noqa: D102
-    @property
-    def state(self) -> object: ...  # noqa: D102
     @property
     def splits(self) -> frozenset[str]: ...  # noqa: D102
     @property

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import RemotePath, open_remote
+from podline.errors import SourceError
 from podline.store import digests
 from podline.store.prefetch import in_order
 
+_MOST_VISITS, _DEEPEST = 100, 100  # of a folder, by links to it; of folders above a file
 # Of images, whether they are decoded or not.
 IMAGE_ENDINGS = frozenset(
     (
@@ -67,7 +70,7 @@ def listing(folder: Path) -> list[Found]:
     Raises:
         SourceError: a folder cannot be read.
     """
-    return sorted(_below(str(folder), "", ()))
+    return sorted(_below(str(folder), "", (), Counter()))
 
 
 def one(path: Path) -> Found:
@@ -109,17 +112,25 @@ def _objects(place: RemotePath) -> Iterator[RemotePath]:
             yield from _objects(below)
 
 
-def _below(folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[Found]:
+def _below(
+    folder: str, prefix: str, above: tuple[tuple[int, int], ...], visits: Counter[tuple[int, int]]
+) -> Iterator[Found]:
     with reading(folder):
         status, entries = Path(folder).stat(), list(os.scandir(folder))
     here = (status.st_dev, status.st_ino)
+    visits[here] += 1
+    if visits[here] > _MOST_VISITS or len(above) > _DEEPEST:
+        raise SourceError(
+            f"{folder} is one of more than {_MOST_VISITS} paths to one folder, or more than {_DEEPEST} folders deep: "
+            "folders are linked to each other; remove these links"
+        )
     if here in above or not entries:
         yield Found(prefix.rstrip("/"), folder, -1, status.st_ctime_ns)
         return
     for entry in entries:
         name = prefix + entry.name
         if _is_folder(entry):
-            yield from _below(entry.path, f"{name}/", (*above, here))
+            yield from _below(entry.path, f"{name}/", (*above, here), visits)
         else:
             yield _found(name, entry)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,9 +20,10 @@ from podline import settings as machine
 from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.decoders import pixels_digest
 from podline.data.images.decoding import looks
-from podline.data.images.detecting import found_layout
-from podline.data.images.items import TEST, TRAIN, Layout, test_split_of, unread_splits
+from podline.data.images.detecting import source_files
+from podline.data.images.items import TEST, TRAIN, test_split_of, unread_splits
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
+from podline.data.images.parsing import Parsed, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.records import LABEL
 from podline.data.sources.left_out import LeftOut
@@ -108,16 +109,17 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
         StoreError: the cache folder cannot be written.
     """
-    layout = found_layout(source, settings, work)
+    files, asked = source_files(source, settings, work)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits = machine.load().parse_limits  # more of them may decode what was left out
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits]
-    key = digests.of_json([form, source, layout.state])
-    pixels, seen = made_once(work, key, partial(_look, layout, settings, limits))
+    key = digests.of_json([form, source, [file.state for file in sorted({*files, *asked})]])
+    read = partial(parsed, source, files, asked, settings, factor=limits)
+    pixels, seen = made_once(work, key, partial(_look, read, settings, limits))
     said: dict[str, Any] = json.loads(_content(seen))
     splits = frozenset(said["splits"])
     decided = decide([Seen(*one) for one in zip(*said["columns"], strict=True)], splits, settings.test_share)
-    opened = _source(dataset, source, layout.words, splits, settings, pixels, decided)
+    opened = _source(dataset, source, said["words"], splits, settings, pixels, decided)
     return replace(opened, search=NearSearch(work, key, pixels, settings))
 
 
@@ -126,37 +128,37 @@ def _content(file: RawFile) -> bytes:
         return Path(str(file.path)).read_bytes()
 
 
-def _look(layout: Layout, settings: ImagesSettings, limits: float, folder: Path) -> list[RawFile]:
-    """Decodes the images of a layout; those of a split that is not used are passed over."""
-    splits = layout.splits
-    unread = unread_splits(splits)
-    items = (item for item in layout.items() if item.split not in unread)
+def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, folder: Path) -> list[RawFile]:
+    """Decode the images of a source."""
+    layout = read(folder=folder)
     seen: list[Seen] = []
     with explained("write", folder):
         (folder / _PIXELS).touch()
-        for item, row, look in looks(items, str(folder / _PIXELS), settings.shape, settings.fit, limits):
-            seen.append(
-                Seen(
-                    key=item.key,
-                    label=item.label,
-                    split=item.split,
-                    group=item.group,
-                    row=row,
-                    sha256=look.sha256,
-                    pixels=look.pixels_sha256,
-                    bytes=look.bytes,
-                    width=look.width,
-                    height=look.height,
-                    turned=look.turned,
-                    stray=item.stray and not look.picture,
-                    reason=item.reason or look.reason,
-                )
+        for item, row, look in looks(layout.items(), str(folder / _PIXELS), settings.shape, settings.fit, limits):
+            said = Seen(
+                key=item.key,
+                label=item.label,
+                split=item.split,
+                group=item.group,
+                row=row,
+                sha256=look.sha256,
+                pixels=look.pixels_sha256,
+                bytes=look.bytes,
+                width=look.width,
+                height=look.height,
+                turned=look.turned,
+                stray=item.stray and not look.picture,
+                reason=item.reason or look.reason,
             )
+            if item.same >= 0:
+                said = seen[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
+            seen.append(said)
         size = settings.side * settings.side * settings.channels
         with (folder / _PIXELS).open("r+b") as stream:
             stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
-        said = {"splits": sorted(splits), "columns": [*zip(*seen, strict=True)]}
-        (folder / _SEEN).write_text(json.dumps(said))
+        layout.delete()
+        known = {"words": layout.words, "splits": sorted(layout.splits), "columns": [*zip(*seen, strict=True)]}
+        (folder / _SEEN).write_text(json.dumps(known))
     return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN)]
 
 

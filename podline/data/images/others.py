@@ -25,11 +25,6 @@ class WithOthers:
         return self.layout.words
 
     @property
-    def state(self) -> object:
-        """Every file's."""
-        return [self.layout.state, [file.state for file in self.others]]
-
-    @property
     def splits(self) -> frozenset[str]:
         """The layout's."""
         return self.layout.splits

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from podline.data.images.columns import Columns, NoColumnError, columns_of, text_of
 from podline.data.images.items import Item, split_in_name
 from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
+from podline.data.images.limits import begin_file
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.entry_points import reason
@@ -29,6 +30,7 @@ _METADATA = b"huggingface"
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[pq.ParquetFile]:
     """A file; whatever its reader says of it is about the source."""
+    begin_file(path)
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER) as file:
             yield file
@@ -79,11 +81,6 @@ class ParquetImages:
         named = f", {len(self.class_names)} class names" if self.class_names else ""
         columns = ", ".join(column for column in self.columns if column)
         return f"Parquet with images, files: {len(self.found)}, columns {columns}{named}"
-
-    @property
-    def state(self) -> object:
-        """Every file."""
-        return [file.state for file in self.found]
 
     @property
     def splits(self) -> frozenset[str]:

@@ -18,10 +18,10 @@ import google_crc32c
 import numpy as np
 
 from podline.data.images.items import SPLITS, Item, Place
+from podline.data.images.limits import begun
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
-from podline.data.sources.rawfiles import reading
 from podline.data.sources.shown import printable
 from podline.data.tfrecord import HEADER_BYTES, masked
 from podline.entry_points import reason
@@ -53,7 +53,8 @@ class Prepared:
         beside: the files that tell of them.
         image: the feature that is an image.
         label: the feature that is its class.
-        class_names: by label; numbers where nobody named them.
+        classes: how many there are.
+        class_names: by label; empty where nobody named them: numbers.
     """
 
     name: str
@@ -61,17 +62,13 @@ class Prepared:
     beside: Sequence[Found]
     image: str
     label: str
+    classes: int
     class_names: tuple[str, ...]
 
     @property
     def words(self) -> str:
         """The data set, its shards and features."""
         return f"TensorFlow Datasets, {self.name}, shards: {len(self.shards)}, features {self.image}, {self.label}"
-
-    @property
-    def state(self) -> object:
-        """Every file."""
-        return [file.state for file in (*self.beside, *(shard.file for shard in self.shards))]
 
     @property
     def splits(self) -> frozenset[str]:
@@ -105,9 +102,9 @@ class Prepared:
     def _label(self, number: int | None) -> tuple[str | None, str]:
         if number is None:
             return None, f"has no class in {self.label}"
-        if not 0 <= number < len(self.class_names):
-            return None, f"has the label {number} vs 0 to {len(self.class_names) - 1}"
-        return self.class_names[number], ""
+        if not 0 <= number < self.classes:
+            return None, f"has the label {number} vs 0 to {self.classes - 1}"
+        return self.class_names[number] if self.class_names else str(number), ""
 
 
 def prepared_in(found: Sequence[Found], settings: ImagesSettings) -> Prepared | None:
@@ -133,7 +130,8 @@ def prepared_in(found: Sequence[Found], settings: ImagesSettings) -> Prepared | 
         beside=[file for file in (info, features, names) if file],
         image=image,
         label=label,
-        class_names=_lines(names, classes) if names else tuple(str(number) for number in range(classes)),
+        classes=classes,
+        class_names=_lines(names, classes) if names else (),
     )
 
 
@@ -146,7 +144,7 @@ def _json(file: Found) -> dict[str, Any]:
     if file.bytes > bounds.CLASS_FILE_BYTES * 16:
         raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for what TFDS writes; {_REMEDY}")
     try:
-        with reading(file.path):
+        with begun(file.path):
             said: Any = json.loads(Path(file.path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{file.path} is no JSON: {printable(reason(error))}; {_REMEDY}") from error
@@ -159,7 +157,7 @@ def _lines(file: Found, classes: int) -> tuple[str, ...]:
     if file.bytes > bounds.CLASS_FILE_BYTES * 16:
         raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for the names of {classes} classes")
     try:
-        with reading(file.path):
+        with begun(file.path):
             names = tuple(Path(file.path).read_text("utf-8").split("\n"))
     except UnicodeDecodeError as error:
         raise SourceError(f"{file.path} is no UTF-8: {error.reason}; {_REMEDY}") from error
@@ -216,7 +214,7 @@ def _shards(said: dict[str, Any], info: Found, found: Sequence[Found]) -> list[S
     shards: list[Shard] = []
     splits: Any = said.get("splits")
     for split in splits if isinstance(splits, list) else []:
-        name, lengths = _split_of(split, info)
+        name, lengths = _split_of(split, info, len(there))
         for at, records in enumerate(lengths):
             file = _file_name(str(split.get("filepathTemplate") or _TEMPLATE), said, name, at, len(lengths))
             if file not in there:
@@ -239,10 +237,12 @@ def _file_name(template: str, said: dict[str, Any], split: str, at: int, count: 
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), template)
 
 
-def _split_of(split: Any, info: Found) -> tuple[str, list[int]]:
+def _split_of(split: Any, info: Found, files: int) -> tuple[str, list[int]]:
     name, lengths = (split.get("name"), split.get("shardLengths")) if is_object(split) else (None, None)
     if not isinstance(name, str) or not isinstance(lengths, list):
         raise SourceError(f"{info.path}: a split without name or shardLengths; {_REMEDY}")
+    if len(lengths) > files:
+        raise SourceError(f"{info.path} tells of {len(lengths):,} shards vs {files:,} files beside it; {_REMEDY}")
     counts = [str(length) for length in lengths]
     if not all(re.fullmatch(r"[0-9]{1,15}", count) for count in counts):
         raise SourceError(f"{info.path}: the shardLengths of {printable(name)} are no numbers; {_REMEDY}")
@@ -256,7 +256,7 @@ def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
         SourceError: the file cannot be read, is cut or damaged, or has another number of records.
     """
     count, place = 0, 0
-    with reading(shard.file.path), Path(shard.file.path).open("rb") as stream:
+    with begun(shard.file.path), Path(shard.file.path).open("rb") as stream:
         while head := stream.read(HEADER_BYTES):
             record = _framed(shard, stream, head, count, place)
             yield place + HEADER_BYTES, record

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from podline.data.images.columns import Columns, NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
+from podline.data.images.limits import begun
 from podline.data.images.listing import IMAGE_ENDINGS, Found
 from podline.data.images.parquet import parquet_columns, parquet_rows
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
-from podline.data.sources.rawfiles import reading
 from podline.data.sources.shown import printable, shortened
 from podline.entry_points import reason
 from podline.errors import SourceError
@@ -60,12 +60,6 @@ class Tables:
         more = f" and {len(self.tables) - 3} more" if len(self.tables) > 3 else ""
         columns = self.tables[0][1]
         return f"table, {tables}{more}, columns {', '.join(printable(column) for column in columns if column)}"
-
-    @property
-    def state(self) -> object:
-        """Every table, and every file that is named."""
-        files = (self.files.get(item.key) for item in self._items)
-        return [[table.state for table, _ in self.tables], [file and file.state for file in files]]
 
     @property
     def splits(self) -> frozenset[str]:
@@ -196,8 +190,10 @@ def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
 def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
     """The lines of a CSV or TSV file that are not empty, with their numbers."""
     try:
-        with reading(table.path), Path(table.path).open(encoding="utf-8-sig", newline="") as stream:
+        with begun(table.path), Path(table.path).open(encoding="utf-8-sig", newline="") as stream:
             first = stream.readline(bounds.CLASS_FILE_BYTES)
+            if len(first) == bounds.CLASS_FILE_BYTES:
+                raise SourceError(f"{table.path}: the first line has more than {len(first):,} letters; give a table")
             stream.seek(0)
             mark = "\t" if table.name.endswith(".tsv") else max(_MARKS, key=first.count)
             lines = csv.reader(stream, delimiter=mark, skipinitialspace=True, strict=True)
@@ -212,7 +208,7 @@ def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
 
 def _objects(table: Found) -> Iterator[Row]:
     """The lines of a JSON Lines file that are not empty."""
-    with reading(table.path), Path(table.path).open("rb") as stream:
+    with begun(table.path), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):
             number += 1

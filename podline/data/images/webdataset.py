@@ -20,6 +20,7 @@ from typing import Any
 from podline.data.images.columns import NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
+from podline.data.images.limits import begin_file
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
@@ -56,11 +57,6 @@ class WebDataset:
     def words(self) -> str:
         """How many archives."""
         return f"WebDataset, archives: {len(self.found)}"
-
-    @property
-    def state(self) -> object:
-        """Every archive."""
-        return [file.state for file in self.found]
 
     @property
     def splits(self) -> frozenset[str]:
@@ -194,6 +190,7 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
     """An archive's files, with where their bytes are; of a compressed one the bytes themselves."""
     packed = _packed(file)
     unpacked = 0
+    begin_file(file.path)
     try:
         with tarfile.open(file.path, "r|gz" if packed else "r:") as tar:
             untyped: Any = tar

@@ -9,6 +9,9 @@ from __future__ import annotations
 PIXELS = 48_000_000
 """Of an image: OpenCV holds the decoded pixels twice, six bytes for each. COCO's largest have 0.4 million."""
 
+SAMPLE_BYTES = 4 * PIXELS
+"""Of a PNG's decoded pixels: four for each, so those of 16 bits may be fewer."""
+
 IMAGE_BYTES = 64_000_000
 """Of an image's file; COCO's largest has less than a million."""
 

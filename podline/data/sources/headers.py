@@ -59,6 +59,7 @@ def inspect_png(data: bytes) -> Png:
         raise JpegError(f"has {width}×{height} pixels")
     if width * height > bounds.PIXELS:
         raise JpegError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
+    samples = width * height * depth * _SAMPLES.get(colour, 1) // 8
     place, kind, orientation, transparent = _HEADER, b"", 1, colour in _WITH_ALPHA
     for _ in range(bounds.PNG_CHUNKS):
         length, kind = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8]
@@ -70,6 +71,8 @@ def inspect_png(data: bytes) -> Png:
             break
     if place > len(data) or kind != b"IEND":
         raise JpegError(f"is truncated or damaged: a PNG of {len(data):,} bytes without its end")
-    if width * height * depth * _SAMPLES.get(colour, 1) // 8 > bounds.DEFLATED_RATIO * len(data):
+    if samples > bounds.DEFLATED_RATIO * len(data):
         raise JpegError(f"is damaged: {width}×{height} pixels in {len(data):,} bytes")
+    if samples > bounds.SAMPLE_BYTES:
+        raise JpegError(f"has {width}×{height} pixels of {samples:,} bytes vs {bounds.SAMPLE_BYTES:,} at most")
     return Png(Jpeg(width, height, _SAMPLES.get(colour, 1), orientation), depth, colour, transparent)

@@ -29,8 +29,16 @@ def _pixels(tmp_path: Path) -> str:
     return str(tmp_path / "pixels")
 
 
+def placed(pixels: str, number: int, data: bytes | Place) -> Place:
+    if isinstance(data, Place):
+        return data
+    file = Path(pixels).parent / f"{number}.image"
+    file.write_bytes(data)
+    return Place(str(file))
+
+
 def looked_at(pixels: str, *files: bytes | Place) -> list[tuple[int, Any]]:
-    items = [Item(f"{at}.png", data) for at, data in enumerate(files)]
+    items = [Item(f"{at}.png", placed(pixels, at, data)) for at, data in enumerate(files)]
     return [(row, look) for _, row, look in looks(items, pixels, SHAPE, "squeeze", 1.0)]
 
 
@@ -49,7 +57,7 @@ def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:
 def test_a_part_that_is_written_is_followed_by_the_rest(pixels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, start: write(file, data[:100], start))
-    decoder(pixels, SHAPE, "squeeze")((0, encoded(drawn(1, (16, 16)))))
+    decoder(pixels, SHAPE, "squeeze")((0, placed(pixels, 0, encoded(drawn(1, (16, 16))))))
     assert np.array_equal(np.fromfile(pixels, np.uint8), drawn(1, (16, 16)).ravel())
 
 
