@@ -15,7 +15,7 @@ import numpy as np
 
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, decompress
-from podline.data.sources.cifar import checked_labels
+from podline.data.sources.cifar_batches import checked_labels
 from podline.data.sources.rawfiles import RawFile, made_once, reading
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.source import Source
@@ -76,9 +76,9 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
         raise SourceError(f"{images.shown} holds no image: 0 vs 1 at least; {_REMEDY}")
     with reading(labels.shown):
         values = np.frombuffer(labels.path.read_bytes(), np.uint8, offset=8)
-    block = RowBlock(images.name, images.place, 16, height * width, count, "hwc")
+    block = RowBlock(images.name, images.place, count, offset=16)
     return SourceSplit(
-        name, IMAGE_SHAPE, (block,), {"label": checked_labels(values, count, len(class_names.MNIST), labels)}
+        name, IMAGE_SHAPE, (block,), {"label": checked_labels(values, count, len(class_names.MNIST), labels.shown)}
     )
 
 

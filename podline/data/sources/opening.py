@@ -72,7 +72,7 @@ LAYOUTS = (
         archive="cifar-10-binary.tar.gz",
         required=tuple(f"{name}.bin" for name in CIFAR10.batches),
         optional=tuple(kind.names_file for kind in CIFAR10.labels),
-        open=lambda dataset, files, _work: open_binary(dataset, files),
+        open=open_binary,
     ),
     Layout(
         title="CIFAR-100 in python layout",
@@ -90,7 +90,7 @@ LAYOUTS = (
         archive="cifar-100-binary.tar.gz",
         required=tuple(f"{name}.bin" for name in CIFAR100.batches),
         optional=tuple(kind.names_file for kind in CIFAR100.labels),
-        open=lambda dataset, files, _work: open_binary(dataset, files),
+        open=open_binary,
     ),
     Layout(
         title="MNIST",
