@@ -42,9 +42,6 @@ UNPACKED_FREE = 64_000_000
 UNPACKED_BYTES = 4 << 30
 """Of an archive or a gzipped file, unpacked; the official ones have less than 190 MB."""
 
-TAR_MEMBERS = 10_000
-"""Of an archive; the official ones have fewer than 20."""
-
 NAME_BYTES = 255
 """Of a member's or an image's file name: no file system that is in use takes more."""
 

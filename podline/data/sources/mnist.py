@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.sources import class_names
-from podline.data.sources.archives import GZIP_MAGIC, decompress
+from podline.data.sources.archives import GZIP_MAGIC, in_child
 from podline.data.sources.cifar_batches import checked_labels
 from podline.data.sources.rawfiles import RawFile, made_once, reading
 from podline.data.sources.rows import RowBlock, SourceSplit
@@ -60,7 +60,7 @@ def _plain(file: RawFile, work: Path) -> RawFile:
     with reading(path), path.open("rb") as stream:
         if stream.read(2) != GZIP_MAGIC:
             return file
-    (plain,) = made_once(work, file.sha256, lambda folder: [decompress(path, file.name, folder / file.name)])
+    (plain,) = made_once(work, file.sha256, lambda folder: in_child("decompress", path, file.name, folder))
     return replace(plain, shown=file.shown)
 
 
