@@ -170,6 +170,23 @@ class Sandbox:
                 results.append(_value(reply) if breach is None else self._alone(items[at], limits[at], factor, breach))
         return results
 
+    def one(self, item: Any, limits: Limits, what: str, factor: float = 1.0) -> Any:
+        """Parse one item; see :meth:`map`.
+
+        Args:
+            item: what the child's function is given.
+            limits: of the item.
+            what: the file, for an error.
+            factor: by which the user multiplies the limits: the setting ``parse_limits``.
+
+        Raises:
+            SourceError: a limit was hit, or the parser crashed.
+        """
+        (result,) = self.map([item], [limits], factor)
+        if isinstance(result, Breach):
+            raise SourceError(refusal(result.what or what, result, factor))
+        return result
+
     def again(self, item: Any, limits: Limits, factor: float = 1.0) -> Any:
         """Parse an item once more with :data:`AGAIN` times its limits; see :meth:`map`.
 
@@ -294,10 +311,7 @@ def confined(function: str, *arguments: Any, what: str, limits: Limits, factor: 
         OSError: likewise.
     """
     with Sandbox(f"{__name__}:caller", function) as sandbox:
-        (result,) = sandbox.map([arguments], [limits], factor)
-    if isinstance(result, Breach):
-        raise SourceError(refusal(result.what or what, result, factor))
-    return result
+        return sandbox.one(arguments, limits, what, factor)
 
 
 def refusal(what: str, breach: Breach, factor: float) -> str:

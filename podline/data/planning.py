@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -117,5 +118,5 @@ def _places(split: SourceSplit) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     start = 0
     for block in split.blocks:
         images = kept[(kept >= start) & (kept < start + block.count)] - start
-        yield str(block.path), block.offset + images * block.stride
+        yield block.path, block.offset + images * math.prod(split.image_shape)
         start += block.count

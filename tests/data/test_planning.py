@@ -88,9 +88,9 @@ def test_the_order_is_a_permutation_of_seed_and_split() -> None:
 
 
 def split(name: str, *blocks: tuple[str, int, int], kept: list[int] | None = None) -> SourceSplit:
-    """A split of blocks (path, offset, count) of 10-byte rows."""
-    rows = tuple(RowBlock(path, path, offset, 10, count, "hwc") for path, offset, count in blocks)
-    return SourceSplit(name, (1, 1, 9), rows, {}, None if kept is None else np.array(kept))
+    """A split of blocks (path, offset, count) of 10-byte images."""
+    rows = tuple(RowBlock(path, path, count, offset) for path, offset, count in blocks)
+    return SourceSplit(name, (1, 10, 1), rows, {}, None if kept is None else np.array(kept))
 
 
 @pytest.mark.parametrize(

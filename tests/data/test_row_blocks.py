@@ -1,4 +1,4 @@
-"""Raw files read by position and from end to end, whatever lies between their images."""
+"""Files of pixels read by position and from end to end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from podline.data.sources import rows
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.errors import SourceError
 
-SIZE, STRIDE, COUNT, OFFSET = 12, 15, 40, 7
+SIZE, COUNT, OFFSET = 12, 40, 7
 
 
 @pytest.fixture
@@ -22,14 +22,11 @@ def images() -> np.ndarray:
 
 @pytest.fixture
 def block(tmp_path: Path, images: np.ndarray) -> RowBlock:
-    rows = np.zeros((COUNT, STRIDE), np.uint8)
-    rows[:, :SIZE] = images
-    # Nothing follows the last image, not even what lies between the others.
-    (tmp_path / "raw").write_bytes(bytes(OFFSET) + rows.tobytes()[: (COUNT - 1) * STRIDE + SIZE])
-    return RowBlock("raw", str(tmp_path / "raw"), OFFSET, STRIDE, COUNT, "hwc")
+    (tmp_path / "raw").write_bytes(bytes(OFFSET) + images.tobytes())
+    return RowBlock("raw", str(tmp_path / "raw"), COUNT, OFFSET)
 
 
-@pytest.mark.parametrize("scanned_bytes", [1, 4 * STRIDE, 7 * STRIDE + 3, 10**6])
+@pytest.mark.parametrize("scanned_bytes", [1, 4 * SIZE, 7 * SIZE + 3, 10**6])
 def test_a_scan_gives_every_image_in_order(
     block: RowBlock, images: np.ndarray, monkeypatch: pytest.MonkeyPatch, scanned_bytes: int
 ) -> None:
@@ -55,7 +52,7 @@ def test_scratch_memory_is_used(block: RowBlock, images: np.ndarray) -> None:
 @pytest.mark.parametrize("damage", ["short", "gone"])
 def test_a_file_that_changed_is_named(tmp_path: Path, block: RowBlock, damage: str) -> None:
     if damage == "short":
-        os.truncate(block.path, OFFSET + 20 * STRIDE)
+        os.truncate(block.path, OFFSET + 20 * SIZE)
     else:
         (tmp_path / "raw").unlink()
     problem = "was cut short while it was converted" if damage == "short" else "cannot be read: No such file"

@@ -152,9 +152,9 @@ def test_what_travels_is_small_whatever_the_shard_s_size(tmp_path: Path) -> None
     assert (tmp_path / "train.npy").stat().st_size < 2000 * 9 + 500
 
 
-def test_a_raw_file_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
+def test_a_file_of_pixels_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
     plans = plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1)
     (task,) = shard_tasks(source, plans, 0, tmp_path)
-    os.truncate(tmp_path / "raw" / "data_batch_3.bin", 3073)
-    with pytest.raises(SourceError, match=r"data_batch_3\.bin"):
+    os.truncate(source.splits[0].blocks[2].path, 3072)
+    with pytest.raises(SourceError, match="pixels was cut short"):
         task.reader(tmp_path / task.table)(0, 100)

@@ -67,7 +67,7 @@ class NearSearch:
         """
         shape = self.settings.shape
         pixels = np.empty((len(rows), math.prod(shape)), np.uint8)
-        block = RowBlock(self.pixels.name, self.pixels.place, 0, pixels.shape[1], self._count, "hwc")
+        block = RowBlock(self.pixels.name, self.pixels.place, self._count)
         block.read_into(pixels, np.arange(len(rows)), rows)
         return pixels.reshape(-1, *shape)
 

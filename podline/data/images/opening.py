@@ -207,7 +207,7 @@ def _split(
     rows = np.array([decided.seen[at].row for at in kept], np.int64)
     labels = np.zeros(pixels.bytes // size, np.min_scalar_type(len(names) - 1))
     labels[rows] = [numbers[decided.seen[at].label or ""] for at in kept]
-    block = RowBlock(_PIXELS, pixels.place, 0, size, len(labels), "hwc")
+    block = RowBlock(_PIXELS, pixels.place, len(labels))
     return SourceSplit(split, settings.shape, (block,), {LABEL: labels}, rows)
 
 

@@ -14,17 +14,49 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from podline.data.sources import bounds
-from podline.data.sources.rawfiles import RawFile, reading, write_raw_file
+from podline.data.sources.rawfiles import RawFile, listed_files, reading, write_raw_file
 from podline.errors import PodlineError, SourceError
+from podline.sandbox import Limits, confined
 
 # What tarfile reads at once: headers of a few hundred bytes, and the blocks that are asked for below.
 _BLOCK = 1 << 20
 
 _REMEDY = "fetch the official archive again with `podline data download`"
 GZIP_MAGIC = b"\x1f\x8b"
+
+
+_MEMORY = 64_000_000
+_RATE = 100e6  # bytes that a second of CPU time unpacks at least
+
+
+def in_child(function: str, packed: Path, argument: Any, folder: Path) -> tuple[RawFile, ...]:
+    """Call :func:`unpack` or :func:`decompress` in a child process with limits.
+
+    Args:
+        function: the function's name.
+        packed: the archive or the .gz file.
+        argument: the function's second one.
+        folder: where the files go.
+
+    Raises:
+        SourceError: see the function; or it took too much memory or time.
+        StoreError: the folder cannot be written.
+    """
+    with reading(packed):
+        limits = Limits(_MEMORY, 0.4 + bounds.unpacked(packed.stat().st_size) / _RATE)
+        call = f"{__name__}:listed", function, packed, argument, folder
+        return listed_files(folder, confined(*call, what=str(packed), limits=limits))
+
+
+def listed(function: str, packed: Path, argument: Any, folder: Path) -> list[dict[str, Any]]:
+    """Return what :func:`unpack` or :func:`decompress` wrote, as JSON. Runs in the child."""
+    files = (
+        unpack(packed, argument, folder) if function == "unpack" else [decompress(packed, argument, folder / argument)]
+    )
+    return [file.info.model_dump() for file in files]
 
 
 @contextlib.contextmanager
@@ -139,8 +171,8 @@ def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFi
     limit, folders = _limit_of(archive), set[str]()
     with _explained(archive), gzip.open(archive) as stream:
         with tarfile.open(fileobj=_Forward(archive, stream, limit), mode="r:") as members:
-            for count, member in enumerate(members, start=1):
-                name = _safe_name(archive, member, count, limit)
+            for member in members:
+                name = _safe_name(archive, member, limit)
                 if not member.isreg() or PurePosixPath(name).name not in wanted:
                     continue
                 most = wanted[PurePosixPath(name).name]
@@ -163,7 +195,7 @@ def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFi
     return list(written.values())
 
 
-def _safe_name(archive: Path, member: tarfile.TarInfo, count: int, limit: int) -> str:
+def _safe_name(archive: Path, member: tarfile.TarInfo, limit: int) -> str:
     """A member's name, normalised, if nothing about the member is out of order."""
     path = PurePosixPath(member.name)
     if path.is_absolute():
@@ -178,8 +210,6 @@ def _safe_name(archive: Path, member: tarfile.TarInfo, count: int, limit: int) -
         problem = "is neither a plain file nor a folder"
     elif not 0 <= member.size <= limit:
         problem = f"has an absurd size: {member.size:,} bytes vs {limit:,} at most"
-    elif count > bounds.TAR_MEMBERS:
-        problem = f"is one of more than {bounds.TAR_MEMBERS:,}"
     else:
         return path.as_posix()
     raise SourceError(f"{archive}: member {member.name[:120]!r} {problem}; nothing was unpacked; {_REMEDY}")

@@ -45,9 +45,6 @@ UNPACKED_FREE = 64_000_000
 UNPACKED_BYTES = 4 << 30
 """Of an archive or a gzipped file, unpacked; the official ones have less than 190 MB."""
 
-TAR_MEMBERS = 10_000
-"""Of an archive; the official ones have fewer than 20."""
-
 NAME_BYTES = 255
 """Of a member's or an image's file name: no file system that is in use takes more."""
 
@@ -56,15 +53,6 @@ CLASS_FILE_BYTES = 1_000_000
 
 CLASS_NAME_LETTERS = 255
 """Of a class's name."""
-
-PICKLE_FREE_OPCODES = 20_000
-"""Of a pickle: no opcode makes more than one small object."""
-
-PICKLE_BYTES_OF_AN_OPCODE = 64
-"""Bytes for which it may have one opcode more. The official batches have about one for 1,000."""
-
-PICKLE_WORD_BYTES = 256
-"""Of a key, a name or a number in a pickle. Python does not even print a number of 4,300 digits."""
 
 ANNOTATION_BYTES = 4 << 30
 """Of a file of annotations, unpacked; COCO's largest has 0.5 GB."""
@@ -107,8 +95,3 @@ def entries(size: int) -> int:
 def containers(size: int) -> int:
     """Lists and objects that a JSON file of so many bytes may have."""
     return FREE_CONTAINERS + size // BYTES_OF_A_CONTAINER
-
-
-def opcodes(size: int) -> int:
-    """Opcodes that a pickle of so many bytes may have."""
-    return PICKLE_FREE_OPCODES + size // PICKLE_BYTES_OF_AN_OPCODE

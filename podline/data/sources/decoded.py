@@ -96,7 +96,7 @@ def _decoded(dataset: DataSet, raw: RawFile, classes: int, read: Read, work: Pat
     pixels, records = made_once(work, key, partial(_decode, raw, classes, read))
     with np.load(str(records.path)) as columns:
         labels, (height, width, channels) = columns["labels"], columns["shape"].tolist()
-    block = RowBlock(raw.name, pixels.place, 0, height * width * channels, len(labels), "hwc")
+    block = RowBlock(raw.name, pixels.place, len(labels))
     return _Part(raw, block, labels, (height, width, channels))
 
 

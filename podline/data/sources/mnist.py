@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.sources import class_names
-from podline.data.sources.archives import GZIP_MAGIC, decompress
-from podline.data.sources.cifar import checked_labels
+from podline.data.sources.archives import GZIP_MAGIC, in_child
+from podline.data.sources.cifar_batches import checked_labels
 from podline.data.sources.rawfiles import RawFile, made_once, reading
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.source import Source
@@ -60,7 +60,7 @@ def _plain(file: RawFile, work: Path) -> RawFile:
     with reading(path), path.open("rb") as stream:
         if stream.read(2) != GZIP_MAGIC:
             return file
-    (plain,) = made_once(work, file.sha256, lambda folder: [decompress(path, file.name, folder / file.name)])
+    (plain,) = made_once(work, file.sha256, lambda folder: in_child("decompress", path, file.name, folder))
     return replace(plain, shown=file.shown)
 
 
@@ -76,9 +76,9 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
         raise SourceError(f"{images.shown} holds no image: 0 vs 1 at least; {_REMEDY}")
     with reading(labels.shown):
         values = np.frombuffer(labels.path.read_bytes(), np.uint8, offset=8)
-    block = RowBlock(images.name, images.place, 16, height * width, count, "hwc")
+    block = RowBlock(images.name, images.place, count, offset=16)
     return SourceSplit(
-        name, IMAGE_SHAPE, (block,), {"label": checked_labels(values, count, len(class_names.MNIST), labels)}
+        name, IMAGE_SHAPE, (block,), {"label": checked_labels(values, count, len(class_names.MNIST), labels.shown)}
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from podline.data.sources import bounds, class_names
-from podline.data.sources.archives import unpack
+from podline.data.sources.archives import in_child
 from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
 from podline.data.sources.mnist import SPLITS, open_mnist, spellings
 from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
@@ -72,7 +72,7 @@ LAYOUTS = (
         archive="cifar-10-binary.tar.gz",
         required=tuple(f"{name}.bin" for name in CIFAR10.batches),
         optional=tuple(kind.names_file for kind in CIFAR10.labels),
-        open=lambda dataset, files, _work: open_binary(dataset, files),
+        open=open_binary,
     ),
     Layout(
         title="CIFAR-100 in python layout",
@@ -90,7 +90,7 @@ LAYOUTS = (
         archive="cifar-100-binary.tar.gz",
         required=tuple(f"{name}.bin" for name in CIFAR100.batches),
         optional=tuple(kind.names_file for kind in CIFAR100.labels),
-        open=lambda dataset, files, _work: open_binary(dataset, files),
+        open=open_binary,
     ),
     Layout(
         title="MNIST",
@@ -192,7 +192,7 @@ def _unpacked(archive: AnyPath, work: Path) -> tuple[RawFile, dict[Path, RawFile
     """An archive, and those of its files that any layout wants, by where they were put."""
     local = archive.staged(work) if isinstance(archive, RemotePath) else archive
     packed = replace(raw_file(archive.name, local), shown=str(archive))
-    files = made_once(work, packed.sha256, lambda folder: unpack(local, _WANTED, folder))
+    files = made_once(work, packed.sha256, lambda folder: in_child("unpack", local, _WANTED, folder))
     return packed, {work / packed.sha256 / file.name: replace(file, shown=f"{archive}/{file.name}") for file in files}
 
 

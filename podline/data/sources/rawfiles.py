@@ -119,7 +119,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
         with explained("write", folder):
             (making / _LIST).write_text(json.dumps(files))
             _publish(making, folder, workspace / "damaged")
-    return _listed(folder, files)
+    return listed_files(folder, files)
 
 
 def use_of(folder: Path) -> Path:
@@ -147,7 +147,7 @@ def _publish(making: Path, folder: Path, aside: Path) -> None:
 def _whole(folder: Path) -> tuple[RawFile, ...] | None:
     """The files of a published folder, if all of them are there and hold what they held."""
     try:
-        files = _listed(folder, json.loads((folder / _LIST).read_text()))
+        files = listed_files(folder, json.loads((folder / _LIST).read_text()))
         whole = all(
             (folder / file.name).stat().st_size == file.bytes and digests.of_file(folder / file.name) == file.sha256
             for file in files
@@ -157,7 +157,8 @@ def _whole(folder: Path) -> tuple[RawFile, ...] | None:
     return files if whole else None
 
 
-def _listed(folder: Path, files: list[dict[str, Any]]) -> tuple[RawFile, ...]:
+def listed_files(folder: Path, files: list[dict[str, Any]]) -> tuple[RawFile, ...]:
+    """Return the files of a folder from :class:`SourceFile` as JSON."""
     return tuple(
         RawFile(info.name, folder / info.name, info.bytes, info.sha256, str(folder / info.name))
         for info in (SourceFile.model_validate(file) for file in files)

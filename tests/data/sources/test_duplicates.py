@@ -24,7 +24,7 @@ def split_of(folder: Path, name: str, *batches: np.ndarray) -> SourceSplit:
     for number, rows in enumerate(batches):
         path = folder / f"{name}_{number}"
         path.write_bytes(rows.astype(np.uint8).tobytes())
-        blocks.append(RowBlock(path.name, str(path), 0, 4, len(rows), "hwc"))
+        blocks.append(RowBlock(path.name, str(path), len(rows)))
     labels = np.arange(sum(map(len, batches))).astype(np.uint8)
     return SourceSplit(name, (2, 2, 1), tuple(blocks), {"label": labels})
 
@@ -95,11 +95,11 @@ def test_memory_is_flat(tmp_path: Path) -> None:
     rows[:, :4] = np.arange(40_000, dtype=np.uint32).view(np.uint8).reshape(-1, 4)
     (tmp_path / "rows").write_bytes(rows.tobytes())
     del rows
-    block = RowBlock("rows", str(tmp_path / "rows"), 0, 3072, 40_000, "chw")
+    block = RowBlock("rows", str(tmp_path / "rows"), 40_000)
     train = SourceSplit("train", (32, 32, 3), (block,), {"label": np.zeros(40_000, np.uint8)})
     other = np.full((100, 3072), 255, np.uint8)
     (tmp_path / "other").write_bytes(other.tobytes())
-    apart = RowBlock("other", str(tmp_path / "other"), 0, 3072, 100, "chw")
+    apart = RowBlock("other", str(tmp_path / "other"), 100)
     test = SourceSplit("test", (32, 32, 3), (apart,), {"label": np.zeros(100, np.uint8)})
     tracemalloc.start()
     try:

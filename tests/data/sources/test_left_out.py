@@ -96,7 +96,7 @@ def test_the_limit_holds_for_what_was_converted_before_as_well(tmp_path: Path) -
 
 
 def test_raw_pixels_have_the_limit_too() -> None:
-    block = RowBlock("rows", "rows", 0, 4, 90, "hwc")
+    block = RowBlock("rows", "rows", 90)
     split = SourceSplit("train", (2, 2, 1), (block,), {})
     source = Source("tiny", ("a",), (), (split,))
     assert [(part.read, part.reasons.total()) for part in left_out_of(source)] == [(90, 0)]

@@ -1,0 +1,161 @@
+"""Parses CIFAR's files in a child process, and writes a batch's pixels and labels as plain files.
+
+An image is 3,072 bytes: the red, the green and the blue plane of 32×32 pixels. They are written as (height, width,
+channels), as records hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.sources.pickles import REMEDY, read_pickle
+from podline.errors import SourceError
+from podline.plurals import plural
+
+PIXELS, LABELS = "pixels", "labels.npy"
+SIZE = 3072
+_ROWS = 1024  # images that are written at once
+_LONGEST = 256  # bits of a number that is written out
+
+Labels = npt.NDArray[np.uint8]
+
+
+class Label(NamedTuple):
+    """One label of every image.
+
+    Attributes:
+        key: its key in a pickled batch.
+        column: which byte of a ``.bin`` row it is.
+        classes: how many there are.
+    """
+
+    key: str
+    column: int
+    classes: int
+
+
+class Batch(NamedTuple):
+    """A file of images.
+
+    Attributes:
+        path: where it is.
+        shown: what errors call it.
+        title: of its data set.
+        labels: of every image.
+    """
+
+    path: Path
+    shown: str
+    title: str
+    labels: tuple[Label, ...]
+
+
+def parser() -> Callable[[tuple[Any, ...]], Any]:
+    """Return a function of an item for a :class:`podline.sandbox.Sandbox`: a function of this module, its arguments."""
+    functions = {made.__name__: made for made in (write_pickled, write_binary, read_names)}
+    return lambda item: functions[item[0]](*item[1:])
+
+
+def write_pickled(batch: Batch, folder: Path) -> None:
+    """Write the pixels and the labels, uint8 (rows, kinds), of a pickled batch.
+
+    Raises:
+        SourceError: it is not what it should be.
+    """
+    found = read_pickle(batch.path, batch.shown)
+    needed = ["data", *(label.key for label in batch.labels)]
+    if not isinstance(found, dict) or not all(key in found for key in needed):
+        what = f"keys {_listed(found)}" if isinstance(found, dict) else f"a {type(found).__name__}"
+        raise SourceError(f"{batch.shown} is no batch of {batch.title}: {what} vs {needed} needed; {REMEDY}")
+    data = found["data"]
+    if not isinstance(data, np.ndarray):
+        raise SourceError(f"{batch.shown}: the data is a {type(data).__name__} vs an array of uint8; {REMEDY}")
+    if data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != SIZE:
+        raise SourceError(
+            f"{batch.shown}: the data has shape {data.shape} and dtype {data.dtype} "
+            f"vs (rows, {SIZE}) and uint8; {REMEDY}"
+        )
+    labels = [_pickled_labels(found[label.key], label, len(data), batch.shown) for label in batch.labels]
+    _write(folder, (data[first : first + _ROWS] for first in range(0, len(data), _ROWS)), labels)
+
+
+def write_binary(batch: Batch, folder: Path) -> None:
+    """Write the pixels and the labels of a ``.bin`` file: rows of the label bytes, then the image.
+
+    Raises:
+        SourceError: it is not what it should be.
+    """
+    size, stride = batch.path.stat().st_size, len(batch.labels) + SIZE
+    if not size:
+        raise SourceError(f"{batch.shown} is empty: 0 bytes; {REMEDY}")
+    rows, rest = divmod(size, stride)
+    if rest:
+        raise SourceError(
+            f"{batch.shown} is truncated, or no {batch.title} in binary layout: "
+            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
+        )
+    table = np.fromfile(batch.path, np.uint8).reshape(rows, stride)
+    labels = [
+        checked_labels(table[:, label.column], rows, label.classes, batch.shown, label.key) for label in batch.labels
+    ]
+    images = table[:, len(batch.labels) :]
+    _write(folder, (images[first : first + _ROWS] for first in range(0, rows, _ROWS)), labels)
+
+
+def read_names(path: Path, shown: str, keys: Sequence[str]) -> dict[str, list[str]]:
+    """Return the lists of class names that a pickled meta file has, by key.
+
+    Raises:
+        SourceError: it is not what it should be.
+    """
+    meta = read_pickle(path, shown)
+    if not isinstance(meta, dict):
+        raise SourceError(f"{shown}: a {type(meta).__name__} vs a dictionary of class names; {REMEDY}")
+    return {key: _texts(meta[key], shown) for key in keys if key in meta}
+
+
+def checked_labels(
+    values: list[int] | npt.NDArray[Any], rows: int, classes: int, shown: str, key: str = "labels"
+) -> Labels:
+    """Return labels as uint8, once there is one for every image and each is the number of a class.
+
+    Raises:
+        SourceError: they are more or fewer than the images, or one is out of range.
+    """
+    if len(values) != rows:
+        raise SourceError(f"{shown}: {len(values):,} {key} vs {plural(rows, 'image')}; {REMEDY}")
+    if rows and not 0 <= min(values) <= max(values) < classes:
+        row, value = next((row, int(value)) for row, value in enumerate(values) if not 0 <= value < classes)
+        what = str(value) if value.bit_length() < _LONGEST else f"a number of {value.bit_length():,} bits"
+        raise SourceError(f"{shown}: {key}[{row}] is {what} vs 0 to {classes - 1}; {REMEDY}")
+    return np.array(values, np.uint8)
+
+
+def _pickled_labels(values: Any, label: Label, rows: int, shown: str) -> Labels:
+    """Return a batch's labels out of its pickle: a list of numbers, or an array."""
+    numbers = isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.ndim == 1
+    if not numbers and (type(values) is not list or not all(type(value) is int for value in values)):
+        raise SourceError(f"{shown}: {label.key!r} is not a list of whole numbers; {REMEDY}")
+    return checked_labels(values, rows, label.classes, shown, label.key)
+
+
+def _write(folder: Path, parts: Iterator[npt.NDArray[np.uint8]], labels: list[Labels]) -> None:
+    with (folder / PIXELS).open("wb") as stream:
+        for rows in parts:
+            stream.write(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)).data)
+    np.save(folder / LABELS, np.stack(labels, axis=1), allow_pickle=False)
+
+
+def _texts(values: Any, shown: str) -> list[str]:
+    if type(values) is not list or not all(type(value) in (str, bytes) for value in values):
+        raise SourceError(f"{shown}: the class names are not a list of texts; {REMEDY}")
+    return [value.decode("utf-8", "replace") if type(value) is bytes else value for value in values]
+
+
+def _listed(batch: dict[Any, Any]) -> list[str]:
+    return sorted(str(key)[:40] for key in list(batch)[:8])
