@@ -31,7 +31,7 @@ from typing import IO, Any, NamedTuple, Self
 
 from podline import entry_points
 from podline.errors import PodlineError, SourceError, from_json, one_line
-from podline.settings import parser_environment
+from podline.settings import load, parser_environment
 
 AGAIN = 4
 """Times its limits that an item has when it is tried again."""
@@ -170,18 +170,18 @@ class Sandbox:
                 results.append(_value(reply) if breach is None else self._alone(items[at], limits[at], factor, breach))
         return results
 
-    def one(self, item: Any, limits: Limits, what: str, factor: float = 1.0) -> Any:
-        """Parse one item; see :meth:`map`.
+    def one(self, item: Any, limits: Limits, what: str) -> Any:
+        """Parse one item, within limits multiplied by the setting ``parse_limits``; see :meth:`map`.
 
         Args:
             item: what the child's function is given.
             limits: of the item.
             what: the file, for an error.
-            factor: by which the user multiplies the limits: the setting ``parse_limits``.
 
         Raises:
             SourceError: a limit was hit, or the parser crashed.
         """
+        factor = load().parse_limits
         (result,) = self.map([item], [limits], factor)
         if isinstance(result, Breach):
             raise SourceError(refusal(result.what or what, result, factor))
@@ -292,15 +292,14 @@ def _value(reply: dict[str, Any]) -> Any:
     return reply["value"]
 
 
-def confined(function: str, *arguments: Any, what: str, limits: Limits, factor: float = 1.0) -> Any:
-    """Call a function once in a child of its own.
+def confined(function: str, *arguments: Any, what: str, limits: Limits) -> Any:
+    """Call a function once in a child of its own, within limits multiplied by the setting ``parse_limits``.
 
     Args:
         function: ``module:name``.
         arguments: anything that can be pickled.
         what: the file, for an error.
         limits: of the call.
-        factor: by which the user multiplies them: the setting ``parse_limits``.
 
     Returns:
         The function's result, which is JSON.
@@ -311,7 +310,7 @@ def confined(function: str, *arguments: Any, what: str, limits: Limits, factor: 
         OSError: likewise.
     """
     with Sandbox(f"{__name__}:caller", function) as sandbox:
-        return sandbox.one(arguments, limits, what, factor)
+        return sandbox.one(arguments, limits, what)
 
 
 def refusal(what: str, breach: Breach, factor: float) -> str:

@@ -69,7 +69,8 @@ def test_a_child_names_the_file_that_it_reads_and_sets_its_limits(monkeypatch: p
         confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0))
     with pytest.raises(SourceError, match=r"^b\.csv takes more than 0\.4 s of CPU time"):
         confined("sandbox_cases:begun", 30.0, what="a.csv", limits=Limits(10**9, 60.0))
-    assert confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0), factor=20) == 100_000_000
+    monkeypatch.setenv("PODLINE_PARSE_LIMITS", "20")
+    assert confined("sandbox_cases:begun", 100, what="a.csv", limits=Limits(10**9, 60.0)) == 100_000_000
 
 
 def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
@@ -88,7 +89,8 @@ def test_one_call_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     assert confined("sandbox_cases:total", 2, 3, what="a.csv", limits=SMALL) == 5
     with pytest.raises(SourceError, match=r"a\.csv.*memory.*parse_limits"):
         confined("sandbox_cases:grow", 3_000, what="a.csv", limits=SMALL)
-    assert confined("sandbox_cases:grow", 3_000, what="a.csv", limits=SMALL, factor=100) == 3_000_000_000
+    monkeypatch.setenv("PODLINE_PARSE_LIMITS", "100")
+    assert confined("sandbox_cases:grow", 3_000, what="a.csv", limits=SMALL) == 3_000_000_000
 
 
 def test_a_child_that_cannot_start_is_an_error() -> None:

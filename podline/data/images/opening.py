@@ -114,7 +114,7 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     limits = machine.load().parse_limits  # more of them may decode what was left out
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits]
     key = digests.of_json([form, source, [file.state for file in sorted({*files, *asked})]])
-    read = partial(parsed, source, files, asked, settings, factor=limits)
+    read = partial(parsed, source, files, asked, settings)
     pixels, seen = made_once(work, key, partial(_look, read, settings, limits))
     said: dict[str, Any] = json.loads(_content(seen))
     splits = frozenset(said["splits"])

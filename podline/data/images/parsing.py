@@ -56,7 +56,7 @@ class Parsed(NamedTuple):
 
 
 def parsed(
-    source: str, files: Sequence[Found], asked: Sequence[Found], settings: ImagesSettings, folder: Path, factor: float
+    source: str, files: Sequence[Found], asked: Sequence[Found], settings: ImagesSettings, folder: Path
 ) -> Parsed:
     """Read a source.
 
@@ -66,7 +66,6 @@ def parsed(
         asked: those that the source names.
         settings: may say which layout it is.
         folder: gets what is read.
-        factor: multiplies all limits: the setting ``parse_limits``.
 
     Raises:
         SourceError: it is none that can be read, or takes too much.
@@ -78,7 +77,7 @@ def parsed(
         return Parsed(words, frozenset(splits), folder)
     with explained("write", folder):
         words, splits = confined(
-            f"{__name__}:parse", source, files, asked, settings, str(folder), what=source, limits=limits, factor=factor
+            f"{__name__}:parse", source, files, asked, settings, str(folder), what=source, limits=limits
         )
     return Parsed(words, frozenset(splits), folder)
 
