@@ -27,6 +27,7 @@ from podline.recipes.settings import (
 )
 from podline.stages.specs import TrainSpec
 from podline.stages.tools import ShowSpec
+from podline.store.opening import open_store
 from podline.training.train import train
 
 CHANCE = AugmentationSettings(pad=1, flip=True, cutout=3)
@@ -157,8 +158,6 @@ def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None
     with pytest.raises(SettingsError, match="which recipe"):
         notebook.show(None, str(root))
     unfinished = TrainSpec(root=str(root), recipe=RECIPE.model_copy(update={"seed": 9}), fingerprint=FINGERPRINT)
-    path = root / unfinished.folder / "spec.json"
-    path.parent.mkdir(parents=True)
-    path.write_text(unfinished.model_dump_json())
+    open_store(root).publish_json(f"{unfinished.folder}/spec.json", unfinished.model_dump(mode="json"))
     with pytest.raises(StoreError, match="is not finished; `podline train` goes on with it"):
         notebook.show(None, str(root), run=unfinished.run)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from podline.data import tfrecord
 from podline.data.planning import plan_shards
 from podline.data.records import LABEL, Feature, label_feature, layout_of
 from podline.data.shards import filled_from, write_shard
@@ -109,6 +110,10 @@ def seal(root: Path | str, dataset: str = "sample") -> Manifest:
     manifest = read_manifest(store, folder)
 
     def sealed(shard: ShardInfo) -> ShardInfo:
+        file = store.local(f"{folder}/{shard.file}")
+        frames = np.fromfile(file, np.uint8).reshape(shard.records, -1)
+        tfrecord.seal(frames)
+        frames.tofile(file)
         return shard.model_copy(update={"sha256": store.sha256(f"{folder}/{shard.file}")})
 
     splits = [split.model_copy(update={"shards": tuple(map(sealed, split.shards))}) for split in manifest.splits]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from podline.datasets.fingerprint import fingerprint, source_of
+from podline.datasets.fingerprint import fingerprint, memory_of, source_of
 from podline.documents.champions import Candidate, champion, crown
 from podline.documents.manifest import MANIFEST, dataset_folder
 from podline.documents.metric import Metric
@@ -82,7 +82,8 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     changed = Path(spec.root, "next-weights")
     weights = changed.read_bytes() if changed.exists() else b"weights"
     result = trained(spec, weights)
-    _leave(spec, result, {"weights": weights, SPEC: spec.model_dump_json().encode()})
+    open_store(spec.root).publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
+    _leave(spec, result, {"weights": weights})
     return result
 
 
@@ -263,6 +264,7 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     for name in names:
         store.publish_json(name, {"files": repr(files)}, replace=True)
     complete(store, folder, spec, result, names)
+    memory_of(spec, store).remember(result.fingerprint)
     return result
 
 

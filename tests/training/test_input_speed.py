@@ -132,7 +132,7 @@ def test_data_that_memory_cannot_hold_come_from_the_disk_in_every_pass(
 ) -> None:
     stages_of = input_speed.stages_of
     monkeypatch.setattr(input_speed, "stages_of", lambda *given: _with_slow_disk(stages_of(*given)))
-    monkeypatch.setattr(input_speed, "_fits_in_memory", lambda _split: False)
+    monkeypatch.setattr(input_speed, "fits_in_memory", lambda _split: False)
     assert measure(root).bottleneck == "disk"
 
 

@@ -16,6 +16,7 @@ from service_account import account_at
 
 from podline.errors import CredentialsError
 from podline.settings import child_environment
+from podline.store.folder import FolderStore
 from podline.tasks.runs.bucket_credentials import bucket_credentials
 
 GOOGLE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -44,7 +45,8 @@ def test_a_block_is_a_file_for_as_long_as_the_flow_runs(
     credentials = GcpCredentials(service_account_info=account)  # type: ignore[arg-type]
     credentials.save("the-account", overwrite=True)
     GcsBucket(bucket="b", gcp_credentials=credentials).save("the-bucket", overwrite=True)
-    killed = cache / "credentials" / ".podline" / "tmp" / f"key~{os.uname().nodename}~{2**22 + 1}~0"
+    with FolderStore(cache / "credentials").workspace("key") as own:
+        killed = own.with_name(own.name.replace(f"~{os.getpid()}~", f"~{2**22 + 1}~"))
     killed.mkdir(parents=True)
     (killed / "account.json").write_text("of a run that was killed")
     for name in ("gcp-credentials/the-account", "gcs-bucket/the-bucket"):
