@@ -24,10 +24,9 @@ import numpy.typing as npt
 from PIL import Image, ImageCms, UnidentifiedImageError
 
 from podline.data.coco_pixels import imdecoded, turned
-from podline.data.sources import bounds
+from podline.data.sources import bounds, lfs
 from podline.data.sources.headers import PNG, Png, inspect_png
 from podline.data.sources.jpeg import ORIENTATION, JpegError, inspect
-from podline.data.sources.pointers import IS_POINTER, is_pointer
 from podline.entry_points import reason
 from podline.errors import SourceError
 
@@ -230,8 +229,8 @@ def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
 
 
 def _unidentified(data: bytes) -> str:
-    if is_pointer(data):
-        return IS_POINTER
+    if lfs.is_lfs_pointer(data):
+        return lfs.PROBLEM
     kind = _undecoded(data)
     if kind:
         return f"is {kind} vs {_KINDS}; convert it to one of these"

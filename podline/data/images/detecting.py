@@ -17,7 +17,8 @@ from podline.data.images.prepared import prepared_in
 from podline.data.images.settings import ImagesSettings
 from podline.data.images.webdataset import ENDINGS as ARCHIVES
 from podline.data.images.webdataset import webdataset_in
-from podline.data.sources.pointers import refuse_pointer
+from podline.data.sources.lfs import refuse_lfs_pointer
+from podline.data.sources.rawfiles import reading
 from podline.data.sources.remote import is_remote
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
@@ -124,7 +125,8 @@ def _layouts(
     pointers: list[SourceError] = []
     for file in [file for file in whole if file.name.endswith((*tables.ENDINGS, *ARCHIVES, ".zip"))]:
         try:
-            refuse_pointer(file.path)
+            with reading(file.path):
+                refuse_lfs_pointer(Path(file.path), file.path)
         except SourceError as error:
             pointers.append(error)
             whole.remove(file)

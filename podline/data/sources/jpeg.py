@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.data.sources import bounds
-from podline.data.sources.pointers import IS_POINTER, is_pointer
+from podline.data.sources import bounds, lfs
 
 _SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
 # Baseline, extended sequential and progressive, Huffman-coded: what every decoder reads.
@@ -54,8 +53,8 @@ def inspect(data: bytes) -> Jpeg:
     Raises:
         JpegError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.sources.bounds`.
     """
-    if is_pointer(data):
-        raise JpegError(IS_POINTER)
+    if lfs.is_lfs_pointer(data):
+        raise JpegError(lfs.PROBLEM)
     if data[:2] != bytes((0xFF, _SOI)):
         raise JpegError(f"is no JPEG and no PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
     frame, orientation, scans, place = None, 1, 0, 2

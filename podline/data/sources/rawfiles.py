@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podline.data.sources.pointers import refuse_pointer
+from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
 from podline.store import digests
@@ -66,8 +66,8 @@ def raw_file(name: str, path: Path) -> RawFile:
     Raises:
         SourceError: it cannot be read, or is a pointer of Git LFS.
     """
-    refuse_pointer(path)
     with reading(path):
+        refuse_lfs_pointer(path, str(path))
         return RawFile(name, path, path.stat().st_size, digests.of_file(path), str(path))
 
 
