@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,24 +46,22 @@ Fill = Callable[[Bytes, int], Pieces]
 It returns what they are in the file, in pieces."""
 
 
-class Task(Protocol):
-    """One shard to be written, as it travels to a worker: a few hundred bytes.
+class ShardFiller(Protocol):
+    """How a worker makes the records of any shard of one conversion; it travels to workers with the job.
 
     Attributes:
-        plan: which.
-        table: the file of the plan's folder that :meth:`filler` reads.
         threads: that make records.
     """
 
     @property
-    def plan(self) -> ShardPlan: ...  # noqa: D102
-    @property
-    def table(self) -> str: ...  # noqa: D102
-    @property
     def threads(self) -> int: ...  # noqa: D102
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records, for :func:`write_shard`; any number of threads may call it.
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of the table that :meth:`filler` reads for a shard."""
+        ...
+
+    def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills a shard's records, for :func:`write_shard`; any number of threads may call it.
 
         Raises:
             StoreError: the table cannot be read.
@@ -72,40 +70,63 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """One shard of raw pixels to be written.
+class RowsByPlace:
+    """Records whose pixels are read where they are, by workers that see the raw files.
 
     Attributes:
-        plan: which.
-        table: a file, made by :func:`shard_tasks`, of where each of the split's records is and of its labels.
-        images: its split's images, without labels.
-        threads: that make records; raw pixels are read as fast as one can write them.
+        images: each split's images, without labels.
+        threads: raw pixels are read as fast as one can write them.
     """
 
-    plan: ShardPlan
-    table: str
-    images: SourceSplit
+    images: Mapping[str, SourceSplit]
     threads: int = 1
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`Task.filler`."""
-        return filled_from(layout, self.reader(table))
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a split's table: where each of its records is, and its labels."""
+        return f"{plan.split}.npy"
 
-    def reader(self, table: Path) -> Read:
+    def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
+        return filled_from(layout, self.reader(plan, table))
+
+    def reader(self, plan: ShardPlan, table: Path) -> Read:
         """Return what reads the shard's records; it raises a SourceError if a raw file cannot be read.
 
         Raises:
             StoreError: the table cannot be read.
         """
-        with explained("read", table), _ONE_LOADS:
-            rows = np.load(table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
+        rows = _mapped(table)[plan.first : plan.first + plan.records]
 
         def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
             chosen = rows[start:stop]
-            labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
-            return {**self.images.read(chosen[_PLACE]), **labels}
+            return {**self.images[plan.split].read(chosen[_PLACE]), **_labels(chosen)}
 
         return read
+
+
+@dataclass(frozen=True)
+class RowsInTables:
+    """Records whose pixels are in a table of each shard, for workers that see nothing but the store."""
+
+    threads: int = 1
+
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a shard's table: its records' pixels and labels."""
+        return f"{plan.file}.npy"
+
+    def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
+        rows = _mapped(table)
+        return filled_from(layout, lambda start, stop: {IMAGE: rows[start:stop][IMAGE], **_labels(rows[start:stop])})
+
+
+def _mapped(table: Path) -> np.ndarray:
+    with explained("read", table), _ONE_LOADS:
+        return np.load(table, mmap_mode="r")
+
+
+def _labels(rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: rows[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
 
 
 class WrittenShard(Frozen):
@@ -122,28 +143,53 @@ class WrittenShard(Frozen):
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
-def shard_tasks(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[ShardTask]:
-    """Write each split's table and return the tasks that name them.
+def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]:
+    """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
 
     Args:
         source: what is converted.
-        plans: its shards.
         seed: of the order in which records are put into shards.
-        folder: an existing folder, for one table a split: 9 to 12 bytes a record.
+        folder: an existing folder for the tables.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    tables = {split.name: f"{split.name}.npy" for split in source.splits}
     for split in source.splits:
-        with explained("write", folder / tables[split.name]):
-            np.save(folder / tables[split.name], _table(split, seed))
-    images = {split.name: dataclasses.replace(split, labels={}, kept=None) for split in source.splits}
-    return [ShardTask(plan, tables[plan.split], images[plan.split]) for plan in plans]
+        yield _saved(folder / f"{split.name}.npy", _places(split, seed))
 
 
-def _table(split: SourceSplit, seed: int) -> np.ndarray:
-    """Each record's position among all images of its split, and its labels, in the order of the shards."""
+def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> Iterator[Path]:
+    """Write each shard's table for :class:`RowsInTables`, one after another; see :func:`tables_of_places`.
+
+    Raises:
+        SourceError: a raw file cannot be read.
+        StoreError: the folder cannot be written.
+    """
+    filler = RowsInTables()
+    for split in source.splits:
+        places, images = _places(split, seed), without_labels([split])[split.name]
+        for plan in plans:
+            if plan.split == split.name:
+                chosen = places[plan.first : plan.first + plan.records]
+                rows = np.empty(len(chosen), [(IMAGE, np.uint8, split.image_shape), (_LABELS, chosen.dtype[_LABELS])])
+                rows[IMAGE] = images.read(chosen[_PLACE])[IMAGE]
+                rows[_LABELS] = chosen[_LABELS]
+                yield _saved(folder / filler.table(plan), rows)
+
+
+def without_labels(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
+    """Return what :class:`RowsByPlace` needs of splits."""
+    return {split.name: dataclasses.replace(split, labels={}, kept=None) for split in splits}
+
+
+def _saved(path: Path, table: np.ndarray) -> Path:
+    with explained("write", path):
+        np.save(path, table)
+    return path
+
+
+def _places(split: SourceSplit, seed: int) -> np.ndarray:
+    """Return each record's position among all images of its split, and its labels, in the order of the shards."""
     order = shard_order(seed, split.name, len(split))
     places = order if split.kept is None else split.kept[order]
     labels = np.dtype([(name, values.dtype) for name, values in split.labels.items()])

@@ -12,7 +12,7 @@ import pytest
 
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
-from podline.data.shards import shard_tasks
+from podline.data.shards import RowsByPlace, tables_of_places, without_labels
 from podline.data.sources.decoded import decoded_source
 from podline.data.sources.source import Source
 from podline.errors import SourceError
@@ -60,8 +60,9 @@ def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     source = wide(lambda file: ((image, 69_999 - label) for image, label in read(file)))
     layout = layout_of(source.features)
     plans = plan_shards("toys", source.sizes, layout.frame_length, shard_bytes=1 << 20, min_shards=1)
-    tasks = shard_tasks(source, plans, 0, raw)
-    found = [(task.plan.split, task.reader(raw / task.table)(0, task.plan.records)) for task in tasks]
+    filler = RowsByPlace(without_labels(source.splits))
+    tables = {table.name: table for table in tables_of_places(source, 0, raw)}
+    found = [(plan.split, filler.reader(plan, tables[filler.table(plan)])(0, plan.records)) for plan in plans]
     pairs = sorted(
         (read["image"][at].tobytes(), read["label"][at]) for _, read in found for at in range(len(read["label"]))
     )
