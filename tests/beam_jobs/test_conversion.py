@@ -197,7 +197,7 @@ def test_a_record_larger_than_a_shard_is_refused_before_anything_is_written(tmp_
 
 def test_a_root_that_cannot_be_written_is_one_clear_line(tmp_path: Path, raw: Path) -> None:
     (tmp_path / "root").write_text("a file")
-    with pytest.raises(StoreError, match=r"cannot write .*root"):
+    with pytest.raises(StoreError, match=r"cannot write to the store .*root: "):
         convert(convert_spec(tmp_path / "root", raw), silent())
 
 
