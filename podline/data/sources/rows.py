@@ -17,11 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.records import LABEL, Feature, label_feature
-from podline.data.sources.rawfiles import RawFile
+from podline.data.sources.rawfiles import RawFile, reading
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
 
 _SCANNED_BYTES = 4_000_000
+EDGES = ".edges"
+"""What the name of a file of files has added in that of its edges: where each begins, and the last one ends; int64."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class SourceSplit:
         blocks: where the images are.
         labels: feature name → array of unsigned integers, one value a record, over all blocks in order.
         kept: positions, over all blocks, of the records that are not quarantined; None when all are.
+        files: the images' own files, one after the other, where records are to hold these; see :data:`EDGES`.
     """
 
     name: str
@@ -130,6 +133,7 @@ class SourceSplit:
     blocks: tuple[RowBlock, ...]
     labels: dict[str, npt.NDArray[np.unsignedinteger]]
     kept: npt.NDArray[np.int64] | None = None
+    files: str = ""
 
     def __len__(self) -> int:
         """Records to convert."""
@@ -170,6 +174,22 @@ class SourceSplit:
             first += block.count
         images = stored.reshape(-1, height, width, channels)
         return {"image": images, **{name: column[places].astype(np.int64) for name, column in self.labels.items()}}
+
+    def read_files(self, places: npt.NDArray[np.int64]) -> list[bytes]:
+        """Return the images' own files, by places over all blocks; none where records hold pixels.
+
+        Raises:
+            SourceError: the file that holds them is gone or shorter than it was.
+        """
+        if not self.files:
+            return []
+        with reading(self.files), Path(self.files).open("rb", buffering=0) as stream:
+            edges = np.memmap(f"{self.files}{EDGES}", "<i8", "r")
+            sizes, starts = (edges[places + 1] - edges[places]).tolist(), edges[places].tolist()
+            found = [os.pread(stream.fileno(), size, start) for size, start in zip(sizes, starts, strict=True)]
+        if list(map(len, found)) != sizes:
+            raise SourceError(f"{self.files} was cut short while it was converted; restore it and convert again")
+        return found
 
 
 @dataclass(frozen=True)
