@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from podline import __version__
 from podline.beam_jobs.runners import crossing_borders
+from podline.data.encoded_records import EncodedLayout
 from podline.data.planning import ShardPlan, ShardPlans
 from podline.data.records import RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
@@ -32,7 +33,7 @@ class Job:
         root: the store.
         folder: the data set's folder in it.
         tables: the folder of the plan's tables in it.
-        layout: of every record.
+        layout: of every record in its shard.
         classes: of the main label.
         plans: the shards.
         filler: makes their records.
@@ -43,7 +44,7 @@ class Job:
     root: str
     folder: str
     tables: str
-    layout: RecordLayout
+    layout: RecordLayout | EncodedLayout
     classes: int
     plans: ShardPlans
     filler: ShardFiller
@@ -82,24 +83,25 @@ def _begin(root: str, tables: str, release: str) -> None:
 
 def _write_or_find(plan: ShardPlan, job: Job) -> None:
     store = open_store(job.root)
-    name, record = f"{job.folder}/{plan.file}", f"{job.folder}/{shard_record(plan.file)}"
-    if _is_there(store, record, name):
+    record = f"{job.folder}/{shard_record(plan.file)}"
+    if _is_there(store, job.folder, record):
         return
-    fill = job.filler.filler(plan, job.layout, store.local(f"{job.tables}/{job.filler.table(plan)}"))
+    fill = job.filler.filler(plan, job.layout.decoded, store.local(f"{job.tables}/{job.filler.table(plan)}"))
     with store.workspace("shard") as workspace:
-        path = workspace / plan.file
-        written = write_shard(path, plan, job.layout, job.classes, fill, job.filler.threads)
+        written = write_shard(workspace / plan.file, plan, job.layout, job.classes, fill, job.filler.threads)
         # Before the conversion is complete all shards are flushed together; flushing each took a fifth of the time.
-        store.publish_file(path, name, replace=True, flush=False)
+        for file in written.info.files:
+            store.publish_file(workspace / file.file, f"{job.folder}/{file.file}", replace=True, flush=False)
     store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
 
 
-def _is_there(store: Store, record: str, name: str) -> bool:
-    """Return whether an earlier run wrote a shard, and its checksum is still right."""
-    if not (store.exists(record) and store.exists(name)):
+def _is_there(store: Store, folder: str, record: str) -> bool:
+    """Return whether an earlier run wrote a shard, and its checksums are still right."""
+    if not store.exists(record):
         return False
     try:
         known = WrittenShard.model_validate(store.read_json(record))
     except (ValueError, ArtifactError):
         return False  # the record is damaged: write the shard again
-    return store.sha256(name) == known.info.sha256
+    names = [(f"{folder}/{file.file}", file.sha256) for file in known.info.files]
+    return all(store.exists(name) and store.sha256(name) == sha256 for name, sha256 in names)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.encoded_records import EncodedLayout, write_index
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
@@ -33,17 +35,16 @@ CHUNK_BYTES = 2_000_000
 # NumPy parses an array's header as Python, which only one thread at a time may do in Python 3.11 (CPython's issue
 # 106905).
 _ONE_LOADS = threading.Lock()
+_FILES, _EDGES = "-files", "-edges"  # of a shard's table, which no feature is called
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 Read = Callable[[int, int], Mapping[str, np.ndarray]]
 """``read(start, stop)``: the values of a shard's records start … stop-1, feature by feature."""
 
-Pieces = Sequence[bytes | memoryview]
-
-Fill = Callable[[Bytes, int], Pieces]
+Fill = Callable[[Bytes, int], Sequence[bytes]]
 """``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are.
 
-It returns what they are in the file, in pieces."""
+It returns the images' files where the shard holds these instead of pixels."""
 
 
 class ShardFiller(Protocol):
@@ -87,21 +88,16 @@ class RowsByPlace:
 
     def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
-        return filled_from(layout, self.reader(plan, table))
+        with explained("read", table), _ONE_LOADS:
+            rows = np.load(table, mmap_mode="r")[plan.first : plan.first + plan.records]
+        images = self.images[plan.split]
 
-    def reader(self, plan: ShardPlan, table: Path) -> Read:
-        """Return what reads the shard's records; it raises a SourceError if a raw file cannot be read.
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+            chosen = rows[start : start + len(frames)]
+            layout.fill(frames, {**images.read(chosen[_PLACE]), **_labels(chosen)})
+            return images.read_files(chosen[_PLACE])
 
-        Raises:
-            StoreError: the table cannot be read.
-        """
-        rows = _mapped(table)[plan.first : plan.first + plan.records]
-
-        def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
-            chosen = rows[start:stop]
-            return {**self.images[plan.split].read(chosen[_PLACE]), **_labels(chosen)}
-
-        return read
+        return fill
 
 
 @dataclass(frozen=True)
@@ -111,18 +107,21 @@ class RowsInTables:
     threads: int = 1
 
     def table(self, plan: ShardPlan) -> str:
-        """Return the name of a shard's table: its records' pixels and labels."""
-        return f"{plan.file}.npy"
+        """Return the name of a shard's table: its records' pixels, labels, and files where records hold these."""
+        return f"{plan.file}.npz"
 
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
-        rows = _mapped(table)
-        return filled_from(layout, lambda start, stop: {IMAGE: rows[start:stop][IMAGE], **_labels(rows[start:stop])})
+        with explained("read", table), _ONE_LOADS, np.load(table) as arrays:
+            columns = dict(arrays)
+        files, edges = columns.pop(_FILES).data, columns.pop(_EDGES).tolist()
 
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+            stop = start + len(frames)
+            layout.fill(frames, {name: values[start:stop] for name, values in columns.items()})
+            return [bytes(files[first:end]) for first, end in itertools.pairwise(edges[start : stop + 1])]
 
-def _mapped(table: Path) -> np.ndarray:
-    with explained("read", table), _ONE_LOADS:
-        return np.load(table, mmap_mode="r")
+        return fill
 
 
 def _labels(rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -155,7 +154,10 @@ def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]
         StoreError: the folder cannot be written.
     """
     for split in source.splits:
-        yield _saved(folder / f"{split.name}.npy", _places(split, seed))
+        path = folder / f"{split.name}.npy"
+        with explained("write", path):
+            np.save(path, _places(split, seed))
+        yield path
 
 
 def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> Iterator[Path]:
@@ -165,27 +167,24 @@ def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folde
         SourceError: a raw file cannot be read.
         StoreError: the folder cannot be written.
     """
-    filler = RowsInTables()
+    table = RowsInTables().table
     for split in source.splits:
         places, images = _places(split, seed), without_labels([split])[split.name]
         for plan in plans:
             if plan.split == split.name:
                 chosen = places[plan.first : plan.first + plan.records]
-                rows = np.empty(len(chosen), [(IMAGE, np.uint8, split.image_shape), (_LABELS, chosen.dtype[_LABELS])])
-                rows[IMAGE] = images.read(chosen[_PLACE])[IMAGE]
-                rows[_LABELS] = chosen[_LABELS]
-                yield _saved(folder / filler.table(plan), rows)
+                files = images.read_files(chosen[_PLACE])
+                edges = np.cumsum([0, *map(len, files)])
+                kept = {_FILES: np.frombuffer(b"".join(files), np.uint8), _EDGES: edges}
+                content: dict[str, Any] = {**kept, **images.read(chosen[_PLACE]), **_labels(chosen)}
+                with explained("write", folder / table(plan)), (folder / table(plan)).open("wb") as stream:
+                    np.savez(stream, **content)
+                yield folder / table(plan)
 
 
 def without_labels(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
     """Return what :class:`RowsByPlace` needs of splits."""
     return {split.name: dataclasses.replace(split, labels={}, kept=None) for split in splits}
-
-
-def _saved(path: Path, table: np.ndarray) -> Path:
-    with explained("write", path):
-        np.save(path, table)
-    return path
 
 
 def _places(split: SourceSplit, seed: int) -> np.ndarray:
@@ -203,9 +202,9 @@ def _places(split: SourceSplit, seed: int) -> np.ndarray:
 def filled_from(layout: RecordLayout, read: Read) -> Fill:
     """Return a filler of frames with the values that ``read`` gives."""
 
-    def fill(frames: Bytes, start: int) -> Pieces:
+    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
         layout.fill(frames, read(start, start + len(frames)))
-        return [frames.data]
+        return ()
 
     return fill
 
@@ -213,20 +212,20 @@ def filled_from(layout: RecordLayout, read: Read) -> Fill:
 class _Chunk(NamedTuple):
     """Some of a shard's records: their bytes in the file, in pieces, and their part of the statistics."""
 
-    pieces: Pieces
+    pieces: Sequence[bytes | memoryview]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums
 
 
 def write_shard(
-    path: Path, plan: ShardPlan, layout: RecordLayout, classes: int, fill: Fill, threads: int = 1
+    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, classes: int, fill: Fill, threads: int = 1
 ) -> WrittenShard:
-    """Write a shard's file.
+    """Write a shard's file, and its index where records hold images' files.
 
     Args:
         path: where to; it must not matter if this ends in the middle.
         plan: what the shard is.
-        layout: of its records.
+        layout: of its records as they are in the file.
         classes: how many classes the main label has.
         fill: makes the records; called by several threads at once.
         threads: that make records while others are written.
@@ -235,15 +234,16 @@ def write_shard(
         StoreError: the file cannot be written.
         SourceError: a raw file cannot be read.
     """
-    step = max(1, CHUNK_BYTES // layout.frame_length)
+    decoded = layout.decoded
+    step = max(1, CHUNK_BYTES // decoded.frame_length)
 
     def make(start: int) -> _Chunk:
-        frames = layout.frames(min(step, plan.records - start))
-        pieces = fill(frames, start)
-        counts = np.bincount(layout.values(frames, LABEL), minlength=classes)
-        return _Chunk(pieces, counts, pixel_sums(layout.values(frames, IMAGE)))
+        frames = decoded.frames(min(step, plan.records - start))
+        files = fill(frames, start)
+        counts = np.bincount(decoded.values(frames, LABEL), minlength=classes)
+        return _Chunk(layout.records(frames, files), counts, pixel_sums(decoded.values(frames, IMAGE)))
 
-    digest, counts, pixels = hashlib.sha256(), np.zeros(classes, np.int64), []
+    digest, counts, pixels, lengths = hashlib.sha256(), np.zeros(classes, np.int64), [], []
     # One thread more than asked for: the caller's own writes.
     chunks = in_order(make, range(0, plan.records, step), threads + 1)
     with explained("write", path), path.open("wb") as stream, closing(chunks):
@@ -253,12 +253,15 @@ def write_shard(
             for piece in chunk.pieces:
                 stream.write(piece)
                 digest.update(piece)
+                lengths.append(len(piece))
         size = stream.tell()
+        index = write_index(path, lengths) if isinstance(layout, EncodedLayout) else None
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
         bytes=size,
         sha256=digest.hexdigest(),
         class_counts=tuple(counts.tolist()),
+        index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))

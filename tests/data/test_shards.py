@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
 from podline.data.records import Feature, RecordLayout, layout_of
-from podline.data.shards import RowsByPlace, filled_from, write_shard
+from podline.data.shards import filled_from, write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source, Work
 from podline.data.tfrecord import Bytes
@@ -74,10 +75,10 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
     monkeypatch.setattr(Path, "open", lambda path, mode: Slow(path, mode) if mode == "wb" else open_file(path, mode))
     values = columns()
 
-    def fill(frames: Bytes, start: int) -> shards.Pieces:
+    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
         started.append(start)
         LAYOUT.fill(frames, {name: value[start : start + len(frames)] for name, value in values.items()})
-        return [frames.data]
+        return ()
 
     write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
     assert len(written) == PLAN.records
@@ -87,7 +88,7 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
 
 
 def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> None:
-    def fill(_frames: Bytes, start: int) -> shards.Pieces:
+    def fill(_frames: Bytes, start: int) -> Sequence[bytes]:
         raise SourceError(f"record {start}")
 
     with pytest.raises(SourceError, match="record 0"):
@@ -134,15 +135,15 @@ def test_a_worker_reads_the_records_of_the_order(tmp_path: Path, source: Source)
     plans = plan_shards("cifar10", {"train": 100, "test": 20}, 3126, shard_bytes=50_000, min_shards=1)
     filler, tables = source.shard_tables(plans, 3, tmp_path, Work())
     assert [table.name for table in tables] == ["train.npy", "test.npy"]
-    assert isinstance(filler, RowsByPlace)
-    reader, seen = pickle.loads(pickle.dumps(filler)).reader, 0
+    seen = 0
     for plan in plans:
         if plan.split == "train":
-            values = reader(plan, tmp_path / filler.table(plan))(0, plan.records)
+            frames = LAYOUT.frames(plan.records)
+            pickle.loads(pickle.dumps(filler)).filler(plan, LAYOUT, tmp_path / filler.table(plan))(frames, 0)
             expected = rows[order[seen : seen + plan.records]]
-            assert (values["label"] == expected[:, 0]).all()
+            assert (LAYOUT.values(frames, "label") == expected[:, 0]).all()
             planes = expected[:, 1:].reshape(-1, 3, 32, 32)
-            assert (values["image"] == planes.transpose(0, 2, 3, 1)).all()
+            assert (LAYOUT.values(frames, "image") == planes.transpose(0, 2, 3, 1)).all()
             seen += plan.records
     assert seen == 100
 
@@ -178,7 +179,6 @@ def test_what_travels_is_small_whatever_the_number_of_records_and_shards(tmp_pat
 def test_a_file_of_pixels_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
     plans = plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1)
     filler, tables = source.shard_tables(plans, 0, tmp_path, Work())
-    assert isinstance(filler, RowsByPlace)
     os.truncate(source.splits[0].blocks[2].path, 3072)
-    with pytest.raises(SourceError, match="pixels was cut short"):
-        filler.reader(plans[0], next(tables))(0, 100)
+    with pytest.raises(SourceError, match="data_batch_3.bin was changed while it was converted"):
+        filler.filler(plans[0], LAYOUT, next(tables))(LAYOUT.frames(100), 0)
