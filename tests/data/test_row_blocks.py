@@ -12,7 +12,7 @@ from podline.data.sources import rows
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.errors import SourceError
 
-SIZE, COUNT, OFFSET = 12, 40, 7
+SIZE, COUNT = 12, 40
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def images() -> np.ndarray:
 
 @pytest.fixture
 def block(tmp_path: Path, images: np.ndarray) -> RowBlock:
-    (tmp_path / "raw").write_bytes(bytes(OFFSET) + images.tobytes())
-    return RowBlock("raw", str(tmp_path / "raw"), COUNT, OFFSET)
+    (tmp_path / "raw").write_bytes(images.tobytes())
+    return RowBlock("raw", str(tmp_path / "raw"), COUNT)
 
 
 @pytest.mark.parametrize("scanned_bytes", [1, 4 * SIZE, 7 * SIZE + 3, 10**6])
@@ -52,7 +52,7 @@ def test_scratch_memory_is_used(block: RowBlock, images: np.ndarray) -> None:
 @pytest.mark.parametrize("damage", ["short", "gone"])
 def test_a_file_that_changed_is_named(tmp_path: Path, block: RowBlock, damage: str) -> None:
     if damage == "short":
-        os.truncate(block.path, OFFSET + 20 * SIZE)
+        os.truncate(block.path, 20 * SIZE)
     else:
         (tmp_path / "raw").unlink()
     problem = "was cut short while it was converted" if damage == "short" else "cannot be read: No such file"

@@ -4,7 +4,7 @@ Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. Each image is 3,072 bytes:
 of 32×32 pixels, row by row. Batches may have any number of rows.
 
 A child process parses each file once, and writes its pixels and labels into the cache folder
-(:mod:`podline.data.sources.cifar_batches`).
+(:mod:`podline.data.sources.raw_batches`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.sources import bounds, class_names
-from podline.data.sources.cifar_batches import LABELS, PIXELS, SIZE, Batch, Label, Labels
 from podline.data.sources.pickles import REMEDY
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
-from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.pixel_cache import CachedImages, Written, cached_images
+from podline.data.sources.raw_batches import MAKER, SIZE, Batch, Label
+from podline.data.sources.rawfiles import RawFile, reading
+from podline.data.sources.rows import SourceSplit
 from podline.data.sources.shown import shortened
 from podline.data.sources.source import Source
 from podline.errors import SourceError
@@ -30,9 +31,8 @@ from podline.store import digests
 
 IMAGE_SHAPE = (32, 32, 3)
 _OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
-_MAKER = "podline.data.sources.cifar_batches:parser"
 _PICKLED, _BINARY, _NAMES = "write_pickled", "write_binary", "read_names"
-_FORMAT = 1  # of the files in the cache; another one when they change
+_FORMAT = 2  # of the files in the cache; another one when they change
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sour
         SourceError: a file is not what it should be.
     """
     family = _FAMILIES[dataset]
-    with Sandbox(_MAKER) as sandbox:
+    with Sandbox(MAKER) as sandbox:
         meta = _meta(family, files[family.meta], sandbox) if family.meta in files else {}
         names = {
             kind.feature: _class_names(meta[kind.names_key], kind, files[family.meta])
@@ -143,7 +143,7 @@ def open_binary(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sourc
         for kind in family.labels
     }
     _refuse_cut(family, files)
-    with Sandbox(_MAKER) as sandbox:
+    with Sandbox(MAKER) as sandbox:
         return _source(
             *(dataset, family, files, names), lambda name: _batch(_BINARY, family, files[f"{name}.bin"], work, sandbox)
         )
@@ -171,18 +171,17 @@ def _source(
     family: Family,
     files: Mapping[str, RawFile],
     names: dict[str, tuple[str, ...]],
-    read_batch: Callable[[str], tuple[RowBlock, dict[str, Labels]]],
+    read_batch: Callable[[str], CachedImages],
 ) -> Source:
     splits = []
     for split, batch_names in family.splits.items():
         batches = [read_batch(name) for name in batch_names]
-        blocks = tuple(block for block, _labels in batches if block.count)
+        blocks = tuple(batch.block for batch in batches if batch.block.count)
         if not blocks:
             first = next(iter(files.values())).shown
             raise SourceError(f"{', '.join(batch_names)} beside {first} hold no image: 0 vs 1 at least; {REMEDY}")
-        labels = {
-            kind.feature: np.concatenate([labels[kind.feature] for _block, labels in batches]) for kind in family.labels
-        }
+        columns = np.concatenate([batch.labels for batch in batches])
+        labels = {kind.feature: columns[:, place].copy() for place, kind in enumerate(family.labels)}
         splits.append(SourceSplit(split, IMAGE_SHAPE, blocks, labels))
     main, *others = (kind.feature for kind in family.labels)
     return Source(
@@ -195,22 +194,17 @@ def _source(
     )
 
 
-def _batch(
-    function: str, family: Family, file: RawFile, work: Path, sandbox: Sandbox
-) -> tuple[RowBlock, dict[str, Labels]]:
-    """Return where a batch's images are, and its labels; the child parses it if it is not in the cache."""
+def _batch(function: str, family: Family, file: RawFile, work: Path, sandbox: Sandbox) -> CachedImages:
+    """Return a batch's images and labels; the child parses it if it is not in the cache."""
     labels = tuple(Label(kind.key, kind.column, len(kind.names)) for kind in family.labels)
 
-    def parse(folder: Path) -> list[RawFile]:
+    def parse(folder: Path) -> Written:
         item = (function, Batch(file.path, file.shown, family.title, labels), folder)
         with reading(file.shown):
-            sandbox.one(item, limits_of(file.bytes), file.shown)
-        return [raw_file(name, folder / name) for name in (PIXELS, LABELS)]
+            return sandbox.one(item, limits_of(file.bytes), file.shown)
 
-    pixels, table = made_once(work, digests.of_json([_FORMAT, function, file.name, labels, file.sha256]), parse)
-    columns: Labels = np.load(table.path, allow_pickle=False)
-    named = {kind.feature: columns[:, place].copy() for place, kind in enumerate(family.labels)}
-    return RowBlock(file.name, pixels.place, len(columns)), named
+    key = digests.of_json([_FORMAT, function, file.name, labels, file.sha256])
+    return cached_images(work, key, file.name, parse)
 
 
 def _meta(family: Family, file: RawFile, sandbox: Sandbox) -> dict[str, list[str]]:

@@ -32,13 +32,11 @@ class RowBlock:
         key: the raw file's short name, as errors and quarantine say it: ``data_batch_1``.
         path: the file of pixels, plain bytes.
         count: how many images.
-        offset: first byte of the first image.
     """
 
     key: str
     path: str
     count: int
-    offset: int = 0
 
     def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
         """Reads image ``images[i]`` into ``out[rows[i]]``, as it is stored.
@@ -54,7 +52,7 @@ class RowBlock:
             SourceError: the file is gone or shorter than it was.
         """
         size, whole = out.shape[1], out.reshape(-1).data
-        starts, places = (rows * size).tolist(), (self.offset + images * size).tolist()
+        starts, places = (rows * size).tolist(), (images * size).tolist()
         with self._open() as stream:
             number, read = stream.fileno(), 0
             for start, place in zip(starts, places, strict=True):
@@ -65,18 +63,18 @@ class RowBlock:
         """All images as they are stored, in the file's order, some megabytes at a time.
 
         Yields:
-            uint8, (n, size); the next one overwrites it.
+            uint8, (n, size).
 
         Raises:
             SourceError: the file is gone or shorter than it was.
         """
-        step = max(1, min(self.count, _SCANNED_BYTES // size))
-        buffer = np.empty((step, size), np.uint8)
+        step = max(1, _SCANNED_BYTES // size)
         with self._open() as stream:
             for first in range(0, self.count, step):
-                found = buffer[: min(step, self.count - first)]
-                self._check(os.preadv(stream.fileno(), (found.data,), self.offset + first * size), found.size)
-                yield found
+                wanted = size * min(step, self.count - first)
+                found = np.fromfile(stream, np.uint8, wanted)
+                self._check(found.size, wanted)
+                yield found.reshape(-1, size)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[BinaryIO]:
