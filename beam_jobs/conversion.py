@@ -94,7 +94,7 @@ def _converted(
 ) -> ConvertResult:
     """Write what is not there yet."""
     draft = dataclasses.replace(draft, truths=source.publish_truths(store, draft.folder))
-    frame = draft.stored.frame_length + source.bytes_of_a_file
+    frame = draft.layout.frame_length + source.bytes_of_a_file
     prefix = datasets.find(spec.dataset).base
     plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     shards = _Shards(store, draft.folder, plans)
@@ -199,7 +199,7 @@ def _finish(
     store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
     manifest = read_manifest(store, draft.folder)
-    shards, truths = manifest.shards, [split.truth for split in manifest.splits if split.truth]
+    shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,
         dataset=spec.dataset,
@@ -218,7 +218,7 @@ def _finish(
     there = {found.name: found for found in store.listing(draft.folder)}
     store.flush(there)
     beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
-    files = [(f"{draft.folder}/{item.file}", item) for item in (*shards, *truths)]
+    files = [(f"{draft.folder}/{item.file}", item) for item in manifest.files]
     written = [
         Artifact(name=name, bytes=item.bytes, sha256=item.sha256, modified=there[name].published)
         for name, item in files

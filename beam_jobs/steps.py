@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from podline.beam_jobs.runners import crossing_borders
+from podline.data.encoded_records import EncodedLayout
 from podline.data.records import RecordLayout
 from podline.data.shards import Task, WrittenShard, write_shard
 from podline.documents.manifest import shard_record
@@ -26,14 +27,14 @@ class Job:
         root: the store.
         folder: the data set's folder in it.
         tables: the folder of the plan's tables in it.
-        layout: of every record.
+        layout: of every record in its shard.
         classes: of the main label.
     """
 
     root: str
     folder: str
     tables: str
-    layout: RecordLayout
+    layout: RecordLayout | EncodedLayout
     classes: int
 
 
@@ -48,26 +49,27 @@ def write_or_find(task: Task, job: Job) -> WrittenShard:
         SourceError: a raw file cannot be read.
     """
     store = open_store(job.root)
-    name, record = f"{job.folder}/{task.plan.file}", f"{job.folder}/{shard_record(task.plan.file)}"
-    found = _find(store, record, name)
+    record = f"{job.folder}/{shard_record(task.plan.file)}"
+    found = _find(store, job.folder, record)
     if found is not None:
         return found
-    fill = task.filler(job.layout, store.local(f"{job.tables}/{task.table}"))
+    fill = task.filler(job.layout.decoded, store.local(f"{job.tables}/{task.table}"))
     with store.workspace("shard") as workspace:
-        path = workspace / task.plan.file
-        written = write_shard(path, task.plan, job.layout, job.classes, fill, task.threads)
+        written = write_shard(workspace / task.plan.file, task.plan, job.layout, job.classes, fill, task.threads)
         # Before the conversion is complete all shards are flushed together; flushing each took a fifth of the time.
-        store.publish_file(path, name, replace=True, flush=False)
+        for file in written.info.files:
+            store.publish_file(workspace / file.file, f"{job.folder}/{file.file}", replace=True, flush=False)
     store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
     return written
 
 
-def _find(store: Store, record: str, name: str) -> WrittenShard | None:
-    """Return what an earlier run wrote, if its checksum is still right."""
-    if not (store.exists(record) and store.exists(name)):
+def _find(store: Store, folder: str, record: str) -> WrittenShard | None:
+    """Return what an earlier run wrote, if its checksums are still right."""
+    if not store.exists(record):
         return None
     try:
         known = WrittenShard.model_validate(store.read_json(record))
     except (ValueError, ArtifactError):
         return None  # the record is damaged: write the shard again
-    return known if store.sha256(name) == known.info.sha256 else None
+    names = [(f"{folder}/{file.file}", file.sha256) for file in known.info.files]
+    return known if all(store.exists(name) and store.sha256(name) == sha256 for name, sha256 in names) else None

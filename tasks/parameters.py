@@ -154,7 +154,7 @@ class MachineGroup(BaseModel, frozen=True):
 class CocoMachineGroup(MachineGroup, frozen=True):
     """Where it is done, and what records hold; the result does not depend on it."""
 
-    keep_jpeg: bool = Field(
+    keep_files: bool = Field(
         default=False,
         title="Keep JPEG files",
         description="Records hold the images' JPEG files, not decoded pixels: less than half of the space, decoded at "
@@ -336,13 +336,13 @@ class TrainingParameters(BaseModel, frozen=True):
         """What to type to do the same on the command line."""
         source = f" --source {shlex.quote(self.source)}" if self.source else ""
         source += f" --name {self.name}" if self.name else ""
-        kept = " --keep-jpeg" if self.keeps_jpeg else ""
+        kept = " --keep-files" if self.keeps_files else ""
         share = self.machine.allow_left_out
         allowed = "" if share == LEFT_OUT else f" --allow-left-out {share:g}"
         return f"podline run {self.recipe}{source} --root {shlex.quote(root)}{kept}{allowed}{self.choices.as_options()}"
 
     @property
-    def keeps_jpeg(self) -> bool:
+    def keeps_files(self) -> bool:
         """Whether the records are to hold JPEG files."""
         return False
 
@@ -414,9 +414,9 @@ class CocoParameters(TrainingParameters, frozen=True):
     )
 
     @property
-    def keeps_jpeg(self) -> bool:
+    def keeps_files(self) -> bool:
         """Whether the records are to hold JPEG files."""
-        return self.machine.keep_jpeg
+        return self.machine.keep_files
 
     def training_recipe(self) -> Recipe:
         """The recipe with these changes, for the drawn sample if there is no source."""

@@ -14,7 +14,7 @@ from podline import strategies
 from podline.errors import SettingsError, StoreError
 from podline.plain import plain
 from podline.recipes import registry
-from podline.recipes.parts import MODELS
+from podline.recipes.parts import LAYOUTS, MODELS
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
 from podline.store.contract import Store
@@ -53,7 +53,7 @@ deep_option = click.option(
 )
 layout_option = click.option(
     "--layout",
-    type=click.Choice(["folders", "table", "webdataset", "parquet", "tfds"]),
+    type=click.Choice(LAYOUTS.names()),
     help="Of a source of images; see docs/images.md.  [default: what is found there]",
 )
 conversion_options = in_order(

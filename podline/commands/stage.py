@@ -222,7 +222,9 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
     click.option(
         "--max-people", type=int, help="Places for people in coco's records.  [default: as the recipe says, else 20]"
     ),
-    click.option("--keep-jpeg", is_flag=True, help="coco's records hold JPEG files: smaller, decoded at each reading."),
+    click.option(
+        "--keep-files", is_flag=True, help="coco's records hold JPEG files: smaller, decoded at each reading."
+    ),
     conversion_options,
     assignments_option,
 )
@@ -232,7 +234,7 @@ def convert(
     own_name: str | None,
     side: int | None,
     max_people: int | None,
-    keep_jpeg: bool,
+    keep_files: bool,
     allow_left_out: float | None,
     beam_options: tuple[str, ...],
     layout: str | None,
@@ -257,7 +259,7 @@ def convert(
     if own_name is not None or changes != Choices() or not request.dataset_itself:
         recipe = changes.apply(registry.for_data(request.recipe, own_name, absolute(source)))
     dataset = recipe.dataset if recipe else request.dataset_name
-    given = {"side": side, "max_people": max_people, "keep_jpeg": keep_jpeg or None}
+    given = {"side": side, "max_people": max_people, "keep_files": keep_files or None}
     return ConvertSpec(
         root=request.store.uri,
         dataset=dataset,

@@ -14,15 +14,14 @@ import numpy.typing as npt
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.coco_masks import ignored_mask
 from podline.data.coco_pixels import Pixels, decode, ready_for_many
-from podline.data.kept_jpegs import KeptLayout
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
-from podline.data.records import IMAGE, RecordLayout, put
-from podline.data.shards import Fill, Pieces
+from podline.data.records import IMAGE, RecordLayout
+from podline.data.shards import Fill
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
 from podline.data.sources.coco_people import people_type, unpacked
 from podline.data.sources.image_files import expect_all
-from podline.data.tfrecord import Bytes, seal
+from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
 from podline.store.contract import explained
@@ -42,7 +41,6 @@ class CocoShardTask:
         side: of the square that images are put into, in pixels.
         max_people: places in a record.
         threads: that decode images.
-        keep_jpeg: whether records hold the images' files instead of pixels.
         skeleton: of the people.
     """
 
@@ -51,7 +49,6 @@ class CocoShardTask:
     side: int
     max_people: int
     threads: int
-    keep_jpeg: bool
     skeleton: Skeleton
 
     def filler(self, layout: RecordLayout, table: Path) -> Fill:
@@ -60,9 +57,8 @@ class CocoShardTask:
         with explained("read", table):
             entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
         expect_all(image.place.file for image in entries[:_AHEAD])
-        kept = KeptLayout(layout)
 
-        def fill(frames: Bytes, start: int) -> Pieces:
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
             images, files = entries[start : start + len(frames)], []
             later = entries[start + _AHEAD : start + _AHEAD + len(frames)]
             expect_all(image.place.file for image in later)
@@ -71,14 +67,8 @@ class CocoShardTask:
                 data, pixels = decoded(image)
                 LetterBox(image.width, image.height, self.side).place(pixels, out=square)
                 files.append(data)
-            columns = annotations_of(images, self.side, self.max_people, self.skeleton)
-            for field in layout.fields:
-                if field.name != IMAGE:
-                    put(frames, field, columns[field.name])
-            if self.keep_jpeg:
-                return [piece for frame, data in zip(frames, files, strict=True) for piece in kept.pieces(frame, data)]
-            seal(frames)
-            return [frames.data]
+            layout.fill(frames, annotations_of(images, self.side, self.max_people, self.skeleton))
+            return files
 
         return fill
 

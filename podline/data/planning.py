@@ -118,5 +118,5 @@ def _places(split: SourceSplit) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
     start = 0
     for block in split.blocks:
         images = kept[(kept >= start) & (kept < start + block.count)] - start
-        yield block.path, images * math.prod(split.image_shape)
+        yield block.path, block.offset + images * math.prod(split.image_shape)
         start += block.count

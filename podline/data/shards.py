@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.encoded_records import EncodedLayout, write_index
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
@@ -38,12 +39,10 @@ _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 Read = Callable[[int, int], Mapping[str, np.ndarray]]
 """``read(start, stop)``: the values of a shard's records start … stop-1, feature by feature."""
 
-Pieces = Sequence[bytes | memoryview]
-
-Fill = Callable[[Bytes, int], Pieces]
+Fill = Callable[[Bytes, int], Sequence[bytes]]
 """``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are.
 
-It returns what they are in the file, in pieces."""
+It returns the images' files where the shard holds these instead of pixels."""
 
 
 class Task(Protocol):
@@ -89,23 +88,16 @@ class ShardTask:
 
     def filler(self, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`Task.filler`."""
-        return filled_from(layout, self.reader(table))
-
-    def reader(self, table: Path) -> Read:
-        """Return what reads the shard's records; it raises a SourceError if a raw file cannot be read.
-
-        Raises:
-            StoreError: the table cannot be read.
-        """
         with explained("read", table), _ONE_LOADS:
             rows = np.load(table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
 
-        def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
-            chosen = rows[start:stop]
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+            chosen = rows[start : start + len(frames)]
             labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
-            return {**self.images.read(chosen[_PLACE]), **labels}
+            layout.fill(frames, {**self.images.read(chosen[_PLACE]), **labels})
+            return self.images.read_files(chosen[_PLACE])
 
-        return read
+        return fill
 
 
 class WrittenShard(Frozen):
@@ -157,9 +149,9 @@ def _table(split: SourceSplit, seed: int) -> np.ndarray:
 def filled_from(layout: RecordLayout, read: Read) -> Fill:
     """Return a filler of frames with the values that ``read`` gives."""
 
-    def fill(frames: Bytes, start: int) -> Pieces:
+    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
         layout.fill(frames, read(start, start + len(frames)))
-        return [frames.data]
+        return ()
 
     return fill
 
@@ -167,20 +159,20 @@ def filled_from(layout: RecordLayout, read: Read) -> Fill:
 class _Chunk(NamedTuple):
     """Some of a shard's records: their bytes in the file, in pieces, and their part of the statistics."""
 
-    pieces: Pieces
+    pieces: Sequence[bytes | memoryview]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums
 
 
 def write_shard(
-    path: Path, plan: ShardPlan, layout: RecordLayout, classes: int, fill: Fill, threads: int = 1
+    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, classes: int, fill: Fill, threads: int = 1
 ) -> WrittenShard:
-    """Write a shard's file.
+    """Write a shard's file, and its index where records hold images' files.
 
     Args:
         path: where to; it must not matter if this ends in the middle.
         plan: what the shard is.
-        layout: of its records.
+        layout: of its records as they are in the file.
         classes: how many classes the main label has.
         fill: makes the records; called by several threads at once.
         threads: that make records while others are written.
@@ -189,15 +181,16 @@ def write_shard(
         StoreError: the file cannot be written.
         SourceError: a raw file cannot be read.
     """
-    step = max(1, CHUNK_BYTES // layout.frame_length)
+    decoded = layout.decoded
+    step = max(1, CHUNK_BYTES // decoded.frame_length)
 
     def make(start: int) -> _Chunk:
-        frames = layout.frames(min(step, plan.records - start))
-        pieces = fill(frames, start)
-        counts = np.bincount(layout.values(frames, LABEL), minlength=classes)
-        return _Chunk(pieces, counts, pixel_sums(layout.values(frames, IMAGE)))
+        frames = decoded.frames(min(step, plan.records - start))
+        files = fill(frames, start)
+        counts = np.bincount(decoded.values(frames, LABEL), minlength=classes)
+        return _Chunk(layout.records(frames, files), counts, pixel_sums(decoded.values(frames, IMAGE)))
 
-    digest, counts, pixels = hashlib.sha256(), np.zeros(classes, np.int64), []
+    digest, counts, pixels, lengths = hashlib.sha256(), np.zeros(classes, np.int64), [], []
     # One thread more than asked for: the caller's own writes.
     chunks = in_order(make, range(0, plan.records, step), threads + 1)
     with explained("write", path), path.open("wb") as stream, closing(chunks):
@@ -207,12 +200,15 @@ def write_shard(
             for piece in chunk.pieces:
                 stream.write(piece)
                 digest.update(piece)
+                lengths.append(len(piece))
         size = stream.tell()
+        index = write_index(path, lengths) if isinstance(layout, EncodedLayout) else None
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
         bytes=size,
         sha256=digest.hexdigest(),
         class_counts=tuple(counts.tolist()),
+        index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))

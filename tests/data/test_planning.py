@@ -87,21 +87,22 @@ def test_the_order_is_a_permutation_of_seed_and_split() -> None:
     assert (order != shard_order(0, "test", 1000)).mean() > 0.9
 
 
-def split(name: str, *blocks: tuple[str, int], kept: list[int] | None = None) -> SourceSplit:
-    """A split of blocks (path, count) of 10-byte images."""
-    rows = tuple(RowBlock(path, path, count) for path, count in blocks)
+def split(name: str, *blocks: tuple[str, int, int], kept: list[int] | None = None) -> SourceSplit:
+    """A split of blocks (path, offset, count) of 10-byte images."""
+    rows = tuple(RowBlock(path, path, count, offset) for path, offset, count in blocks)
     return SourceSplit(name, (1, 10, 1), rows, {}, None if kept is None else np.array(kept))
 
 
 @pytest.mark.parametrize(
     ("train", "test", "refused"),
     [
-        (split("train", ("a", 5)), split("test", ("b", 5)), None),
-        (split("train", ("a", 5)), split("test", ("a", 5), kept=[4]), "byte 40 of a .* splits 'train' and 'test'"),
-        (split("train", ("a", 5), kept=[0, 1, 2, 3]), split("test", ("a", 5), kept=[4]), None),
-        (split("train", ("a", 5), ("b", 2)), split("test", ("b", 2), kept=[1]), "byte 10 of b"),
-        (split("train", ("a", 5), ("a", 5)), split("test", ("b", 5)), "splits 'train' and 'train'"),
-        (split("train", ("a", 3), ("b", 3), kept=[1, 4, 4]), split("test", ("c", 1)), "byte 10 of b"),
+        (split("train", ("a", 0, 5)), split("test", ("b", 0, 5)), None),
+        (split("train", ("a", 0, 5)), split("test", ("a", 50, 5)), None),
+        (split("train", ("a", 0, 5)), split("test", ("a", 40, 5)), "byte 40 of a .* splits 'train' and 'test'"),
+        (split("train", ("a", 0, 5), kept=[0, 1, 2, 3]), split("test", ("a", 40, 5)), None),
+        (split("train", ("a", 0, 5), ("b", 3, 2)), split("test", ("b", 13, 1)), "byte 13 of b"),
+        (split("train", ("a", 0, 5), ("a", 0, 5)), split("test", ("b", 0, 5)), "splits 'train' and 'train'"),
+        (split("train", ("a", 0, 3), ("b", 0, 3), kept=[1, 4, 4]), split("test", ("c", 0, 1)), "byte 10 of b"),
     ],
 )
 def test_a_record_belongs_to_one_split_once(train: SourceSplit, test: SourceSplit, refused: str | None) -> None:

@@ -12,7 +12,7 @@ from podline.data.sources import rows
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.errors import SourceError
 
-SIZE, COUNT = 12, 40
+SIZE, COUNT, OFFSET = 12, 40, 7
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def images() -> np.ndarray:
 
 @pytest.fixture
 def block(tmp_path: Path, images: np.ndarray) -> RowBlock:
-    (tmp_path / "raw").write_bytes(images.tobytes())
-    return RowBlock("raw", str(tmp_path / "raw"), COUNT)
+    (tmp_path / "raw").write_bytes(bytes(OFFSET) + images.tobytes())
+    return RowBlock("raw", str(tmp_path / "raw"), COUNT, OFFSET)
 
 
 @pytest.mark.parametrize("scanned_bytes", [1, 4 * SIZE, 7 * SIZE + 3, 10**6])
@@ -52,7 +52,7 @@ def test_scratch_memory_is_used(block: RowBlock, images: np.ndarray) -> None:
 @pytest.mark.parametrize("damage", ["short", "gone"])
 def test_a_file_that_changed_is_named(tmp_path: Path, block: RowBlock, damage: str) -> None:
     if damage == "short":
-        os.truncate(block.path, 20 * SIZE)
+        os.truncate(block.path, OFFSET + 20 * SIZE)
     else:
         (tmp_path / "raw").unlink()
     problem = "was cut short while it was converted" if damage == "short" else "cannot be read: No such file"
@@ -60,3 +60,15 @@ def test_a_file_that_changed_is_named(tmp_path: Path, block: RowBlock, damage: s
         list(block.scan(SIZE))
     with pytest.raises(SourceError, match=f"raw {problem}"):
         block.read_into(np.zeros((1, SIZE), np.uint8), np.array([0]), np.array([30]))
+
+
+def test_rows_of_planes_become_images_of_channels(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).integers(0, 256, (COUNT, 2 + SIZE), np.uint8)
+    (tmp_path / "raw").write_bytes(table.tobytes())
+    block = RowBlock("raw", str(tmp_path / "raw"), COUNT, offset=2, stride=2 + SIZE, planes=3)
+    out = np.zeros((4, SIZE), np.uint8)
+    block.read_into(out, np.array([3, 0]), np.array([COUNT - 1, 5]))
+    expected = table[[5, COUNT - 1], 2:].reshape(2, 3, 4).transpose(0, 2, 1).reshape(2, SIZE)
+    assert (out[[0, 3]] == expected).all()
+    assert not out[1:3].any()
+    assert (np.concatenate([rows.copy() for rows in block.scan(SIZE)]) == table[:, 2:]).all()

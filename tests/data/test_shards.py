@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +75,10 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
     monkeypatch.setattr(Path, "open", lambda path, mode: Slow(path, mode) if mode == "wb" else open_file(path, mode))
     values = columns()
 
-    def fill(frames: Bytes, start: int) -> shards.Pieces:
+    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
         started.append(start)
         LAYOUT.fill(frames, {name: value[start : start + len(frames)] for name, value in values.items()})
-        return [frames.data]
+        return ()
 
     write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
     assert len(written) == PLAN.records
@@ -87,7 +88,7 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
 
 
 def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> None:
-    def fill(_frames: Bytes, start: int) -> shards.Pieces:
+    def fill(_frames: Bytes, start: int) -> Sequence[bytes]:
         raise SourceError(f"record {start}")
 
     with pytest.raises(SourceError, match="record 0"):
@@ -135,11 +136,12 @@ def test_tasks_read_the_records_of_the_order(tmp_path: Path, source: Source) -> 
     seen = 0
     for task in shard_tasks(source, plans, 3, tmp_path):
         if task.plan.split == "train":
-            values = pickle.loads(pickle.dumps(task)).reader(tmp_path / task.table)(0, task.plan.records)
+            frames = LAYOUT.frames(task.plan.records)
+            pickle.loads(pickle.dumps(task)).filler(LAYOUT, tmp_path / task.table)(frames, 0)
             expected = rows[order[seen : seen + task.plan.records]]
-            assert (values["label"] == expected[:, 0]).all()
+            assert (LAYOUT.values(frames, "label") == expected[:, 0]).all()
             planes = expected[:, 1:].reshape(-1, 3, 32, 32)
-            assert (values["image"] == planes.transpose(0, 2, 3, 1)).all()
+            assert (LAYOUT.values(frames, "image") == planes.transpose(0, 2, 3, 1)).all()
             seen += task.plan.records
     assert seen == 100
 
@@ -157,4 +159,4 @@ def test_a_file_of_pixels_that_shrinks_is_named(tmp_path: Path, source: Source) 
     (task,) = shard_tasks(source, plans, 0, tmp_path)
     os.truncate(source.splits[0].blocks[2].path, 3072)
     with pytest.raises(SourceError, match="pixels was cut short"):
-        task.reader(tmp_path / task.table)(0, 100)
+        task.filler(LAYOUT, tmp_path / task.table)(LAYOUT.frames(100), 0)

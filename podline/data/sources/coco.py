@@ -20,10 +20,9 @@ from podline.data.coco_masks import check_outlines
 from podline.data.coco_pixels import ready_for_many
 from podline.data.coco_records import CocoShardTask, coco_tasks
 from podline.data.coco_truth import category_of, publish_truths
-from podline.data.kept_jpegs import KeptLayout
 from podline.data.order import random_uniform
 from podline.data.planning import ShardPlan
-from podline.data.records import Feature, RecordLayout
+from podline.data.records import Feature
 from podline.data.shards import Task
 from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_annotations import (
@@ -77,7 +76,7 @@ class CocoSource:
         side: of the square that images are put into, in pixels.
         max_people: places for people in a record.
         left_out: records of each file of annotations, and people in it that have a joint.
-        keep_jpeg: whether records hold the images' files instead of pixels.
+        keep_files: whether records hold the images' files instead of pixels.
         skeleton: of the people.
         category: what they are called.
         notes: what there is to say of how the annotations were understood.
@@ -91,7 +90,7 @@ class CocoSource:
     side: int
     max_people: int
     left_out: tuple[LeftOut, ...] = ()
-    keep_jpeg: bool = False
+    keep_files: bool = False
     skeleton: Skeleton = COCO
     category: str = "person"
     notes: tuple[str, ...] = ()
@@ -111,7 +110,7 @@ class CocoSource:
         """The features of every record; coordinates are in pixels of the square."""
         places, cells = self.max_people, self.side // MASK_STRIDE
         return (
-            Feature("image", "uint8", (self.side, self.side, 3)),
+            Feature("image", "uint8", (self.side, self.side, 3), fit="annotated" if self.keep_files else None),
             Feature("keypoints", "float32", (places, len(self.skeleton.joints), 3)),
             Feature("boxes", "float32", (places, 4)),
             Feature("areas", "float32", (places,)),
@@ -131,7 +130,7 @@ class CocoSource:
     @property
     def bytes_of_a_file(self) -> int:
         """Of an image to convert that is kept, on average, rounded up."""
-        if not self.keep_jpeg:
+        if not self.keep_files:
             return 0
         sizes = [image.place.size for images in self.splits.values() for image in images]
         return -(-sum(sizes) // len(sizes))
@@ -145,10 +144,6 @@ class CocoSource:
         """The source itself: every image was looked at when it was opened."""
         return self, Remarks(notes=self.notes)
 
-    def stored(self, layout: RecordLayout) -> RecordLayout | KeptLayout:
-        """The layout with pixels, or with JPEG files."""
-        return KeptLayout(layout) if self.keep_jpeg else layout
-
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
         """See :func:`podline.data.coco_truth.publish_truths`."""
         category = category_of(self.skeleton, self.category)
@@ -158,7 +153,7 @@ class CocoSource:
         """See :func:`podline.data.coco_records.coco_tasks`."""
 
         def task(plan: ShardPlan, table: str) -> CocoShardTask:
-            return CocoShardTask(plan, table, self.side, self.max_people, threads, self.keep_jpeg, self.skeleton)
+            return CocoShardTask(plan, table, self.side, self.max_people, threads, self.skeleton)
 
         return coco_tasks(self.splits, plans, seed, folder, task)
 
@@ -189,7 +184,7 @@ def _collector_at_rest() -> Iterator[None]:
 def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Path) -> CocoSource:
     """Opens COCO person keypoints as a data set; see :func:`open_coco`."""
     opened = open_coco(dataset.name, source, settings.side, settings.max_people, work)
-    return replace(opened, keep_jpeg=settings.keep_jpeg)
+    return replace(opened, keep_files=settings.keep_files)
 
 
 @_collector_at_rest()

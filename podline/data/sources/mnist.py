@@ -65,7 +65,7 @@ def _plain(file: RawFile, work: Path) -> RawFile:
 
 
 def _split(name: str, images: RawFile, labels: RawFile, work: Path, sandbox: Sandbox) -> SourceSplit:
-    classes = (Label("labels", 0, len(class_names.MNIST)),)
+    classes = (Label("labels", len(class_names.MNIST)),)
 
     def parse(folder: Path) -> Written:
         pair = [Batch(file.path, file.shown, "MNIST", classes) for file in (images, labels)]

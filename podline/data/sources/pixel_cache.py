@@ -42,7 +42,7 @@ def write_images(folder: Path, parts: Iterable[npt.NDArray[np.uint8]], labels: A
 
     Args:
         folder: an empty one.
-        parts: some images each, (n, height, width, channels), all of one shape; at least one part.
+        parts: some images each, (n, …) as they are stored, all of one shape; at least one part.
         labels: (images, kinds); looked at when all parts are written.
 
     Raises:
@@ -62,7 +62,7 @@ def write_images(folder: Path, parts: Iterable[npt.NDArray[np.uint8]], labels: A
     return [file.info.model_dump() for file in (pixels, raw_file(RECORDS, folder / RECORDS))]
 
 
-def cached_images(work: Path, key: str, name: str, write: Callable[[Path], Written]) -> CachedImages:
+def cached_images(work: Path, key: str, name: str, write: Callable[[Path], Written], planes: int = 0) -> CachedImages:
     """Return a raw file's images out of the cache.
 
     Args:
@@ -70,6 +70,7 @@ def cached_images(work: Path, key: str, name: str, write: Callable[[Path], Writt
         key: the checksum of all that the images depend on.
         name: the raw file's short name, for errors and the quarantine.
         write: makes them where they are not there yet, as :func:`write_images` does.
+        planes: see :class:`RowBlock`.
 
     Raises:
         StoreError: the cache folder cannot be written.
@@ -77,4 +78,4 @@ def cached_images(work: Path, key: str, name: str, write: Callable[[Path], Writt
     pixels, records = made_once(work, key, lambda folder: listed_files(folder, write(folder)))
     with np.load(str(records.path)) as columns:
         labels, shape = columns["labels"], tuple(columns["shape"].tolist())
-    return CachedImages(RowBlock(name, pixels.place, len(labels)), labels, shape)
+    return CachedImages(RowBlock(name, pixels.place, len(labels), planes=planes), labels, shape)

@@ -1,8 +1,6 @@
-"""Parses the files of CIFAR and MNIST in a child process, which writes their pixels and labels into the cache.
+"""Parses CIFAR's pickles and MNIST's files in a child process, which writes their images and labels into the cache.
 
-An image of CIFAR is 3,072 bytes: the red, the green and the blue plane of 32×32 pixels. They are written as (height,
-width, channels), as records hold them. MNIST's format, IDX, is a header of big-endian numbers, then the bytes:
-http://yann.lecun.com/exdb/mnist/.
+MNIST's format, IDX, is a header of big-endian numbers, then the bytes: http://yann.lecun.com/exdb/mnist/.
 """
 
 from __future__ import annotations
@@ -35,12 +33,10 @@ class Label(NamedTuple):
 
     Attributes:
         key: its key in a pickled batch.
-        column: which byte of a ``.bin`` row it is.
         classes: how many there are.
     """
 
     key: str
-    column: int
     classes: int
 
 
@@ -62,7 +58,7 @@ class Batch(NamedTuple):
 
 def parser() -> Callable[[tuple[Any, ...]], Any]:
     """Return a function of an item for a :class:`podline.sandbox.Sandbox`: a function of this module, its arguments."""
-    functions = {made.__name__: made for made in (write_pickled, write_binary, write_idx, read_names)}
+    functions = {made.__name__: made for made in (write_pickled, write_idx, read_names)}
     return lambda item: functions[item[0]](*item[1:])
 
 
@@ -86,29 +82,7 @@ def write_pickled(batch: Batch, folder: Path) -> Written:
             f"vs (rows, {SIZE}) and uint8; {REMEDY}"
         )
     labels = [_pickled_labels(found[label.key], label, len(data), batch.shown) for label in batch.labels]
-    return _write_planes(folder, data, labels)
-
-
-def write_binary(batch: Batch, folder: Path) -> Written:
-    """Write the pixels and the labels of a ``.bin`` file: rows of the label bytes, then the image.
-
-    Raises:
-        SourceError: it is not what it should be.
-    """
-    size, stride = batch.path.stat().st_size, len(batch.labels) + SIZE
-    if not size:
-        raise SourceError(f"{batch.shown} is empty: 0 bytes; {REMEDY}")
-    rows, rest = divmod(size, stride)
-    if rest:
-        raise SourceError(
-            f"{batch.shown} is truncated, or no {batch.title} in binary layout: "
-            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
-        )
-    table = np.fromfile(batch.path, np.uint8).reshape(rows, stride)
-    labels = [
-        checked_labels(table[:, label.column], rows, label.classes, batch.shown, label.key) for label in batch.labels
-    ]
-    return _write_planes(folder, table[:, len(batch.labels) :], labels)
+    return write_images(folder, [data.reshape(-1, 3, 32, 32)], np.stack(labels, axis=1))
 
 
 def write_idx(images: Batch, labels: Batch, folder: Path) -> Written:
@@ -166,10 +140,6 @@ def _pickled_labels(values: Any, label: Label, rows: int, shown: str) -> Labels:
     if not numbers and (type(values) is not list or not all(type(value) is int for value in values)):
         raise SourceError(f"{shown}: {label.key!r} is not a list of whole numbers; {REMEDY}")
     return checked_labels(values, rows, label.classes, shown, label.key)
-
-
-def _write_planes(folder: Path, rows: npt.NDArray[np.uint8], labels: list[Labels]) -> Written:
-    return write_images(folder, [rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)], np.stack(labels, axis=1))
 
 
 def _idx(file: Batch, dimensions: int) -> npt.NDArray[np.uint8]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from podline import entry_points
 from podline.data.official import OfficialCheck
 from podline.data.planning import ShardPlan, refuse_shared_records
-from podline.data.records import Feature, RecordLayout
+from podline.data.records import Feature
 from podline.data.shards import Task, shard_tasks
 from podline.data.sources.duplicates import contradictions, quarantine_shared, repeated_images
 from podline.data.sources.left_out import LeftOut, left_out_of
@@ -28,7 +28,6 @@ from podline.errors import ChildKilledError, PodlineError, SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
 
 if TYPE_CHECKING:
-    from podline.data.kept_jpegs import KeptLayout
     from podline.store.contract import Store
 
 
@@ -95,10 +94,6 @@ class RawData(Protocol):
         Raises:
             SourceError: it must not be converted.
         """
-        ...
-
-    def stored(self, layout: RecordLayout) -> RecordLayout | KeptLayout:
-        """The layout of records as they are in the files, from that of the same records with pixels."""
         ...
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
@@ -184,10 +179,6 @@ class Source(RawRows):
         apart = quarantine_shared(self, repeated)
         refuse_shared_records(apart.splits)
         return apart, remarks
-
-    def stored(self, layout: RecordLayout) -> RecordLayout:
-        """The layout with pixels itself."""
-        return layout
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
         """A class is judged by the record's own label."""

@@ -1,12 +1,22 @@
-"""Finds the folders that are named for splits, at any depth, and refuses what may be a split or a class."""
+"""Class folders: ``train/<class>/…`` and ``test/<class>/…`` at any depth, ``<class>/train/…``, or ``<class>/…`` alone.
+
+A class is named by its folder's path, as ``Latin/character01``. What may be a split or a class is refused.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
 
-from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, split_in_name
+from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, split_in_name
+from podline.data.images.layout import Files, Layout, outside
+from podline.data.images.listing import Found
+from podline.data.images.settings import ImagesSettings
 from podline.data.sources.shown import printable
 from podline.errors import SourceError
 
@@ -38,6 +48,80 @@ class SplitFolders:
         if self.above is None:
             return (split, before) if not after else ("", ())
         return (split, after) if before == self.above else ("", ())
+
+
+@dataclass(frozen=True)
+class Folders(Layout):
+    """See :class:`podline.data.images.layout.Layout`: it reads everything in the source.
+
+    Attributes:
+        depth: where the folders of splits are; None if there are none.
+    """
+
+    depth: SplitFolders | None
+
+    accepts = "class folders (<class>/*, train/<class>/* or <class>/train/*)"
+    opens = ()
+
+    @classmethod
+    def find(cls, files: Files, _settings: ImagesSettings, /) -> Self | None:
+        """Return class folders, if images lie in two of them at least.
+
+        Raises:
+            SourceError: a folder may be a split or a class.
+        """
+        readable = files.ending("")
+        images = [file for file in readable if file.is_image] or readable
+        folders = Counter(tuple(file.parts[:-1]) for file in images)
+        depth = split_folders(folders)
+        classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
+        if not depth and len(class_folders(folders)) < 2:
+            return None  # as train/1.jpg, test/1.jpg
+        return cls(files.asked, depth) if len(classes) > 1 else None
+
+    @property
+    def words(self) -> str:
+        """Which folders hold what."""
+        return "folders, " + (" and ".join(self._tops) or "<class>/")
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """By the folders' names."""
+        return frozenset(name.lower() for name in self._names)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the folders of splits in which classes are."""
+        found = (self._split_and_class(file) for file in self.read if file.bytes >= 0 and not file.hidden)
+        return sorted({split for split, name in found if split and name})
+
+    @property
+    def _tops(self) -> list[str]:
+        if self.depth is None or self.depth.above is None:
+            return [f"<class>/{name}/" for name in self._names]
+        return ["/".join((*self.depth.above, name, "<class>/")) for name in self._names]
+
+    def items(self) -> Iterator[Item]:
+        """Every file, by name."""
+        return map(self._item, self.read)
+
+    def _item(self, file: Found) -> Item:
+        split, folder = self._split_and_class(file)
+        label = unicodedata.normalize("NFC", "/".join(folder))
+        reason = self._reason(split, label)
+        if reason or file.hidden or file.bytes < 0:
+            return outside(file, reason)._replace(split=split.lower())
+        return Item(file.name, Place(file.path), label, split.lower(), stray=not file.is_image)
+
+    def _split_and_class(self, file: Found) -> tuple[str, Folder]:
+        """Return the name of its split's folder, and its class; a folder without a file is one of its own class."""
+        folder = tuple(file.parts if file.bytes < 0 and Path(file.path).is_dir() else file.parts[:-1])
+        return self.depth.split_and_class(folder) if self.depth else ("", folder)
+
+    def _reason(self, split: str, label: str) -> str:
+        if self.depth and not split:
+            return f"lies in none of {', '.join(top.removesuffix('<class>/') for top in self._tops)}"
+        return "" if label else "lies in no class folder"
 
 
 def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:

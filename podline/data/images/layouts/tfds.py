@@ -12,19 +12,18 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 import google_crc32c
 import numpy as np
 
 from podline.data.images.items import SPLITS, Item, Place
-from podline.data.images.limits import begun
+from podline.data.images.layout import Files, Layout, opened
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
 from podline.data.sources.shown import printable
 from podline.data.tfrecord import HEADER_BYTES, masked
-from podline.entry_points import reason
 from podline.errors import SourceError
 from podline.frozen import is_object
 
@@ -44,13 +43,12 @@ class Shard(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """See :class:`podline.data.images.items.Layout`.
+class Prepared(Layout):
+    """See :class:`podline.data.images.layout.Layout`.
 
     Attributes:
         name: what TFDS calls the data set.
-        shards: the files, in order.
-        beside: the files that tell of them.
+        shards: the files of records, in order.
         image: the feature that is an image.
         label: the feature that is its class.
         classes: how many there are.
@@ -59,11 +57,44 @@ class Prepared:
 
     name: str
     shards: Sequence[Shard]
-    beside: Sequence[Found]
     image: str
     label: str
     classes: int
     class_names: tuple[str, ...]
+
+    accepts = "a folder that TensorFlow Datasets has prepared"
+    opens = (INFO,)
+    exclusive = True  # folders of versions look like classes
+
+    @classmethod
+    def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
+        """Return the data set among some files; None if there is none.
+
+        Raises:
+            SourceError: there are several, its files cannot be read or are not all there, or it holds no labelled
+                images.
+        """
+        beside = {file.name: file for file in files.ending("")}
+        infos = [name for name in beside if name.split("/")[-1] == INFO and _sibling(name, FEATURES) in beside]
+        if not infos:
+            return None
+        if len(infos) > 1:
+            folders = ", ".join(_sibling(name, "").rstrip("/") or "." for name in infos[:3])
+            raise SourceError(f"{len(infos)} prepared data sets lie there ({folders}); give the folder of one version")
+        info, features = beside[infos[0]], beside[_sibling(infos[0], FEATURES)]
+        said = _json(info)
+        image, label, classes = _chosen(features, settings)
+        names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
+        shards = _shards(said, info, [file for name, file in beside.items() if _sibling(name, INFO) == infos[0]])
+        return cls(
+            [info, features, *([names] if names else []), *(shard.file for shard in shards)],
+            name=f"{said.get('name', '?')} {said.get('version', '')}".strip(),
+            shards=shards,
+            image=image,
+            label=label,
+            classes=classes,
+            class_names=_lines(names, classes) if names else (),
+        )
 
     @property
     def words(self) -> str:
@@ -74,11 +105,6 @@ class Prepared:
     def splits(self) -> frozenset[str]:
         """As TFDS calls them."""
         return frozenset(shard.split for shard in self.shards) & SPLITS
-
-    @property
-    def paths(self) -> frozenset[str]:
-        """Every file."""
-        return frozenset(file.path for file in (*self.beside, *(shard.file for shard in self.shards)))
 
     def items(self) -> Iterator[Item]:
         """Every record."""
@@ -107,34 +133,6 @@ class Prepared:
         return self.class_names[number] if self.class_names else str(number), ""
 
 
-def prepared_in(found: Sequence[Found], settings: ImagesSettings) -> Prepared | None:
-    """The data set among some files; None if there is none.
-
-    Raises:
-        SourceError: there are several, its files cannot be read or are not all there, or it holds no labelled images.
-    """
-    beside = {file.name: file for file in found}
-    infos = [name for name in beside if name.split("/")[-1] == INFO and _sibling(name, FEATURES) in beside]
-    if not infos:
-        return None
-    if len(infos) > 1:
-        folders = ", ".join(_sibling(name, "").rstrip("/") or "." for name in infos[:3])
-        raise SourceError(f"{len(infos)} prepared data sets lie there ({folders}); give the folder of one version")
-    info, features = beside[infos[0]], beside[_sibling(infos[0], FEATURES)]
-    said = _json(info)
-    image, label, classes = _chosen(features, settings)
-    names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
-    return Prepared(
-        name=f"{said.get('name', '?')} {said.get('version', '')}".strip(),
-        shards=_shards(said, info, [file for file in found if _sibling(file.name, INFO) == infos[0]]),
-        beside=[file for file in (info, features, names) if file],
-        image=image,
-        label=label,
-        classes=classes,
-        class_names=_lines(names, classes) if names else (),
-    )
-
-
 def _sibling(name: str, other: str) -> str:
     folder, slash, _ = name.rpartition("/")
     return f"{folder}{slash}{other}"
@@ -143,11 +141,8 @@ def _sibling(name: str, other: str) -> str:
 def _json(file: Found) -> dict[str, Any]:
     if file.bytes > bounds.CLASS_FILE_BYTES * 16:
         raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for what TFDS writes; {_REMEDY}")
-    try:
-        with begun(file.path):
-            said: Any = json.loads(Path(file.path).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{file.path} is no JSON: {printable(reason(error))}; {_REMEDY}") from error
+    with opened(file, "JSON", _REMEDY):
+        said: Any = json.loads(Path(file.path).read_bytes())
     if not is_object(said):
         raise SourceError(f"{file.path} holds no JSON object; {_REMEDY}")
     return said
@@ -156,11 +151,8 @@ def _json(file: Found) -> dict[str, Any]:
 def _lines(file: Found, classes: int) -> tuple[str, ...]:
     if file.bytes > bounds.CLASS_FILE_BYTES * 16:
         raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for the names of {classes} classes")
-    try:
-        with begun(file.path):
-            names = tuple(Path(file.path).read_text("utf-8").split("\n"))
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{file.path} is no UTF-8: {error.reason}; {_REMEDY}") from error
+    with opened(file, "UTF-8", _REMEDY):
+        names = tuple(Path(file.path).read_text("utf-8").split("\n"))
     names = names[:-1] if names[-1] == "" else names
     if len(names) != classes:
         raise SourceError(f"{file.path} has {len(names)} lines vs {classes} classes in {FEATURES}; {_REMEDY}")
@@ -256,7 +248,7 @@ def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
         SourceError: the file cannot be read, is cut or damaged, or has another number of records.
     """
     count, place = 0, 0
-    with begun(shard.file.path), Path(shard.file.path).open("rb") as stream:
+    with opened(shard.file, "TFRecords", _REMEDY), Path(shard.file.path).open("rb") as stream:
         while head := stream.read(HEADER_BYTES):
             record = _framed(shard, stream, head, count, place)
             yield place + HEADER_BYTES, record
