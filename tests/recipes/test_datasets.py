@@ -62,7 +62,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
 @pytest.mark.parametrize("name", datasets.SHIPPED)
 def test_what_a_shipped_one_names_is_there(name: str) -> None:
     dataset = datasets.find(name)
-    for place in (dataset.open, dataset.settings, dataset.draw, dataset.publication, dataset.published):
+    for place in (dataset.open, dataset.settings, dataset.draw, dataset.published):
         assert not place or dataset.code(place) is not None
 
 

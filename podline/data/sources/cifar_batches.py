@@ -1,12 +1,8 @@
-"""Parses CIFAR's files in a child process, and writes a batch's pixels and labels as plain files.
-
-An image is 3,072 bytes: the red, the green and the blue plane of 32×32 pixels. They are written as (height, width,
-channels), as records hold them.
-"""
+"""Parses CIFAR's pickles in a child process, and writes a batch's images and labels as plain files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +15,6 @@ from podline.plurals import plural
 
 PIXELS, LABELS = "pixels", "labels.npy"
 SIZE = 3072
-_ROWS = 1024  # images that are written at once
 _LONGEST = 256  # bits of a number that is written out
 
 Labels = npt.NDArray[np.uint8]
@@ -30,12 +25,10 @@ class Label(NamedTuple):
 
     Attributes:
         key: its key in a pickled batch.
-        column: which byte of a ``.bin`` row it is.
         classes: how many there are.
     """
 
     key: str
-    column: int
     classes: int
 
 
@@ -57,7 +50,7 @@ class Batch(NamedTuple):
 
 def parser() -> Callable[[tuple[Any, ...]], Any]:
     """Return a function of an item for a :class:`podline.sandbox.Sandbox`: a function of this module, its arguments."""
-    functions = {made.__name__: made for made in (write_pickled, write_binary, read_names)}
+    functions = {made.__name__: made for made in (write_pickled, read_names)}
     return lambda item: functions[item[0]](*item[1:])
 
 
@@ -81,30 +74,9 @@ def write_pickled(batch: Batch, folder: Path) -> None:
             f"vs (rows, {SIZE}) and uint8; {REMEDY}"
         )
     labels = [_pickled_labels(found[label.key], label, len(data), batch.shown) for label in batch.labels]
-    _write(folder, (data[first : first + _ROWS] for first in range(0, len(data), _ROWS)), labels)
-
-
-def write_binary(batch: Batch, folder: Path) -> None:
-    """Write the pixels and the labels of a ``.bin`` file: rows of the label bytes, then the image.
-
-    Raises:
-        SourceError: it is not what it should be.
-    """
-    size, stride = batch.path.stat().st_size, len(batch.labels) + SIZE
-    if not size:
-        raise SourceError(f"{batch.shown} is empty: 0 bytes; {REMEDY}")
-    rows, rest = divmod(size, stride)
-    if rest:
-        raise SourceError(
-            f"{batch.shown} is truncated, or no {batch.title} in binary layout: "
-            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
-        )
-    table = np.fromfile(batch.path, np.uint8).reshape(rows, stride)
-    labels = [
-        checked_labels(table[:, label.column], rows, label.classes, batch.shown, label.key) for label in batch.labels
-    ]
-    images = table[:, len(batch.labels) :]
-    _write(folder, (images[first : first + _ROWS] for first in range(0, rows, _ROWS)), labels)
+    with (folder / PIXELS).open("wb") as stream:
+        stream.write(np.ascontiguousarray(data).data)
+    np.save(folder / LABELS, np.stack(labels, axis=1), allow_pickle=False)
 
 
 def read_names(path: Path, shown: str, keys: Sequence[str]) -> dict[str, list[str]]:
@@ -142,13 +114,6 @@ def _pickled_labels(values: Any, label: Label, rows: int, shown: str) -> Labels:
     if not numbers and (type(values) is not list or not all(type(value) is int for value in values)):
         raise SourceError(f"{shown}: {label.key!r} is not a list of whole numbers; {REMEDY}")
     return checked_labels(values, rows, label.classes, shown, label.key)
-
-
-def _write(folder: Path, parts: Iterator[npt.NDArray[np.uint8]], labels: list[Labels]) -> None:
-    with (folder / PIXELS).open("wb") as stream:
-        for rows in parts:
-            stream.write(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)).data)
-    np.save(folder / LABELS, np.stack(labels, axis=1), allow_pickle=False)
 
 
 def _texts(values: Any, shown: str) -> list[str]:

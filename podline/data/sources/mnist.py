@@ -76,7 +76,8 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
         raise SourceError(f"{images.shown} holds no image: 0 vs 1 at least; {_REMEDY}")
     with reading(labels.shown):
         values = np.frombuffer(labels.path.read_bytes(), np.uint8, offset=8)
-    block = RowBlock(images.name, images.place, count, offset=16)
+        modified = images.path.stat().st_mtime_ns
+    block = RowBlock(images.name, images.place, count, offset=16, modified=modified)
     return SourceSplit(
         name, IMAGE_SHAPE, (block,), {"label": checked_labels(values, count, len(class_names.MNIST), labels.shown)}
     )

@@ -60,6 +60,16 @@ class RawFile:
         return SourceFile(name=self.name, bytes=self.bytes, sha256=self.sha256)
 
 
+def md5_of(path: Path) -> str:
+    """Return a file's md5.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with reading(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
 def raw_file(name: str, path: Path) -> RawFile:
     """A file with its checksum; one pass over its bytes.
 
