@@ -126,7 +126,7 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits = machine.load().parse_limits  # more of them may decode what was left out
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
-    key = digests.of_json([form, source, [file.state for file in sorted({*files.asked, *files.around})]])
+    key = digests.of_json([form, source, files.state])
     read = partial(parsed, source, files, settings)
     pixels, seen, *kept = made_once(work, key, partial(_look, read, settings, limits))
     said: dict[str, Any] = json.loads(_content(seen))
