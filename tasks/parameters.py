@@ -147,6 +147,13 @@ class MachineGroup(BaseModel, frozen=True):
         description="Further options of Apache Beam, like --region=us-central1; see docs/engines.md.",
         json_schema_extra=place(4),
     )
+    keep_files: bool = Field(
+        default=False,
+        title="Keep image files",
+        description="Records of images and keypoints hold the images' own files, not decoded pixels: smaller, decoded "
+        "at each reading, and the very same arrays.",
+        json_schema_extra=place(5),
+    )
     allow_left_out: float = Field(
         default=LEFT_OUT,
         ge=0,
@@ -155,18 +162,6 @@ class MachineGroup(BaseModel, frozen=True):
         description="The share of the source's records, or of its people, that may be left out; more is an error, "
         "which names the reasons.",
         json_schema_extra=place(6),
-    )
-
-
-class CocoMachineGroup(MachineGroup, frozen=True):
-    """Where it is done, and what records hold; the result does not depend on it."""
-
-    keep_files: bool = Field(
-        default=False,
-        title="Keep JPEG files",
-        description="Records hold the images' JPEG files, not decoded pixels: less than half of the space, decoded at "
-        "each reading, and the very same arrays.",
-        json_schema_extra=place(5),
     )
 
 
@@ -343,15 +338,10 @@ class TrainingParameters(BaseModel, frozen=True):
         """What to type to do the same on the command line."""
         source = f" --source {shlex.quote(self.source)}" if self.source else ""
         source += f" --name {self.name}" if self.name else ""
-        kept = " --keep-files" if self.keeps_files else ""
+        kept = " --keep-files" if self.machine.keep_files else ""
         share = self.machine.allow_left_out
         allowed = "" if share == LEFT_OUT else f" --allow-left-out {share:g}"
         return f"podline run {self.recipe}{source} --root {shlex.quote(root)}{kept}{allowed}{self.choices.as_options()}"
-
-    @property
-    def keeps_files(self) -> bool:
-        """Whether the records are to hold JPEG files."""
-        return False
 
 
 def _rules_of(form: type[TrainingParameters]) -> list[SchemaRule]:
@@ -413,17 +403,6 @@ class CocoParameters(TrainingParameters, frozen=True):
         "it. Empty for coco_pose: a sample of stick people is drawn into the store.",
         json_schema_extra=place(2, pattern=_NO_LOGIN),
     )
-    machine: CocoMachineGroup = Field(
-        default_factory=CocoMachineGroup,
-        title="Machine",
-        description="Where it is done, and what records hold; the result does not depend on it.",
-        json_schema_extra=place(11),
-    )
-
-    @property
-    def keeps_files(self) -> bool:
-        """Whether the records are to hold JPEG files."""
-        return self.machine.keep_files
 
     def training_recipe(self) -> Recipe:
         """The recipe with these changes, for the drawn sample if there is no source."""

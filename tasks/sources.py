@@ -47,7 +47,7 @@ def conversion_of(parameters: TrainingParameters, store: Store, machine: Setting
         StoreError: the sample cannot be drawn.
     """
     recipe = parameters.training_recipe()
-    kept = {"keep_files": True} if parameters.keeps_files else {}
+    kept = {"keep_files": True} if parameters.machine.keep_files else {}
     return ConvertSpec(
         root=store.uri,
         dataset=recipe.dataset,

@@ -47,7 +47,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 @minutes_option
 @strategy_option
 @conversion_options
-@click.option("--keep-files", is_flag=True, help="coco_pose's records hold JPEG files; see `podline convert --help`.")
+@click.option("--keep-files", is_flag=True, help="Records hold the images' files; see `podline convert --help`.")
 @click.option(
     "--start-from",
     type=click.Choice(IN_ORDER),

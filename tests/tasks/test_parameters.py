@@ -68,7 +68,7 @@ def test_parameters_saved_before_there_were_groups_mean_what_they_meant() -> Non
     # The form adds the defaults of each group to what is saved.
     filled_in = CifarParameters().model_dump() | old
     assert CifarParameters.model_validate(filled_in) == CifarParameters.model_validate(grouped)
-    assert CocoParameters.model_validate({"keep_files": True}).keeps_files
+    assert CifarParameters.model_validate({"keep_files": True}).machine.keep_files
     with pytest.raises(SettingsError, match=r"seed=3 vs training.seed=4: give it once, as training.seed"):
         CifarParameters.model_validate({"seed": 3, "training": {"seed": 4}})
 
