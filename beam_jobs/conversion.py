@@ -111,7 +111,7 @@ def _converted(
     shards = _Shards(store, draft.folder, plans)
     with _job_folder(store) as tables:
         filler = _publish_tables(store, spec, source, plans, tables)
-        job = Job(spec.root, draft.folder, tables, draft.layout, len(source.class_names), plans, filler)
+        job = Job(spec.root, draft.folder, tables, draft.layout, len(source.class_names), plans, filler, spec.engine)
         with quiet(), _progress(reporter, shards, "" if spec.engine == LOCAL else f"{tables}/{WORKERS}"):
             build(pipeline, job)
             run(pipeline, spec.engine, lambda started: _tell_engine(started, spec.engine, reporter))

@@ -119,13 +119,19 @@ def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[Pipelin
         job.join(_TO_WIND_UP)
         if error is None:
             return
-        text = "".join(traceback.format_exception_only(error))
+        text = _with_causes(error)
         if not _MARK.search(text) and lost.wait(_TO_NOTICE if engine == LOCAL else 0):
             raise ChildKilledError(
                 "a worker process of the conversion was killed, maybe for want of memory; start it again, and it goes "
                 "on where it was"
             ) from error
     raise error_within(text, engine) from error
+
+
+def _with_causes(error: BaseException) -> str:
+    """Return what an error says, and then what its causes do: the last line is the first cause."""
+    lines = traceback.format_exception_only(error)
+    return "".join(lines) + (_with_causes(error.__cause__) if error.__cause__ else "")
 
 
 def _each(jobs: Sequence[Any], action: Callable[[Any], object]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
+import time
 from dataclasses import dataclass, field
 
 from podline import __version__
@@ -18,11 +19,13 @@ from podline.data.planning import ShardPlan, ShardPlans
 from podline.data.records import RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
 from podline.documents.manifest import shard_record
+from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
 WORKERS = "workers"
+_CLOCK_SECONDS = 120.0  # Google refuses credentials that were signed a few minutes off
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class Job:
         classes: of the main label.
         plans: the shards.
         filler: makes their records.
-        host: the machine that starts the job.
+        engine: where the job runs.
+        host: the machine that starts it.
         release: of Podline there.
     """
 
@@ -48,6 +52,7 @@ class Job:
     classes: int
     plans: ShardPlans
     filler: ShardFiller
+    engine: str = LOCAL
     host: str = field(default_factory=socket.gethostname)
     release: str = __version__
 
@@ -59,12 +64,13 @@ def write_or_find(numbers: tuple[int, int], job: Job) -> None:
     A shard is published before its record: a shard without one is written again.
 
     Raises:
-        EngineError: this worker has another release of Podline.
+        EngineError: this worker has another release of Podline, or its clock is wrong.
         StoreError: the store cannot be written.
         SourceError: a raw file cannot be read.
     """
     try:
-        _begin(job.root, job.tables, job.release)
+        if job.engine != LOCAL:
+            _begin(job.root, job.tables, job.release)
         for number in range(*numbers):
             _write_or_find(job.plans[number], job)
     except PodlineError as error:
@@ -75,10 +81,18 @@ def write_or_find(numbers: tuple[int, int], job: Job) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _begin(root: str, tables: str, release: str) -> None:
-    """Leave this process's name in the job's folder, once; what one of another release writes may be other bytes."""
+    """Leave this process's name in the job's folder, once, and hold its clock against the store's.
+
+    What another release writes may be other bytes; credentials are refused where a clock is wrong.
+    """
     if release != __version__:
         raise EngineError(f"Podline is {__version__} here vs {release} where the job was started; install the same")
-    open_store(root).publish_bytes(f"{tables}/{WORKERS}/{socket.gethostname()}~{os.getpid()}", b"", replace=True)
+    store, name = open_store(root), f"{tables}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
+    store.publish_bytes(name, b"", replace=True)
+    found = store.find(name)
+    off = time.time() - found.published if found else 0.0
+    if abs(off) > _CLOCK_SECONDS:
+        raise EngineError(f"the clock here is {off:+,.0f} s off the store's; set it, or let NTP do it")
 
 
 def _write_or_find(plan: ShardPlan, job: Job) -> None:

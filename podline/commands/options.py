@@ -77,16 +77,18 @@ engine_option = click.option(
     help=f"Where the conversion runs: {engines.NAMES}. The bytes do not depend on it; see docs/engines.md.  "
     "[default: the setting engine, local]",
 )
+beam_options_option = click.option(
+    "--beam-option",
+    "beam_options",
+    multiple=True,
+    metavar="OPTION",
+    help="A further option of Beam, like --beam-option=--region=us-central1; repeatable. See docs/engines.md.",
+)
+engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
 conversion_options = in_order(
     engine_option,
     click.option("--workers", type=click.IntRange(1), help="Worker processes of the engine local."),
-    click.option(
-        "--beam-option",
-        "beam_options",
-        multiple=True,
-        metavar="OPTION",
-        help="A further option of Beam, like --beam-option=--region=us-central1; repeatable. See docs/engines.md.",
-    ),
+    beam_options_option,
     click.option(
         "--allow-left-out",
         type=click.FloatRange(0, 1),

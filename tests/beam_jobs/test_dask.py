@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -12,12 +13,14 @@ from pathlib import Path
 
 import dask_cluster
 import pytest
+from click.testing import CliRunner
 from coco_files import CocoFiles
 from gcs_emulator import upload
 from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Job
+from podline.cli import cli
 from podline.errors import EngineError, EngineLostError, SourceError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
@@ -123,3 +126,54 @@ def test_a_scheduler_that_is_killed_is_an_error_of_one_line_and_the_next_run_goe
         with pytest.raises(EngineLostError, match=r"does not answer"):
             convert(lost.model_copy(update={"beam_options": ("--dask_connection_timeout=1",)}), silent())
     assert convert(spec, silent()).shards_reused >= 3
+
+
+# What a worker's Python runs first.
+_NO_PODLINE = """
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "podline":
+            raise ModuleNotFoundError("No module named 'podline'")
+sys.meta_path.insert(0, Nothing())
+"""
+_FAST_CLOCK = """
+import time
+right = time.time
+time.time = lambda: right() + 3600
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "words"),
+    [
+        (_NO_PODLINE, {}, "a worker of the engine has no Podline; install the same release there"),
+        (_FAST_CLOCK, {}, r"the clock here is \+3,\d+ s off the store's; set it, or let NTP do it"),
+        (
+            "",
+            {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9", "PODLINE_STORE_DEADLINE": "1"},
+            "the storage service does not answer as it should",
+        ),
+    ],
+)
+def test_the_check_says_in_one_line_what_is_wrong_with_workers(
+    tmp_path: Path, gcs: str, gcs_root: str, first: str, more: dict[str, str], words: str
+) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "sitecustomize.py").write_text(first)
+    environment = {"STORAGE_EMULATOR_HOST": gcs, "PYTHONPATH": str(tmp_path / "first"), **more}
+    (tmp_path / "hidden").mkdir()
+    with dask_cluster.cluster(tmp_path / "cluster", tmp_path / "hidden", workers=1, more=environment) as dask:
+        answer = CliRunner().invoke(cli, ["engine", "check", dask.engine, "--root", gcs_root])
+    assert re.search(words, str(answer.exception)), answer
+    assert "\n" not in str(answer.exception)
+    assert open_store(gcs_root).list() == []
+
+
+def test_the_check_of_what_works(dask: dask_cluster.Cluster, gcs_root: str) -> None:
+    answer = CliRunner().invoke(cli, ["engine", "check", dask.engine, "--root", gcs_root])
+    assert answer.exit_code == 0, answer
+    lines = answer.output.splitlines()
+    assert [line.split()[0] for line in lines] == ["store", "workers", "engine"]
+    assert "2,200 records in 8 shards" in lines[2]
+    assert open_store(gcs_root).list() == []

@@ -180,5 +180,5 @@ def test_a_file_of_pixels_that_shrinks_is_named(tmp_path: Path, source: Source) 
     plans = plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1)
     filler, tables = source.shard_tables(plans, 0, tmp_path, Work())
     os.truncate(source.splits[0].blocks[2].path, 3072)
-    with pytest.raises(SourceError, match="data_batch_3.bin was changed while it was converted"):
+    with pytest.raises(SourceError, match=r"data_batch_3\.bin was changed while it was converted"):
         filler.filler(plans[0], LAYOUT, next(tables))(LAYOUT.frames(100), 0)
