@@ -20,8 +20,8 @@ from podline import settings as machine
 from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.decoders import pixels_digest
 from podline.data.images.decoding import looks
-from podline.data.images.detecting import source_files
 from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
+from podline.data.images.listing import source_files
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
 from podline.data.images.parsing import Parsed, parsed
 from podline.data.images.settings import ImagesSettings
@@ -151,21 +151,8 @@ def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, 
     with explained("write", folder):
         (folder / _PIXELS).touch()
         for item, row, look in looks(layout.items(), str(folder / _PIXELS), settings.shape, settings.fit, limits):
-            said = Seen(
-                key=item.key,
-                label=item.label,
-                split=item.split,
-                group=item.group,
-                row=row,
-                sha256=look.sha256,
-                pixels=look.pixels_sha256,
-                bytes=look.bytes,
-                width=look.width,
-                height=look.height,
-                turned=look.turned,
-                stray=item.stray and not look.picture,
-                reason=item.reason or look.reason,
-            )
+            stray, reason = item.stray and not look.picture, item.reason or look.reason
+            said = Seen(item.key, item.label, item.split, item.group, row, *look[:6], stray, reason)
             if item.same >= 0:
                 said = seen[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
             seen.append(said)

@@ -1,4 +1,4 @@
-"""Lists the images of a source in a sandbox, which writes the items of its layout into files.
+"""Finds the layout of a source and lists its images, in a sandbox, which writes them into files.
 
 One child reads all of them. Limits are in proportion to the bytes of the file that is being read, and to the number of
 files in the source.
@@ -9,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import posixpath
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from podline.data.images.detecting import found_layout, others
 from podline.data.images.items import Item, Place, unread_splits
-from podline.data.images.layout import Files, begin_source, limits_of_file, outside
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
+from podline.data.images.listing import Files, Found
+from podline.data.images.settings import AUTO, ImagesSettings
+from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.data.sources.rawfiles import parsing
-from podline.errors import SettingsError
+from podline.data.sources.remote import is_remote
+from podline.data.sources.unpacking import unpacking
+from podline.errors import SettingsError, SourceError
 from podline.recipes.parts import LAYOUTS
 from podline.sandbox import Sandbox
 from podline.store.contract import explained
@@ -65,7 +70,7 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
 
     Raises:
         SourceError: it is none that can be read, or takes too much.
-        SettingsError: see :func:`podline.data.images.detecting.found_layout`.
+        SettingsError: see :func:`found_layout`.
         StoreError: the folder cannot be written.
     """
     given = (source, files, settings, str(folder))
@@ -132,3 +137,71 @@ class _Images:
                 self._stream.write(data)
             return Place(self._stream.name, start, len(data)), -1
         return Place(self._stream.name, start, len(data)), same
+
+
+def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout]:
+    """Return the layout of a source, by its name.
+
+    Args:
+        source: what errors call it.
+        files: of the source.
+        settings: may say which layout it is.
+
+    Raises:
+        SourceError: nothing is there, or nothing that is known, or more than one.
+        SettingsError: there is no such layout, or an installed one cannot be imported.
+    """
+    fitting: dict[str, Layout] = {}
+    problems: list[str] = []
+    kinds: dict[str, type[Layout]] = {name: LAYOUTS.load(name) for name in settings.layouts}
+    for name, kind in sorted(kinds.items(), key=lambda found: not found[1].exclusive):
+        try:
+            with parsing(source, name):
+                layout = kind.find(files, settings)
+        except SourceError as error:
+            if kind.exclusive:
+                raise
+            problems.append(str(error))
+            continue
+        if layout and kind.exclusive:
+            return name, layout
+        fitting |= {name: layout} if layout else {}
+    if len(fitting) > 1:
+        words = "; ".join(layout.words for layout in fitting.values())
+        raise SourceError(f"{source} has several layouts: {words}; say which by --layout {' or '.join(fitting)}")
+    if not fitting:
+        wanted = "images" if settings.layout == AUTO else f"images as {settings.layout}"
+        why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
+        remedy = "" if "Git LFS" in why else f"; {_remedy(files)}"
+        raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
+    return next(iter(fitting.items()))
+
+
+def others(layout: Layout, files: Files) -> list[Found]:
+    """Return the files that a layout does not read: of the source, and of the folders of images that a table names."""
+    read, asked = layout.paths, {file.path for file in files.asked}
+    found = [file for file in files.asked if file.path not in read]
+    if folders := {posixpath.dirname(path) for path in read - asked}:
+        beside = (file for file in files.around if file.path not in read and file.path not in asked)
+        found += [file for file in beside if posixpath.dirname(file.path) in folders]
+    return found
+
+
+def _accepted() -> str:
+    return ", ".join(LAYOUTS.load(name).accepts for name in LAYOUTS.names()) + "; see docs/images.md"
+
+
+def _remedy(files: Files) -> str:
+    """What to do where nothing fits: unpack an archive, or give what is accepted."""
+    for file in files.ending(".zip"):
+        refuse_lfs_pointer(Path(file.path), file.path)
+    remedy = unpacking([file.name if is_remote(file.path) else file.path for file in files.asked if not file.hidden])
+    if remedy:
+        return f"of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
+    return f"accepted are {_accepted()}"
+
+
+def _summary(files: Sequence[Found]) -> str:
+    """How many files of which kinds there are."""
+    kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"
