@@ -47,7 +47,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 @minutes_option
 @strategy_option
 @conversion_options
-@click.option("--keep-files", is_flag=True, help="coco_pose's records hold JPEG files; see `podline convert --help`.")
+@click.option("--keep-files", is_flag=True, help="Records hold the images' files; see `podline convert --help`.")
 @click.option(
     "--start-from",
     type=click.Choice(IN_ORDER),
@@ -92,7 +92,8 @@ def run(
     machine = machine.model_copy(update={"root": open_store(machine.root).uri})
     options["assignments"] = with_layout(options["assignments"], options.pop("layout"))
     given = {name: value for name, value in options.items() if value is not None}
-    given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
+    where = {name: getattr(machine, name) for name in ("root", "engine", "workers", "strategy")}
+    given |= {"recipe": recipe, **where}
     if source is not None:
         given["source"] = absolute(source)
     if own_name is not None:

@@ -223,7 +223,9 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
         "--max-people", type=int, help="Places for people in coco's records.  [default: as the recipe says, else 20]"
     ),
     click.option(
-        "--keep-files", is_flag=True, help="coco's records hold JPEG files: smaller, decoded at each reading."
+        "--keep-files",
+        is_flag=True,
+        help="Records of images, keypoints and coco hold the images' files: smaller, decoded at each reading.",
     ),
     conversion_options,
     assignments_option,
@@ -268,6 +270,7 @@ def convert(
             dataset, recipe, {name: value for name, value in given.items() if value is not None}
         ),
         allow_left_out=LEFT_OUT if allow_left_out is None else allow_left_out,
+        engine=request.settings.engine,
         workers=request.settings.workers,
         beam_options=beam_options,
     )

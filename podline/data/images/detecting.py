@@ -91,10 +91,12 @@ def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[s
 
 def others(layout: Layout, files: Files) -> list[Found]:
     """Return the files that a layout does not read: of the source, and of the folders of images that a table names."""
-    read, named = layout.paths, {file.path for file in files.asked}
-    folders = {posixpath.dirname(path) for path in read - named}
-    beside = (file for file in files.around if posixpath.dirname(file.path) in folders)
-    return [file for path, file in {file.path: file for file in (*files.asked, *beside)}.items() if path not in read]
+    read, asked = layout.paths, {file.path for file in files.asked}
+    found = [file for file in files.asked if file.path not in read]
+    if folders := {posixpath.dirname(path) for path in read - asked}:
+        beside = (file for file in files.around if file.path not in read and file.path not in asked)
+        found += [file for file in beside if posixpath.dirname(file.path) in folders]
+    return found
 
 
 def _accepted() -> str:

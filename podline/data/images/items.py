@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 TRAIN, TEST = "train", "test"
@@ -66,6 +67,7 @@ def unread_splits(splits: frozenset[str]) -> frozenset[str]:
     return splits & frozenset(HELD_OUT) - {test} if test else frozenset()
 
 
+@lru_cache
 def split_in_name(name: str) -> str:
     """The split that a path names, as train-00000-of-00010.parquet or test/part.tar, in small letters; else empty."""
     words = re.split(r"[^a-z]+", name.lower())

@@ -6,24 +6,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 from podline.data.images.items import Item, Place
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.data.sources.rawfiles import parsing, reading
-from podline.sandbox import Limits, begin, limits_of
+from podline.sandbox import Limits, begin
 
-_MEMORY, _RATE = 16, 4e6  # a row of a table becomes a dozen objects
 _ENTRY_BYTES = 500  # that a file in the source counts for
 _WAIT = 60.0  # seconds for a slow disk
 
 _entries = 0  # of the source that this process, a sandbox's child, reads
 
 
-class Files(NamedTuple):
+@dataclass(frozen=True)
+class Files:
     """The files of a source.
 
     Attributes:
@@ -34,9 +35,20 @@ class Files(NamedTuple):
     asked: Sequence[Found]
     around: Sequence[Found]
 
+    @cached_property
+    def readable(self) -> list[Found]:
+        """Those that the source names, without what is hidden or cannot be read."""
+        return [file for file in self.asked if file.bytes >= 0 and not file.hidden]
+
+    @property
+    def state(self) -> list[object]:
+        """What tells that the content of all of them is still the same."""
+        beside = [] if self.around is self.asked else self.around
+        return [[file.state for file in files] for files in (self.asked, beside)]
+
     def ending(self, *endings: str) -> list[Found]:
-        """Return the files whose names end so, without those that are hidden or cannot be read."""
-        return [file for file in self.asked if file.bytes >= 0 and not file.hidden and (file.name.endswith(endings))]
+        """Return the readable files whose names end so."""
+        return [file for file in self.readable if file.name.endswith(endings)]
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,8 @@ def outside(file: Found, reason: str) -> Item:
 
 def limits_of_file(size: int, entries: int) -> Limits:
     """Return what reading so many bytes may take, in a source of so many files."""
-    return limits_of(size + _ENTRY_BYTES * entries, _MEMORY, _RATE)._replace(wait=_WAIT)
+    weight = size + _ENTRY_BYTES * entries
+    return Limits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a row of a table becomes a dozen objects
 
 
 def begin_source(source: str, entries: int) -> None:

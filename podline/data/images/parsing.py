@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -20,12 +19,13 @@ from podline.data.images.items import Item, Place, unread_splits
 from podline.data.images.layout import Files, begin_source, limits_of_file, outside
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.rawfiles import parsing
-from podline.errors import SettingsError, StoreError
+from podline.errors import SettingsError
 from podline.recipes.parts import LAYOUTS
 from podline.sandbox import Sandbox
 from podline.store.contract import explained
 
 _ITEMS, _IMAGES = "items.jsonl", "images"
+_BATCH = 1_000  # items in a line
 
 
 class Parsed(NamedTuple):
@@ -45,8 +45,8 @@ class Parsed(NamedTuple):
         """The items of the layout, in its order; their data are places."""
         with explained("read", self.folder), (self.folder / _ITEMS).open() as stream:
             for line in stream:
-                key, data, *rest = json.loads(line)
-                yield Item(key, Place(*data) if data else b"", *rest)
+                for key, data, *rest in json.loads(line):
+                    yield Item(key, Place(*data) if data else b"", *rest)
 
     def delete(self) -> None:
         """Delete the items, and the images that were in other files."""
@@ -69,12 +69,13 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
         StoreError: the folder cannot be written.
     """
     given = (source, files, settings, str(folder))
-    if not _opens_files(files, settings):
-        words, splits = parse(*given)
-        return Parsed(words, frozenset(splits), folder)
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
-    with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
-        words, splits = sandbox.one(given, limits, source)
+    with explained("write", folder):
+        if _opens_files(files, settings):
+            with Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
+                words, splits = sandbox.one(given, limits, source)
+        else:
+            words, splits = parse(*given)
     return Parsed(words, frozenset(splits), folder)
 
 
@@ -104,13 +105,11 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
         left_out = (outside(file, layout.unread) for file in others(layout, files))
         begin_source(source, len(files.around))
         items = (item for item in chain(layout.items(), left_out) if item.split not in unread)
-        for number, item in enumerate(items):
-            data, same = images.place(item, number)
-            line = json.dumps([item.key, data, *item[2:-1], same])
-            try:
-                lines.write(f"{line}\n")
-            except OSError as error:
-                raise _full(lines.name, error) from error
+        listed = ([item.key, *images.place(item, number), item] for number, item in enumerate(items))
+        rows = ([key, data, *item[2:-1], same] for key, data, same, item in listed)
+        while batch := list(islice(rows, _BATCH)):
+            with explained("write", lines.name):
+                lines.write(f"{json.dumps(batch)}\n")
         return layout.words, sorted(layout.splits)
 
 
@@ -129,14 +128,7 @@ class _Images:
         digest = hashlib.sha256(data + item.reason.encode()).digest()
         start, same = self._known.setdefault(digest, (self._stream.tell(), number))
         if same == number:
-            try:
+            with explained("write", self._stream.name):
                 self._stream.write(data)
-                self._stream.flush()
-            except OSError as error:
-                raise _full(self._stream.name, error) from error
             return Place(self._stream.name, start, len(data)), -1
         return Place(self._stream.name, start, len(data)), same
-
-
-def _full(path: str, error: OSError) -> StoreError:
-    return StoreError(f"cannot write {path}: {error.strerror or os.strerror(error.errno or 0)}")

@@ -37,6 +37,11 @@ class ImagesSettings(ConverterSettings):
         default="letterbox",
         description="how: whole with black beside it, the square in its middle, or whole without its proportions",
     )
+    keep_files: bool = Field(
+        default=False,
+        description="records hold the images' own files, of whatever kind, which whoever reads them decodes",
+        exclude_if=lambda keep: not keep,
+    )
     channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="of images that become the test split where the source has none"
@@ -75,4 +80,5 @@ class ImagesSettings(ConverterSettings):
         from podline.data.images.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
 
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
-        return {**own, "test_share": str(self.test_share), "decoders": pixels_digest()}
+        kept = {"images": "files"} if self.keep_files else {}
+        return {**own, **kept, "test_share": str(self.test_share), "decoders": pixels_digest()}

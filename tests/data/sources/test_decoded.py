@@ -13,9 +13,8 @@ from reading_case import changed, counted, read
 
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
-from podline.data.shards import shard_tasks
 from podline.data.sources.decoded import decoded_source
-from podline.data.sources.source import Source
+from podline.data.sources.source import Source, Work
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 from podline.store.opening import open_store
@@ -61,13 +60,13 @@ def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     source = decoded_source(TOYS, str(raw), SPLITS, names, backwards, raw.parent / "work")
     layout = layout_of(source.features)
     plans = plan_shards("toys", source.sizes, layout.frame_length, shard_bytes=1 << 20, min_shards=1)
-    tasks = shard_tasks(source, plans, 0, raw)
-    pairs = []
-    for task in tasks:
-        frames = layout.frames(task.plan.records)
-        task.filler(layout, raw / task.table)(frames, 0)
-        images, labels = layout.values(frames, "image"), layout.values(frames, "label")
-        pairs += [(image.tobytes(), label) for image, label in zip(images, labels.tolist(), strict=True)]
+    filler, tables = source.shard_tables(plans, 0, raw, Work())
+    paths, pairs = {table.name: table for table in tables}, []
+    for plan in plans:
+        frames = layout.frames(plan.records)
+        filler.filler(plan, layout, paths[filler.table(plan)])(frames, 0)
+        pixels, labels = layout.values(frames, "image"), layout.values(frames, "label")
+        pairs += [(image.tobytes(), label) for image, label in zip(pixels, labels.tolist(), strict=True)]
     given = [
         (image.tobytes(), 69_999 - label)
         for of_file in IMAGES.values()

@@ -5,17 +5,16 @@ A class is named by its folder's path, as ``Latin/character01``. What may be a s
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Self
 
 from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, split_in_name
 from podline.data.images.layout import Files, Layout, outside
-from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.shown import printable
 from podline.errors import SourceError
@@ -70,9 +69,8 @@ class Folders(Layout):
         Raises:
             SourceError: a folder may be a split or a class.
         """
-        readable = files.ending("")
-        images = [file for file in readable if file.is_image] or readable
-        folders = Counter(tuple(file.parts[:-1]) for file in images)
+        images = [file for file in files.readable if file.is_image] or files.readable
+        folders = {_parts(folder): count for folder, count in Counter(file.folder for file in images).items()}
         depth = split_folders(folders)
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(class_folders(folders)) < 2:
@@ -92,8 +90,8 @@ class Folders(Layout):
     @cached_property
     def _names(self) -> list[str]:
         """The names of the folders of splits in which classes are."""
-        found = (self._split_and_class(file) for file in self.read if file.bytes >= 0 and not file.hidden)
-        return sorted({split for split, name in found if split and name})
+        folders = {file.folder for file in self.read if file.bytes >= 0 and not file.hidden}
+        return sorted({split for split, name in map(self._split_and_class, folders) if split and name})
 
     @property
     def _tops(self) -> list[str]:
@@ -103,25 +101,29 @@ class Folders(Layout):
 
     def items(self) -> Iterator[Item]:
         """Every file, by name."""
-        return map(self._item, self.read)
+        known = functools.cache(self._described)
+        for file in self.read:
+            split, label, reason = known(file.folder)
+            if reason or file.hidden or file.bytes < 0:
+                yield outside(file, reason)._replace(split=split)
+            else:
+                yield Item(file.name, Place(file.path), label, split, stray=not file.is_image)
 
-    def _item(self, file: Found) -> Item:
-        split, folder = self._split_and_class(file)
-        label = unicodedata.normalize("NFC", "/".join(folder))
-        reason = self._reason(split, label)
-        if reason or file.hidden or file.bytes < 0:
-            return outside(file, reason)._replace(split=split.lower())
-        return Item(file.name, Place(file.path), label, split.lower(), stray=not file.is_image)
-
-    def _split_and_class(self, file: Found) -> tuple[str, Folder]:
-        """Return the name of its split's folder, and its class; a folder without a file is one of its own class."""
-        folder = tuple(file.parts if file.bytes < 0 and Path(file.path).is_dir() else file.parts[:-1])
-        return self.depth.split_and_class(folder) if self.depth else ("", folder)
-
-    def _reason(self, split: str, label: str) -> str:
+    def _described(self, folder: str) -> tuple[str, str, str]:
+        """Return the split and the class of a folder's images, and why they have none."""
+        split, parts = self._split_and_class(folder)
+        label = unicodedata.normalize("NFC", "/".join(parts))
+        reason = "" if label else "lies in no class folder"
         if self.depth and not split:
-            return f"lies in none of {', '.join(top.removesuffix('<class>/') for top in self._tops)}"
-        return "" if label else "lies in no class folder"
+            reason = f"lies in none of {', '.join(top.removesuffix('<class>/') for top in self._tops)}"
+        return split.lower(), label, reason
+
+    def _split_and_class(self, folder: str) -> tuple[str, Folder]:
+        return self.depth.split_and_class(_parts(folder)) if self.depth else ("", _parts(folder))
+
+
+def _parts(folder: str) -> Folder:
+    return tuple(folder.split("/")) if folder else ()
 
 
 def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:

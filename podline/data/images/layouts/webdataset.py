@@ -7,6 +7,7 @@ members' path up to the first dot of the name.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import tarfile
@@ -34,6 +35,8 @@ ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
 _CLASS, _JSON = "cls", "json"
 _REMEDY = "restore the archive"
+# An archive may have one more for so many bytes: a header alone takes 40 bytes of a compressed one.
+_FREE_MEMBERS, _MEMBER_BYTES = 10_000, 128
 
 Sample = dict[str, Place | bytes]
 """A sample's members by what follows the key: ``jpg``, ``cls`` …"""
@@ -186,13 +189,22 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
 def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
     """An archive's files, with where their bytes are; of a compressed one the bytes themselves."""
     packed = _packed(file)
-    unpacked = 0
-    with opened(file, "a tar file", _REMEDY), tarfile.open(file.path, "r|gz" if packed else "r:") as tar:
+    most = bounds.unpacked(file.bytes)
+    unpacked = count = 0
+    # tarfile's own way to read gzip copies the rest of what it has unpacked at each member.
+    unpack: Any = gzip.open if packed else Path.open
+    with (
+        opened(file, "a tar file", _REMEDY),
+        unpack(Path(file.path), "rb") as stream,
+        tarfile.open(fileobj=stream, mode="r|" if packed else "r:") as tar,
+    ):
         untyped: Any = tar
         while (member := tar.next()) is not None:
             untyped.members = []  # they would all be kept
-            unpacked += member.size
-            _require_bound(file, unpacked)
+            unpacked, count = unpacked + member.size, count + 1
+            if unpacked > most or count > _FREE_MEMBERS + file.bytes // _MEMBER_BYTES:
+                has = f"more than {count - 1:,} files or {most:,} bytes vs {file.bytes:,} bytes of its own"
+                raise SourceError(f"{file.path} holds {has}: most of it is empty; {_REMEDY}")
             if member.isreg() and not member.issparse():
                 place = Place(file.path, member.offset_data, member.size)
                 yield member.name, _unpacked(tar, member) if packed else place
@@ -203,14 +215,7 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
 def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     """A member's content, at most one byte more than an image may have."""
     stream = tar.extractfile(member)
-    return stream.read(bounds.IMAGE_BYTES + 1) if stream else b""
-
-
-def _require_bound(file: Found, unpacked: int) -> None:
-    if unpacked > bounds.unpacked(file.bytes):
-        raise SourceError(
-            f"{file.path} holds more than {bounds.unpacked(file.bytes):,} bytes vs {file.bytes:,} of its own; {_REMEDY}"
-        )
+    return stream.read(min(member.size, bounds.IMAGE_BYTES + 1)) if stream else b""
 
 
 def _require_end(file: Found, end: int) -> None:
