@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from podline import strategies
+from podline import engines, strategies
 from podline.errors import SettingsError
 from podline.kinds.table import kind_of
 from podline.recipes import registry
@@ -126,26 +126,33 @@ class MachineGroup(BaseModel, frozen=True):
         description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting.",
         json_schema_extra=place(1),
     )
+    engine: str = Field(
+        default="",
+        pattern=f"^({engines.PATTERN})?$",
+        title="Engine",
+        description=f"Where the conversion runs: {engines.NAMES}; see docs/engines.md. Empty: the worker's setting.",
+        json_schema_extra=place(2),
+    )
     workers: int = Field(
         default=0,
         ge=0,
         le=1024,
         title="Conversion workers",
-        description="Processes that write shards; 0: the worker's setting.",
-        json_schema_extra=place(2),
+        description="Processes of the engine local that write shards; 0: the worker's setting.",
+        json_schema_extra=place(3),
     )
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
-        description="Passed to Apache Beam as they are, like --runner=PortableRunner; see docs/storage.md.",
-        json_schema_extra=place(3),
+        description="Further options of Apache Beam, like --region=us-central1; see docs/engines.md.",
+        json_schema_extra=place(4),
     )
     keep_files: bool = Field(
         default=False,
         title="Keep image files",
         description="Records of images and keypoints hold the images' own files, not decoded pixels: smaller, decoded "
         "at each reading, and the very same arrays.",
-        json_schema_extra=place(4),
+        json_schema_extra=place(5),
     )
     allow_left_out: float = Field(
         default=LEFT_OUT,
@@ -154,7 +161,7 @@ class MachineGroup(BaseModel, frozen=True):
         title="Allow left out",
         description="The share of the source's records, or of its people, that may be left out; more is an error, "
         "which names the reasons.",
-        json_schema_extra=place(5),
+        json_schema_extra=place(6),
     )
 
 

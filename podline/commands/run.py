@@ -92,7 +92,8 @@ def run(
     machine = machine.model_copy(update={"root": open_store(machine.root).uri})
     options["assignments"] = with_layout(options["assignments"], options.pop("layout"))
     given = {name: value for name, value in options.items() if value is not None}
-    given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
+    where = {name: getattr(machine, name) for name in ("root", "engine", "workers", "strategy")}
+    given |= {"recipe": recipe, **where}
     if source is not None:
         given["source"] = absolute(source)
     if own_name is not None:

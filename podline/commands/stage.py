@@ -270,6 +270,7 @@ def convert(
             dataset, recipe, {name: value for name, value in given.items() if value is not None}
         ),
         allow_left_out=LEFT_OUT if allow_left_out is None else allow_left_out,
+        engine=request.settings.engine,
         workers=request.settings.workers,
         beam_options=beam_options,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,27 +32,27 @@ _AHEAD = 64  # images that the disk is asked for before they are read
 
 
 @dataclass(frozen=True)
-class CocoShardTask:
-    """One shard to be written; what its images are is in a file of the plan's workspace.
+class PeopleByPlace:
+    """Records whose images are read where they are, in a folder that workers see or in a bucket.
 
     Attributes:
-        plan: which.
-        table: the plan's file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
         side: of the square that images are put into, in pixels.
         max_people: places in a record.
         threads: that decode images.
         skeleton: of the people.
     """
 
-    plan: ShardPlan
-    table: str
     side: int
     max_people: int
     threads: int
     skeleton: Skeleton
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`podline.data.shards.Task.filler`."""
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a shard's table: its :class:`CocoImage` entries as JSON, one a line."""
+        return f"{plan.file}.jsonl"
+
+    def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
         ready_for_many()
         with explained("read", table):
             entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
@@ -73,34 +73,27 @@ class CocoShardTask:
         return fill
 
 
-def coco_tasks(
-    splits: Mapping[str, Sequence[CocoImage]],
-    plans: Iterable[ShardPlan],
-    seed: int,
-    folder: Path,
-    task: Callable[[ShardPlan, str], CocoShardTask],
-) -> list[CocoShardTask]:
-    """Write a table of each shard's images and return the tasks that name them.
+def tables_of_people(
+    splits: Mapping[str, Sequence[CocoImage]], plans: Iterable[ShardPlan], seed: int, folder: Path
+) -> Iterator[Path]:
+    """Write each shard's table for :class:`PeopleByPlace`, one after another.
 
     Args:
         splits: what is converted.
         plans: its shards.
         seed: of the order in which records are put into shards.
-        folder: an existing folder.
-        task: makes a shard's task of its plan and its table.
+        folder: an existing folder for the tables.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    orders = {name: shard_order(seed, name, len(images)).tolist() for name, images in splits.items()}
-    tasks = []
+    orders = {name: shard_order(seed, name, len(images)) for name, images in splits.items()}
     for plan in plans:
-        images, table = splits[plan.split], f"{plan.file}.jsonl"
-        chosen = orders[plan.split][plan.first : plan.first + plan.records]
-        with explained("write", folder / table):
-            (folder / table).write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
-        tasks.append(task(plan, table))
-    return tasks
+        images, table = splits[plan.split], folder / f"{plan.file}.jsonl"
+        chosen = orders[plan.split][plan.first : plan.first + plan.records].tolist()
+        with explained("write", table):
+            table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
+        yield table
 
 
 def decoded(image: CocoImage) -> tuple[bytes, Pixels]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,9 +12,9 @@ from queue import LifoQueue
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
-import cv2
 import numpy as np
 
+from podline.data.coco_pixels import ready_for_many
 from podline.data.pictures import PictureError, Pixels, declared_pixels, limits_of_pixels, picture_of
 from podline.data.sources import bounds
 from podline.errors import SourceError
@@ -111,7 +113,8 @@ def read_picture_file(path: Path) -> PictureFile:
 
 def decoder(path: str) -> Callable[[tuple[Sequence[PictureFile], bool]], list[tuple[int, ...]]]:
     """Return what decodes some pictures and writes their pixels into a file; runs in a sandbox."""
-    cv2.setNumThreads(1)
+    ready_for_many()
+    stream = Path(path).open("w+b", buffering=0)  # noqa: SIM115 (as long as the process); pages are used again
 
     def decode(request: tuple[Sequence[PictureFile], bool]) -> list[tuple[int, ...]]:
         files, decoded = request
@@ -121,11 +124,13 @@ def decoder(path: str) -> Callable[[tuple[Sequence[PictureFile], bool]], list[tu
                 f"{len(files)} pictures have {declared:,} pixels vs {bounds.PIXELS:,} at most; send fewer"
             )
         sizes = []
-        with explained("write", path), Path(path).open("wb") as stream:
+        with explained("write", path):
+            stream.seek(0)
             for file in files if decoded else ():
                 begin(limits_of_pixels(declared), file.name)
                 pixels = _about(file, picture_of).pixels
-                stream.write(pixels.data)
+                if stream.write(pixels.data) < pixels.nbytes:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 sizes.append(pixels.shape[:2])
         return sizes
 

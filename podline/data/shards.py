@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ CHUNK_BYTES = 2_000_000
 # NumPy parses an array's header as Python, which only one thread at a time may do in Python 3.11 (CPython's issue
 # 106905).
 _ONE_LOADS = threading.Lock()
+_FILES, _EDGES = "-files", "-edges"  # of a shard's table, which no feature is called
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 Read = Callable[[int, int], Mapping[str, np.ndarray]]
@@ -45,24 +47,22 @@ Fill = Callable[[Bytes, int], Sequence[bytes]]
 It returns the images' files where the shard holds these instead of pixels."""
 
 
-class Task(Protocol):
-    """One shard to be written, as it travels to a worker: a few hundred bytes.
+class ShardFiller(Protocol):
+    """How a worker makes the records of any shard of one conversion; it travels to workers with the job.
 
     Attributes:
-        plan: which.
-        table: the file of the plan's folder that :meth:`filler` reads.
         threads: that make records.
     """
 
     @property
-    def plan(self) -> ShardPlan: ...  # noqa: D102
-    @property
-    def table(self) -> str: ...  # noqa: D102
-    @property
     def threads(self) -> int: ...  # noqa: D102
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records, for :func:`write_shard`; any number of threads may call it.
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of the table that :meth:`filler` reads for a shard."""
+        ...
+
+    def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills a shard's records, for :func:`write_shard`; any number of threads may call it.
 
         Raises:
             StoreError: the table cannot be read.
@@ -71,33 +71,61 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """One shard of raw pixels to be written.
+class RowsByPlace:
+    """Records whose pixels are read where they are, by workers that see the raw files.
 
     Attributes:
-        plan: which.
-        table: a file, made by :func:`shard_tasks`, of where each of the split's records is and of its labels.
-        images: its split's images, without labels.
-        threads: that make records; raw pixels are read as fast as one can write them.
+        images: each split's images, without labels.
+        threads: raw pixels are read as fast as one can write them.
     """
 
-    plan: ShardPlan
-    table: str
-    images: SourceSplit
+    images: Mapping[str, SourceSplit]
     threads: int = 1
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`Task.filler`."""
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a split's table: where each of its records is, and its labels."""
+        return f"{plan.split}.npy"
+
+    def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
         with explained("read", table), _ONE_LOADS:
-            rows = np.load(table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
+            rows = np.load(table, mmap_mode="r")[plan.first : plan.first + plan.records]
+        images = self.images[plan.split]
 
         def fill(frames: Bytes, start: int) -> Sequence[bytes]:
             chosen = rows[start : start + len(frames)]
-            labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
-            layout.fill(frames, {**self.images.read(chosen[_PLACE]), **labels})
-            return self.images.read_files(chosen[_PLACE])
+            layout.fill(frames, {**images.read(chosen[_PLACE]), **_labels(chosen)})
+            return images.read_files(chosen[_PLACE])
 
         return fill
+
+
+@dataclass(frozen=True)
+class RowsInTables:
+    """Records whose pixels are in a table of each shard, for workers that see nothing but the store."""
+
+    threads: int = 1
+
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a shard's table: its records' pixels, labels, and files where records hold these."""
+        return f"{plan.file}.npz"
+
+    def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
+        with explained("read", table), _ONE_LOADS, np.load(table) as arrays:
+            columns = dict(arrays)
+        files, edges = columns.pop(_FILES).data, columns.pop(_EDGES).tolist()
+
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+            stop = start + len(frames)
+            layout.fill(frames, {name: values[start:stop] for name, values in columns.items()})
+            return [bytes(files[first:end]) for first, end in itertools.pairwise(edges[start : stop + 1])]
+
+        return fill
+
+
+def _labels(rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: rows[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
 
 
 class WrittenShard(Frozen):
@@ -114,28 +142,53 @@ class WrittenShard(Frozen):
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
-def shard_tasks(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[ShardTask]:
-    """Write each split's table and return the tasks that name them.
+def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]:
+    """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
 
     Args:
         source: what is converted.
-        plans: its shards.
         seed: of the order in which records are put into shards.
-        folder: an existing folder, for one table a split: 9 to 12 bytes a record.
+        folder: an existing folder for the tables.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    tables = {split.name: f"{split.name}.npy" for split in source.splits}
     for split in source.splits:
-        with explained("write", folder / tables[split.name]):
-            np.save(folder / tables[split.name], _table(split, seed))
-    images = {split.name: dataclasses.replace(split, labels={}, kept=None) for split in source.splits}
-    return [ShardTask(plan, tables[plan.split], images[plan.split]) for plan in plans]
+        path = folder / f"{split.name}.npy"
+        with explained("write", path):
+            np.save(path, _places(split, seed))
+        yield path
 
 
-def _table(split: SourceSplit, seed: int) -> np.ndarray:
-    """Each record's position among all images of its split, and its labels, in the order of the shards."""
+def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> Iterator[Path]:
+    """Write each shard's table for :class:`RowsInTables`, one after another; see :func:`tables_of_places`.
+
+    Raises:
+        SourceError: a raw file cannot be read.
+        StoreError: the folder cannot be written.
+    """
+    table = RowsInTables().table
+    for split in source.splits:
+        places, images = _places(split, seed), without_labels([split])[split.name]
+        for plan in plans:
+            if plan.split == split.name:
+                chosen = places[plan.first : plan.first + plan.records]
+                files = images.read_files(chosen[_PLACE])
+                edges = np.cumsum([0, *map(len, files)])
+                kept = {_FILES: np.frombuffer(b"".join(files), np.uint8), _EDGES: edges}
+                content: dict[str, Any] = {**kept, **images.read(chosen[_PLACE]), **_labels(chosen)}
+                with explained("write", folder / table(plan)), (folder / table(plan)).open("wb") as stream:
+                    np.savez(stream, **content)
+                yield folder / table(plan)
+
+
+def without_labels(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
+    """Return what :class:`RowsByPlace` needs of splits."""
+    return {split.name: dataclasses.replace(split, labels={}, kept=None) for split in splits}
+
+
+def _places(split: SourceSplit, seed: int) -> np.ndarray:
+    """Return each record's position among all images of its split, and its labels, in the order of the shards."""
     order = shard_order(seed, split.name, len(split))
     places = order if split.kept is None else split.kept[order]
     labels = np.dtype([(name, values.dtype) for name, values in split.labels.items()])

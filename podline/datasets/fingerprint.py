@@ -83,7 +83,13 @@ def memory_of(spec: ConvertSpec, store: Store) -> Memory:
         SourceError: the source does not exist.
         StoreError: the memory cannot be read.
     """
-    depends = [datasets.find(spec.dataset).base, converter_settings(spec), LAYOUT_VERSION, spec.allow_left_out]
+    depends = [
+        datasets.find(spec.dataset).base,
+        converter_settings(spec),
+        spec.settings.code,
+        LAYOUT_VERSION,
+        spec.allow_left_out,
+    ]
     return Memory(store, spec.source, spec.settings, depends)
 
 

@@ -43,6 +43,11 @@ class ConverterSettings(Frozen):
         """Return the folders that are read beside the source, relative to it."""
         return ()
 
+    @property
+    def code(self) -> dict[str, str]:
+        """Return the digests of installed code that reads a source beside the data set's own."""
+        return {}
+
     def converter(self) -> dict[str, int | str]:
         """What of them a converted data set's bytes depend on: goes into fingerprint and manifest."""
         values = self.model_dump(mode="json")

@@ -122,12 +122,12 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
         StoreError: the cache folder cannot be written.
     """
-    files, asked = source_files(source, settings, work)
+    files = source_files(source, settings, work)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits = machine.load().parse_limits  # more of them may decode what was left out
-    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits]
-    key = digests.of_json([form, source, [file.state for file in sorted({*files, *asked})]])
-    read = partial(parsed, source, files, asked, settings)
+    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
+    key = digests.of_json([form, source, files.state])
+    read = partial(parsed, source, files, settings)
     pixels, seen, *kept = made_once(work, key, partial(_look, read, settings, limits))
     said: dict[str, Any] = json.loads(_content(seen))
     splits = frozenset(said["splits"])

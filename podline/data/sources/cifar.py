@@ -4,7 +4,7 @@ Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. Each image is 3,072 bytes:
 of 32×32 pixels, row by row. Batches may have any number of rows.
 
 A child process parses each pickle once, and writes its images and labels into the cache folder
-(:mod:`podline.data.sources.cifar_batches`). Rows of a ``.bin`` file are read where they are.
+(:mod:`podline.data.sources.raw_batches`). Rows of a ``.bin`` file are read where they are.
 """
 
 from __future__ import annotations
@@ -19,18 +19,11 @@ import numpy as np
 
 from podline.cores import usable_cores
 from podline.data.sources import bounds, class_names
-from podline.data.sources.cifar_batches import (
-    LABELS,
-    PIXELS,
-    SIZE,
-    Batch,
-    Label,
-    Labels,
-    checked_labels,
-)
 from podline.data.sources.parser_pool import Sandboxes
 from podline.data.sources.pickles import REMEDY
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.sources.pixel_cache import CachedImages, Written, cached_images
+from podline.data.sources.raw_batches import MAKER, SIZE, Batch, Label, checked_labels
+from podline.data.sources.rawfiles import RawFile, reading
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.shown import shortened
 from podline.data.sources.source import Source
@@ -43,9 +36,8 @@ from podline.store.prefetch import in_order
 _CHANNELS = 3
 IMAGE_SHAPE = (32, 32, _CHANNELS)
 _OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
-_MAKER = "podline.data.sources.cifar_batches:parser"
 _PICKLED, _NAMES = "write_pickled", "read_names"
-_FORMAT = 1  # of the files in the cache; another one when they change
+_FORMAT = 2  # of the files in the cache; another one when they change
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,7 @@ def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sour
         SourceError: a file is not what it should be.
     """
     family = _FAMILIES[dataset]
-    with Sandboxes(_MAKER) as sandboxes:
+    with Sandboxes(MAKER) as sandboxes:
         meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
         names = {
             kind.feature: _class_names(meta[kind.names_key], kind, files[family.meta])
@@ -181,18 +173,17 @@ def _source(
     family: Family,
     files: Mapping[str, RawFile],
     names: dict[str, tuple[str, ...]],
-    read_batch: Callable[[str], tuple[RowBlock, dict[str, Labels]]],
+    read_batch: Callable[[str], CachedImages],
 ) -> Source:
     splits = []
     for split, batch_names in family.splits.items():
         batches = list(in_order(read_batch, batch_names, usable_cores()))
-        blocks = tuple(block for block, _labels in batches if block.count)
+        blocks = tuple(batch.block for batch in batches if batch.block.count)
         if not blocks:
             first = next(iter(files.values())).shown
             raise SourceError(f"{', '.join(batch_names)} beside {first} hold no image: 0 vs 1 at least; {REMEDY}")
-        labels = {
-            kind.feature: np.concatenate([labels[kind.feature] for _block, labels in batches]) for kind in family.labels
-        }
+        columns = np.concatenate([batch.labels for batch in batches])
+        labels = {kind.feature: columns[:, place].copy() for place, kind in enumerate(family.labels)}
         splits.append(SourceSplit(split, IMAGE_SHAPE, blocks, labels))
     main, *others = (kind.feature for kind in family.labels)
     return Source(
@@ -205,7 +196,7 @@ def _source(
     )
 
 
-def _binary(family: Family, file: RawFile) -> tuple[RowBlock, dict[str, Labels]]:
+def _binary(family: Family, file: RawFile) -> CachedImages:
     """Return where the images of a ``.bin`` file are, and their labels: rows of the label bytes, then the image."""
     stride = len(family.labels) + SIZE
     if not file.bytes:
@@ -219,27 +210,25 @@ def _binary(family: Family, file: RawFile) -> tuple[RowBlock, dict[str, Labels]]
     with reading(file.shown):
         modified = file.path.stat().st_mtime_ns
         table = np.memmap(file.path, np.uint8, mode="r", shape=(rows, stride))
-    labels = {
-        kind.feature: checked_labels(table[:, kind.column].copy(), rows, len(kind.names), file.shown, kind.key)
+    labels = [
+        checked_labels(table[:, kind.column].copy(), rows, len(kind.names), file.shown, kind.key)
         for kind in family.labels
-    }
-    return RowBlock(file.name, file.place, rows, len(labels), stride, _CHANNELS, modified), labels
+    ]
+    block = RowBlock(file.name, file.place, rows, len(labels), stride, _CHANNELS, modified)
+    return CachedImages(block, np.stack(labels, axis=1), IMAGE_SHAPE)
 
 
-def _pickled(family: Family, work: Path, sandboxes: Sandboxes, file: RawFile) -> tuple[RowBlock, dict[str, Labels]]:
-    """Return where a batch's images are, and its labels; the child parses it if it is not in the cache."""
+def _pickled(family: Family, work: Path, sandboxes: Sandboxes, file: RawFile) -> CachedImages:
+    """Return a batch's images and labels; the child parses it if it is not in the cache."""
     labels = tuple(Label(kind.key, len(kind.names)) for kind in family.labels)
 
-    def parse(folder: Path) -> list[RawFile]:
+    def parse(folder: Path) -> Written:
         item = (_PICKLED, Batch(file.path, file.shown, family.title, labels), folder)
         with reading(file.shown), sandboxes.lent() as sandbox:
-            sandbox.one(item, limits_of(file.bytes), file.shown)
-        return [raw_file(name, folder / name) for name in (PIXELS, LABELS)]
+            return sandbox.one(item, limits_of(file.bytes), file.shown)
 
-    pixels, table = made_once(work, digests.of_json([_FORMAT, file.name, labels, file.sha256]), parse)
-    columns: Labels = np.load(table.path, allow_pickle=False)
-    named = {kind.feature: columns[:, place].copy() for place, kind in enumerate(family.labels)}
-    return RowBlock(file.name, pixels.place, len(columns), planes=_CHANNELS), named
+    key = digests.of_json([_FORMAT, file.name, labels, file.sha256])
+    return cached_images(work, key, file.name, parse, planes=_CHANNELS)
 
 
 def _meta(family: Family, file: RawFile, sandboxes: Sandboxes) -> dict[str, list[str]]:

@@ -18,12 +18,11 @@ from typing import NamedTuple
 
 from podline.data.coco_masks import check_outlines
 from podline.data.coco_pixels import ready_for_many
-from podline.data.coco_records import CocoShardTask, coco_tasks
+from podline.data.coco_records import PeopleByPlace, tables_of_people
 from podline.data.coco_truth import category_of, publish_truths
 from podline.data.order import random_uniform
-from podline.data.planning import ShardPlan
+from podline.data.planning import ShardPlans
 from podline.data.records import Feature
-from podline.data.shards import Task
 from podline.data.sources.annotation_files import open_annotations
 from podline.data.sources.coco_annotations import (
     PEOPLE,
@@ -44,7 +43,7 @@ from podline.data.sources.jpeg import Jpeg
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.lookers import Lookers
 from podline.data.sources.remote import is_remote, open_remote
-from podline.data.sources.source import Remarks
+from podline.data.sources.source import Remarks, ShardTables, Work
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import SourceError
@@ -149,13 +148,10 @@ class CocoSource:
         category = category_of(self.skeleton, self.category)
         return publish_truths(store, folder, self.dataset, self.splits, category)
 
-    def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int) -> Sequence[Task]:
-        """See :func:`podline.data.coco_records.coco_tasks`."""
-
-        def task(plan: ShardPlan, table: str) -> CocoShardTask:
-            return CocoShardTask(plan, table, self.side, self.max_people, threads, self.skeleton)
-
-        return coco_tasks(self.splits, plans, seed, folder, task)
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+        """See :class:`podline.data.coco_records.PeopleByPlace`."""
+        filler = PeopleByPlace(self.side, self.max_people, work.threads, self.skeleton)
+        return filler, tables_of_people(self.splits, plans, seed, folder)
 
 
 @dataclass

@@ -65,12 +65,13 @@ def test_every_place_gives_the_same_source(
 
 
 def test_damage_in_the_cache_is_repaired(tmp_path: Path) -> None:
-    archive = archive_of(write_cifar10_bins(tmp_path / "cifar-10-batches-bin"), tmp_path / "a.tar.gz")
-    first = open_source("cifar10", str(archive), tmp_path / "work")
-    path = Path(first.splits[0].blocks[0].path)
+    folder = write_cifar10_bins(tmp_path / "cifar-10-batches-bin")
+    archive = archive_of(folder, tmp_path / "a.tar.gz")
+    path = Path(open_source("cifar10", str(archive), tmp_path / "work").splits[0].blocks[0].path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes((whole[-1] ^ 1,)))
-    same_content(first, open_source("cifar10", str(archive), tmp_path / "work"))
+    plain = open_source("cifar10", str(folder), tmp_path / "other")
+    same_content(plain, open_source("cifar10", str(archive), tmp_path / "work"))
     assert path.read_bytes() == whole
 
 
