@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from coco_files import CocoFiles
 from distributed import Client
+from drawn_images import as_folders, images
 from gcs_emulator import upload
 from killed_conversions import convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
@@ -92,6 +93,20 @@ def test_people_are_read_from_the_bucket(dask: dask_cluster.Cluster, hidden: Pat
     there = here.model_copy(update={"root": f"{gcs_root}root", "source": uploaded, "engine": dask.engine})
     convert(there, silent())
     assert contents(there) == contents(here)
+
+
+@pytest.mark.parametrize("keep_files", [False, True])
+def test_images_of_a_folder_that_workers_do_not_see(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool
+) -> None:
+    source = as_folders(hidden / f"images {keep_files}", images())
+    given = {"dataset": "images", "side": 24, "keep_files": keep_files, "shard_bytes": 20_000}
+    here = ConvertSpec.model_validate({**given, "root": str(hidden / "pictures"), "source": str(source)})
+    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
+    folders = {convert(spec, silent()).folder for spec in (here, there)}
+    (folder,) = folders
+    expected = {name: content for name, content in contents(here).items() if name.startswith(folder)}
+    assert contents(there) == expected
 
 
 @pytest.mark.skipif(not dask_cluster.can_unshare(), reason="needs `unshare -m`")
