@@ -39,24 +39,12 @@ class Parsed(NamedTuple):
     Attributes:
         words: the layout's, for the log.
         splits: what the source calls its splits.
-        folder: where the items are.
+        items: of the layout, in its order; their data are places.
     """
 
     words: str
     splits: frozenset[str]
-    folder: Path
-
-    def items(self) -> Iterator[Item]:
-        """The items of the layout, in its order; their data are places."""
-        with explained("read", self.folder), (self.folder / _ITEMS).open() as stream:
-            for line in stream:
-                for key, data, *rest in json.loads(line):
-                    yield Item(key, Place(*data) if data else b"", *rest)
-
-    def delete(self) -> None:
-        """Delete the items, and the images that were in other files."""
-        for name in (_ITEMS, _IMAGES):
-            (self.folder / name).unlink(missing_ok=True)
+    items: Iterator[Item]
 
 
 def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) -> Parsed:
@@ -66,22 +54,34 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
         source: what errors call it.
         files: of the source.
         settings: may say which layout it is.
-        folder: gets what is read.
+        folder: gets what is read; :func:`delete_parsed` deletes it.
 
     Raises:
         SourceError: it is none that can be read, or takes too much.
         SettingsError: see :func:`found_layout`.
         StoreError: the folder cannot be written.
     """
-    given = (source, files, settings, str(folder))
+    if not _opens_files(files, settings):
+        _, layout, items = _listed(source, files, settings)
+        return Parsed(layout.words, layout.splits, items)
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
-    with explained("write", folder):
-        if _opens_files(files, settings):
-            with Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
-                words, splits = sandbox.one(given, limits, source)
-        else:
-            words, splits = parse(*given)
-    return Parsed(words, frozenset(splits), folder)
+    given = (source, files, settings, str(folder))
+    with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
+        words, splits = sandbox.one(given, limits, source)
+    return Parsed(words, frozenset(splits), _written(folder))
+
+
+def delete_parsed(folder: Path) -> None:
+    """Delete the items, and the images that were in other files."""
+    for name in (_ITEMS, _IMAGES):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _written(folder: Path) -> Iterator[Item]:
+    with explained("read", folder), (folder / _ITEMS).open() as stream:
+        for line in stream:
+            for key, data, *rest in json.loads(line):
+                yield Item(key, Place(*data) if data else b"", *rest)
 
 
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:
@@ -101,21 +101,27 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[st
 
 
 def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> tuple[str, list[str]]:
-    """Find the layout of a source and write its items into a folder; runs in a sandbox if it opens files."""
+    """Find the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
-    name, layout = found_layout(source, files, settings)
+    name, layout, items = _listed(source, files, settings)
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
         images = _Images(stream)
-        unread = unread_splits(layout.splits)
-        left_out = (outside(file, layout.unread) for file in others(layout, files))
         begin_source(source, len(files.around))
-        items = (item for item in chain(layout.items(), left_out) if item.split not in unread)
         listed = ([item.key, *images.place(item, number), item] for number, item in enumerate(items))
         rows = ([key, data, *item[2:-1], same] for key, data, same, item in listed)
         while batch := list(islice(rows, _BATCH)):
             with explained("write", lines.name):
                 lines.write(f"{json.dumps(batch)}\n")
         return layout.words, sorted(layout.splits)
+
+
+def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Iterator[Item]]:
+    """Return the layout of a source, by its name, and its items with the files that it does not read."""
+    name, layout = found_layout(source, files, settings)
+    with parsing(source, name):
+        unread = unread_splits(layout.splits)
+        left_out = (outside(file, layout.unread) for file in others(layout, files))
+        return name, layout, (item for item in chain(layout.items(), left_out) if item.split not in unread)
 
 
 class _Images:
