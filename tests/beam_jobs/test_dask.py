@@ -10,21 +10,24 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import dask_cluster
 import pytest
 from click.testing import CliRunner
 from coco_files import CocoFiles
+from distributed import Client
 from gcs_emulator import upload
 from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Job
 from podline.cli import cli
-from podline.errors import EngineError, EngineLostError, SourceError
+from podline.errors import EngineError, EngineLostError, PreemptedError, SourceError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
+from podline.supervision.supervisor import Ending, run_stage
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +129,47 @@ def test_a_scheduler_that_is_killed_is_an_error_of_one_line_and_the_next_run_goe
         with pytest.raises(EngineLostError, match=r"does not answer"):
             convert(lost.model_copy(update={"beam_options": ("--dask_connection_timeout=1",)}), silent())
     assert convert(spec, silent()).shards_reused >= 3
+
+
+def test_a_conversion_that_is_asked_to_end_cancels_the_engine_s_job(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str
+) -> None:
+    raw = write_raw_cifar(hidden / "ended", train=1500)
+    spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine, shard_bytes=10_000)
+    heard: list[Event] = []
+    done = run_stage_in_thread(spec, heard)
+    while not any(event.get("done") for event in heard):
+        time.sleep(0.02)
+
+    def tasks(dask_scheduler: Any) -> int:
+        return len(dask_scheduler.tasks)
+
+    tasks.__module__ = "__main__"  # it travels itself, and not by its name
+    with Client(dask.address) as client:
+        assert client.run_on_scheduler(tasks) > 0
+        done.ending.ask(PreemptedError("asked to end"), at_once=False)
+        done.thread.join(60)
+        assert client.run_on_scheduler(tasks) == 0
+    assert open_store(spec.root).list("jobs") == []
+    assert convert(spec.model_copy(update={"engine": "local"}), silent()).shards_reused >= 1
+
+
+class Running(NamedTuple):
+    thread: threading.Thread
+    ending: Ending
+
+
+def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
+    """The conversion as a flow's task runs it: in a child process that may be asked to end."""
+    ending = Ending()
+
+    def work() -> None:
+        with pytest.raises(PreemptedError):
+            run_stage(spec, heard.append, ending=ending, silence=60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return Running(thread, ending)
 
 
 # What a worker's Python runs first.
