@@ -1,19 +1,21 @@
-"""COCO's images as records: each decoded once, letter-boxed, with its people padded to a fixed number of places."""
+"""COCO's images as records: their pixels from the cache, with people padded to a fixed number of places."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.coco_masks import ignored_mask
-from podline.data.coco_pixels import Pixels, decode, ready_for_many
+from podline.data.coco_pixels import Pixels, ready_for_many
 from podline.data.kept_jpegs import KeptLayout
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
@@ -21,15 +23,13 @@ from podline.data.records import IMAGE, RecordLayout, put
 from podline.data.shards import Fill, Pieces
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
 from podline.data.sources.coco_people import people_type, unpacked
-from podline.data.sources.image_files import expect_all
+from podline.data.sources.rawfiles import reading
 from podline.data.tfrecord import Bytes, seal
 from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
 from podline.store.contract import explained
 
 Columns = dict[str, np.ndarray]
-
-_AHEAD = 64  # images that the disk is asked for before they are read
 
 
 @dataclass(frozen=True)
@@ -39,48 +39,50 @@ class CocoShardTask:
     Attributes:
         plan: which.
         table: the plan's file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
-        side: of the square that images are put into, in pixels.
+        side: of the square that images were put into, in pixels.
         max_people: places in a record.
-        threads: that decode images.
         keep_jpeg: whether records hold the images' files instead of pixels.
         skeleton: of the people.
+        threads: that make records.
     """
 
     plan: ShardPlan
     table: str
     side: int
     max_people: int
-    threads: int
     keep_jpeg: bool
     skeleton: Skeleton
+    threads: int = 1
 
     def filler(self, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`podline.data.shards.Task.filler`."""
         ready_for_many()
         with explained("read", table):
             entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
-        expect_all(image.place.file for image in entries[:_AHEAD])
-        kept = KeptLayout(layout)
+        kept, rows = KeptLayout(layout), {path: self._rows(path) for path in {image.pixels.path for image in entries}}
 
         def fill(frames: Bytes, start: int) -> Pieces:
-            images, files = entries[start : start + len(frames)], []
-            later = entries[start + _AHEAD : start + _AHEAD + len(frames)]
-            expect_all(image.place.file for image in later)
+            images = entries[start : start + len(frames)]
             # Pixels, most of a record, go to their place in it; there is no other copy of them.
             for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
-                data, pixels = decoded(image)
-                LetterBox(image.width, image.height, self.side).place(pixels, out=square)
-                files.append(data)
+                copy_pixels(image, rows[image.pixels.path], square)
             columns = annotations_of(images, self.side, self.max_people, self.skeleton)
             for field in layout.fields:
                 if field.name != IMAGE:
                     put(frames, field, columns[field.name])
             if self.keep_jpeg:
-                return [piece for frame, data in zip(frames, files, strict=True) for piece in kept.pieces(frame, data)]
+                pairs = zip(frames, images, strict=True)
+                return [piece for frame, image in pairs for piece in kept.pieces(frame, image.place.read_same())]
             seal(frames)
             return [frames.data]
 
         return fill
+
+    def _rows(self, path: str) -> Pixels:
+        shape = (self.side, self.side, 3)
+        with reading(path):
+            count = Path(path).stat().st_size // math.prod(shape)
+            return np.memmap(path, np.uint8, "r", shape=(count, *shape)) if count else np.empty((0, *shape), np.uint8)
 
 
 def coco_tasks(
@@ -113,21 +115,24 @@ def coco_tasks(
     return tasks
 
 
-def decoded(image: CocoImage) -> tuple[bytes, Pixels]:
-    """Read an image's file and decode it as it was annotated; see :func:`podline.data.coco_pixels.decode`.
+def copy_pixels(image: CocoImage, rows: Pixels, square: Pixels) -> None:
+    """Copy an image's letter-boxed pixels from the cache.
+
+    Args:
+        image: which.
+        rows: uint8, (n, side, side, 3): the file of pixels.
+        square: uint8, (side, side, 3), is filled.
 
     Raises:
-        SourceError: the file changed, or cannot be decoded though its markers are in order.
+        SourceError: they are damaged.
     """
-    data = image.place.read()
-    pixels = decode(data, image.width, image.height)
-    if pixels is None or pixels.shape != (image.height, image.width, 3):
-        found = "nothing" if pixels is None else f"{pixels.shape[1]}×{pixels.shape[0]} pixels"
+    if image.pixels.row < len(rows):
+        square[...] = rows[image.pixels.row]
+    if image.pixels.row >= len(rows) or google_crc32c.value(square) != image.pixels.crc:
+        path = Path(image.pixels.path)
         raise SourceError(
-            f"{image.name} (image {image.id}) in {image.place.path} decodes to {found} vs {image.width}×{image.height} "
-            "pixels, though its markers are in order; restore the file, or remove it: a missing one is left out"
+            f"{path}: the pixels of {image.name} (image {image.id}) are damaged; delete {path.parent} and convert again"
         )
-    return data, pixels
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:

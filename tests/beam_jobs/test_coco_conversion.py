@@ -263,16 +263,6 @@ def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypa
     assert contents(spec) == contents(whole)
 
 
-def test_an_image_that_only_fails_to_decode_is_named(
-    tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(coco_pixels.cv2, "imdecode", lambda *_: None)
-    with pytest.raises(SourceError, match=r"\.jpg \(image \d+\) in .* decodes to nothing vs 48×32 pixels.*remove it"):
-        convert(spec_of(tmp_path / "root", raw), silent())
-    left = [Path(name).name for name in contents(spec_of(tmp_path / "root", raw))]
-    assert left == ["truth-test.json", "truth-train.json"]
-
-
 def turned_jpeg(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:
     stream, tags = io.BytesIO(), Image.Exif()
     tags[0x0112] = orientation

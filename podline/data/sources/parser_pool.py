@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from queue import SimpleQueue
@@ -67,7 +67,8 @@ class Parser:
                 free.put(opened.enter_context(Sandbox(self.maker, *self.arguments)))
             rest = chain(first, stream)
             batches = iter(lambda: tuple(islice(rest, _BATCH)), ())
-            yield from chain.from_iterable(in_order(parsed, batches, processes + 1))
+            # Closed before the sandboxes are, whatever ends this.
+            yield from chain.from_iterable(opened.enter_context(closing(in_order(parsed, batches, processes + 1))))
 
     def _parsed(self, sandbox: Sandbox, batch: tuple[Any, ...], factor: float, what: str) -> list[Any]:
         try:
