@@ -57,11 +57,11 @@ wheel: $(READY) ## build the package as a wheel, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 lock: $(READY) ## compile requirements.lock and deployments/{cpu,gpu,tpu}.lock again from pyproject.toml
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --group dev \
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask --group dev \
 	  --python-version 3.11 --output-file requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu \
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra cpu --extra dask \
 	  --constraint requirements.lock --python-version 3.11 --output-file deployments/cpu.lock
-	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra gpu \
+	$(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --extra gpu --extra dask \
 	  --constraint requirements.lock --python-version 3.11 --output-file deployments/gpu.lock
 	$(BIN)/uv pip compile pyproject.toml --generate-hashes --no-header --extra tpu --constraint requirements.lock \
 	  --python-version 3.11 --python-platform x86_64-manylinux_2_31 --output-file deployments/tpu.lock

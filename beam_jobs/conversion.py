@@ -1,9 +1,10 @@
-"""Converts raw archives into sharded TFRecords: ``Create(shard tasks) → Reshuffle → write shard``.
+"""Converts raw archives into sharded TFRecords: ``Create(numbers of shards) → Reshuffle → write shards``.
 
 The plan is made before the job starts and depends on the source and the settings alone; so do the bytes, whatever the
-runner and however many its workers. Workers need the store, the raw files and the installed code: the plan's tables lie
-in the store under ``jobs/<id>/`` while the job runs. Each shard's record is published beside it; from these, the driver
-publishes the manifest. A run that is killed leaves whole shards; the next one goes on where it was.
+engine and however many its workers. Workers need the store and the installed code: the plan's tables lie in the store
+under ``jobs/<id>/`` while the job runs, with the raw pixels where workers are on other machines. Each shard's record is
+published beside it; from these, the driver publishes the manifest. A run that is killed leaves whole shards; the next
+one goes on where it was.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import apache_beam as beam
+from apache_beam.runners.runner import PipelineResult
 
-from podline.beam_jobs.runners import open_pipeline, quiet, run
-from podline.beam_jobs.steps import Job, write_or_find
+from podline.beam_jobs.engines import open_pipeline, where
+from podline.beam_jobs.runners import quiet, run
+from podline.beam_jobs.steps import WORKERS, Job, write_or_find
 from podline.cores import usable_cores
 from podline.data.official import official_lines
-from podline.data.planning import ShardPlan, plan_shards
-from podline.data.shards import Task, WrittenShard
+from podline.data.planning import ShardPlans, plan_shards
+from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote
-from podline.data.sources.source import RawData, Remarks
+from podline.data.sources.source import RawData, Remarks, Work
 from podline.data.tfds import tfds_names
 from podline.datasets.draft import Draft, draft_of
 from podline.datasets.fingerprint import memory_of, source_of
@@ -41,6 +44,8 @@ from podline.documents.manifest import (
     read_manifest,
     shard_record,
 )
+from podline.engines import LOCAL
+from podline.errors import EngineLostError
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes import datasets
@@ -55,6 +60,8 @@ from podline.store.prefetch import in_order
 _JOBS = "jobs"
 # What a job that was killed left there is deleted by a later one.
 _OLD_JOB_SECONDS = 7 * 24 * 3600
+# A job is given out in so many pieces, if there are shards for them.
+_PIECES = 10_000
 # A folder is listed for nothing; a bucket's listing is a request.
 _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
 
@@ -67,8 +74,12 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         SourceError: the source is missing, damaged or another data set.
         StoreError: the store cannot be written.
     """
+    with open_pipeline(spec) as pipeline:  # first: options that cannot be are refused before anything is written
+        return _convert(pipeline, spec, reporter)
+
+
+def _convert(pipeline: beam.Pipeline, spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
     started = time.monotonic()
-    pipeline = open_pipeline(spec)
     store = open_store(spec.root)
     store.sweep()
     memory = memory_of(spec, store)  # first: what changes from here on is noticed by the next conversion
@@ -94,26 +105,36 @@ def _converted(
 ) -> ConvertResult:
     """Write what is not there yet."""
     draft = dataclasses.replace(draft, truths=source.publish_truths(store, draft.folder))
-    frame = draft.stored.frame_length + source.bytes_of_a_file
+    frame = draft.layout.frame_length + source.bytes_of_a_file
     prefix = datasets.find(spec.dataset).base
     plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
     shards = _Shards(store, draft.folder, plans)
     with _job_folder(store) as tables:
-
-        def publish(table: Path) -> None:
-            store.publish_file(table, f"{tables}/{table.name}", flush=False)
-
-        with store.workspace("plan") as folder:
-            tasks = source.shard_tasks(plans, spec.seed, folder, _threads(spec))
-            deque(in_order(publish, folder.iterdir(), store.parallel), maxlen=0)
-        job = Job(spec.root, draft.folder, tables, draft.layout, len(source.class_names))
-        with quiet(), _progress(reporter, shards):
-            build(pipeline, tasks, job)
-            run(pipeline)
+        filler = _publish_tables(store, spec, source, plans, tables)
+        job = Job(spec.root, draft.folder, tables, draft.layout, len(source.class_names), plans, filler, spec.engine)
+        with quiet(), _progress(reporter, shards, "" if spec.engine == LOCAL else f"{tables}/{WORKERS}"):
+            build(pipeline, job)
+            run(pipeline, spec.engine, lambda started: _tell_engine(started, spec.engine, reporter))
+        reused = len(plans) - shards.written()
+        if shards.there < len(plans):  # Dask ends so without an error when its scheduler is lost
+            missing = f"{plural(len(plans) - shards.there, 'shard')} of {len(plans)}"
+            raise EngineLostError(f"engine {spec.engine}: its job ended without {missing}; look whether it runs")
     _publish(store, draft, plans)
-    _there, written = shards.present()
-    reused = len(plans) - len(written)
     return _finish(store, spec, draft, remarks, time.monotonic() - started, reused)
+
+
+def _publish_tables(store: Store, spec: ConvertSpec, source: RawData, plans: ShardPlans, tables: str) -> ShardFiller:
+    """Publish the plan's tables, each as soon as it is made; return what makes records of them."""
+
+    def publish(table: Path) -> None:
+        store.publish_file(table, f"{tables}/{table.name}", flush=False)
+        table.unlink(missing_ok=True)
+
+    with store.workspace("plan") as folder:
+        work = Work(_threads(spec), elsewhere=spec.engine != LOCAL)
+        filler, made = source.shard_tables(plans, spec.seed, folder, work)
+        deque(in_order(publish, made, store.parallel), maxlen=0)
+    return filler
 
 
 @contextlib.contextmanager
@@ -131,26 +152,34 @@ def _job_folder(store: Store) -> Iterator[str]:
 
 
 class _Shards:
-    """The shards of a conversion in the store, and which of them were written since this object was made."""
+    """The shards of a conversion that have a record in the store, and those written since this object was made."""
 
-    def __init__(self, store: Store, folder: str, plans: Sequence[ShardPlan]) -> None:
+    def __init__(self, store: Store, folder: str, plans: ShardPlans) -> None:
         self.plans, self.store = plans, store
-        self._names = {plan: (f"{folder}/{shard_record(plan.file)}", f"{folder}/{plan.file}") for plan in plans}
-        self._folder = folder
+        self._folder = f"{folder}/{SHARD_RECORDS}"
+        self._records = {PurePath(shard_record(plan.file)).name: plan.records for plan in plans}
         self._before = self._versions()
+        self.there, self.records = 0, 0
 
-    def present(self) -> tuple[list[ShardPlan], list[ShardPlan]]:
-        """Return the shards that have a record, and those of them that were written since."""
+    def written(self) -> int:
+        """Look again; return how many shards were written since; ``records`` of them, and ``there`` are so many."""
         now = self._versions()
-        there = [plan for plan in self.plans if self._names[plan][0] in now]
-        written = [plan for plan in there if any(now.get(name) != self._before.get(name) for name in self._names[plan])]
-        return there, written
+        new = [name for name, version in now.items() if self._before.get(name) != version]
+        self.there, self.records = len(now), sum(map(self._records.__getitem__, new))
+        return len(new)
 
     def _versions(self) -> dict[str, str]:
-        return {found.name: found.version for found in self.store.listing(self._folder)}
+        found = ((PurePath(found.name).name, found.version) for found in self.store.listing(self._folder))
+        return {name: version for name, version in found if name in self._records}
 
 
-def _publish(store: Store, draft: Draft, plans: Sequence[ShardPlan]) -> None:
+def _tell_engine(job: PipelineResult, engine: str, reporter: Reporter) -> None:
+    """Report where the engine shows the job."""
+    if engine != LOCAL:
+        reporter.log(f"the engine {engine} has the job; {where(job)}".rstrip("; "))
+
+
+def _publish(store: Store, draft: Draft, plans: ShardPlans) -> None:
     """Publish what lies beside the shards, the manifest last; all facts are in the shards' records."""
     names = [f"{draft.folder}/{shard_record(plan.file)}" for plan in plans]
     shards = [WrittenShard.model_validate(record) for record in in_order(store.read_json, names, store.parallel)]
@@ -175,23 +204,25 @@ def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[
 
 def _threads(spec: ConvertSpec) -> int:
     """Return how many threads of a worker decode."""
-    # The cores that the local runner's workers leave; how many another runner has is its own business.
-    threads = 1 if spec.beam_options else max(1, usable_cores() // spec.workers)
+    # The cores that the local engine's workers leave; how many another one has is its own business.
+    threads = 1 if spec.engine != LOCAL else max(1, usable_cores() // spec.workers)
     if is_remote(spec.source):  # they wait for the network more than they decode
         return max(threads, open_store(spec.source).parallel)
     return threads
 
 
-def build(pipeline: beam.Pipeline, tasks: Sequence[Task], job: Job) -> None:
-    """Add the conversion's steps to a pipeline."""
+def build(pipeline: beam.Pipeline, job: Job) -> None:
+    """Add the conversion's steps to a pipeline; the description of a million shards is as small as that of 10,000."""
+    count = len(job.plans)
+    step = -(-count // _PIECES)
     _ = (
         pipeline
-        | "Plan" >> beam.Create(tasks)
-        # Task
+        | "Plan" >> beam.Create([(first, min(first + step, count)) for first in range(0, count, step)])
+        # tuple[int, int]: numbers of shards
         | "Spread" >> beam.Reshuffle()
-        # Task, each free to go to any worker
+        # likewise, each free to go to any worker
         | "Write or find" >> beam.Map(write_or_find, job)
-        # WrittenShard
+        # None: all that there is to know is in the store
     )
 
 
@@ -199,7 +230,7 @@ def _finish(
     store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
     manifest = read_manifest(store, draft.folder)
-    shards, truths = manifest.shards, [split.truth for split in manifest.splits if split.truth]
+    shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,
         dataset=spec.dataset,
@@ -218,7 +249,7 @@ def _finish(
     there = {found.name: found for found in store.listing(draft.folder)}
     store.flush(there)
     beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
-    files = [(f"{draft.folder}/{item.file}", item) for item in (*shards, *truths)]
+    files = [(f"{draft.folder}/{item.file}", item) for item in manifest.files]
     written = [
         Artifact(name=name, bytes=item.bytes, sha256=item.sha256, modified=there[name].published)
         for name, item in files
@@ -238,17 +269,25 @@ def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) ->
 
 
 @contextlib.contextmanager
-def _progress(reporter: Reporter, shards: _Shards) -> Iterator[None]:
-    """Report shards as they are finished, by whichever process, while the body runs."""
+def _progress(reporter: Reporter, shards: _Shards, workers: str) -> Iterator[None]:
+    """Report shards as they are finished, by whichever process, while the body runs.
+
+    Args:
+        reporter: is told.
+        shards: looked for.
+        workers: the folder of the store in which workers leave their names; empty where they are not counted.
+    """
     started, ended = time.monotonic(), threading.Event()
     poll = _POLL_SECONDS if isinstance(shards.store, FolderStore) else _POLL_BUCKET_SECONDS
 
     def report(reported: int) -> int:
-        there, written = shards.present()
-        if len(there) != reported:
-            rate = sum(plan.records for plan in written) / (time.monotonic() - started)
-            reporter.progress(len(there), len(shards.plans), "shards", {"records/s": rate})
-        return len(there)
+        shards.written()
+        if shards.there != reported:
+            metrics = {"records/s": shards.records / (time.monotonic() - started)}
+            if workers:
+                metrics["workers"] = len(shards.store.list(workers))
+            reporter.progress(shards.there, len(shards.plans), "shards", metrics)
+        return shards.there
 
     def watch() -> None:
         reported = 0

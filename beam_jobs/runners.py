@@ -1,38 +1,37 @@
-"""Chooses the Beam runner, keeps its logging quiet, and turns its errors into Podline's.
-
-The default runner is Beam's own FnApiRunner in this process, named here and not left to Beam: ``DirectRunner`` chooses
-by itself, and may look for a binary that it would download. More than one worker means as many processes of it.
-Another runner comes by ordinary Beam flags, as ``--runner=PortableRunner --job_endpoint=…
---environment_type=LOOPBACK``; its workers need the store, the raw files and the installed code.
-"""
+"""Runs a Beam pipeline, keeps Beam's logging quiet, and turns what the engine raises into Podline's errors."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import functools
-import io
-import itertools
 import json
 import logging
 import queue
 import re
-import shlex
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.runner import create_runner
-from apache_beam.transforms.environments import SubprocessSDKEnvironment
+from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from podline.errors import ChildKilledError, PodlineError, SettingsError, from_json
-from podline.stages.specs import ConvertSpec
+from podline.engines import LOCAL
+from podline.errors import (
+    ChildKilledError,
+    EngineError,
+    EngineLostError,
+    PodlineError,
+    QuotaError,
+    from_json,
+)
+
+
+def _ignore(_job: PipelineResult) -> None:
+    """Nobody asks when the engine has taken the job."""
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,81 +42,61 @@ _TO_WIND_UP = 5.0  # seconds that Beam is given to end its other workers
 _TO_NOTICE = 1.0  # seconds from a lost connection until that thread knows of the worker's end
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
-
-def open_pipeline(spec: ConvertSpec) -> beam.Pipeline:
-    """Return an empty pipeline on the runner that a conversion asks for.
-
-    Raises:
-        SettingsError: no such runner, an option that Beam does not know, or one at odds with ``workers``.
-    """
-    options = pipeline_options(spec)
-    name = options.view_as(StandardOptions).runner
-    try:
-        with quiet():
-            runner = _local_runner(options, spec.workers) if name is None else create_runner(name)
-            return beam.Pipeline(runner=runner, options=options)
-    except (ValueError, ImportError, AttributeError) as error:
-        raise SettingsError(f"Beam refuses its options: {_last_line(str(error))}") from error
-
-
-def _local_runner(options: PipelineOptions, workers: int) -> FnApiRunner:
-    """Beam's runner in this process; with more than one worker, each is a process of its own."""
-    if workers == 1:
-        return FnApiRunner()
-    options.view_as(DirectOptions).direct_num_workers = workers
-    # What direct_running_mode=multi_processing would start; but a worker prints the traceback of every error that it
-    # sends us as well, so its standard error is closed, and with exec no shell stands between it and the end.
-    command = f"exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>/dev/null"
-    environment = SubprocessSDKEnvironment.from_command_string(command)  # pyright: ignore[reportFunctionMemberAccess]
-    return FnApiRunner(default_environment=environment)
-
-
-def pipeline_options(spec: ConvertSpec) -> PipelineOptions:
-    """Return Beam's options for a conversion.
-
-    Raises:
-        SettingsError: no such runner, an option that Beam does not know, or one at odds with ``workers``.
-    """
-    flags = list(spec.beam_options)
-    for before, flag in itertools.pairwise(["", *flags]):
-        if not flag.startswith("--") and ("=" in before or not before.startswith("--")):
-            raise SettingsError(f"{flag!r} is no Beam option: one is written --name=value")
-    said = io.StringIO()
-    try:
-        with quiet(), contextlib.redirect_stderr(said):
-            options = PipelineOptions(flags)
-            runner = options.view_as(StandardOptions).runner
-            if runner is not None:
-                create_runner(runner)  # imports its module, which declares its options
-            given = options.get_all_options(drop_default=True, retain_unknown_options=True)
-            unknown = sorted(set(given) - set(options.get_all_options()))
-    except SystemExit as error:  # argparse's way to say that a value cannot be
-        raise SettingsError(f"Beam refuses its options: {_last_line(said.getvalue())}") from error
-    except (ValueError, ImportError, AttributeError) as error:
-        raise SettingsError(f"Beam refuses its options: {_last_line(str(error))}") from error
-    if unknown:
-        raise SettingsError(f"unknown Beam option --{unknown[0]}; see Beam's PipelineOptions for those that there are")
-    if spec.workers > 1 and runner is not None:
-        raise SettingsError(
-            f"workers={spec.workers} vs --runner={runner}: workers are the local runner's; give {runner} its own option"
-        )
-    return options
+# What engines and Beam write, and what it means; the first that fits counts.
+_MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
+    (
+        r"No module named 'podline|No module named 'apache_beam",
+        EngineError,
+        "a worker of the engine has no Podline; install the same release there, or start workers from Podline's image",
+    ),
+    (
+        r"Can't get attribute|No module named|cannot import name|ModuleNotFoundError",
+        EngineError,
+        "a worker of the engine has other software than this machine; start workers from the same image or lock file",
+    ),
+    (r"(?i)quota", QuotaError, "the engine's quota is used up; raise it, or ask for fewer workers"),
+    (
+        r"KilledWorker|worker .*(died|was lost)",
+        EngineLostError,
+        "workers of the engine were lost again and again, maybe for want of memory; give them more",
+    ),
+    (
+        r"\b40[13]\b|[Pp]ermission.?[Dd]enied|PERMISSION_DENIED|UNAUTHENTICATED|Forbidden",
+        EngineError,
+        "the engine refuses this account; give it the right to start jobs there",
+    ),
+    (
+        r"Timed out|FutureTimeoutError|UNAVAILABLE|DEADLINE_EXCEEDED|onnection|ancelled|CommClosed|\b50[0234]\b",
+        EngineLostError,
+        "the engine does not answer, or was lost; look whether it runs",
+    ),
+)
 
 
-def run(pipeline: beam.Pipeline) -> None:
-    """Run a pipeline to its end.
+def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[PipelineResult], None] = _ignore) -> None:
+    """Run a pipeline to its end; whatever ends this early cancels the engine's job.
+
+    Args:
+        pipeline: on the engine.
+        engine: its name.
+        started: called with the engine's job, by another thread, when the engine has taken it.
 
     Raises:
-        ChildKilledError: a worker process of the local runner was killed.
-        PodlineError: what a step raised under :func:`crossing_borders`, as the class that it was; a plain one with
-            Beam's last line if Beam itself failed.
+        ChildKilledError: a worker process of the local engine was killed.
+        PodlineError: what a step raised under :func:`crossing_borders`, as the class that it was; else what the
+            engine's failure stands for.
     """
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     lost = threading.Event()
+    jobs: list[PipelineResult] = []
 
     def work() -> None:
         try:
-            pipeline.run().wait_until_finish()
+            jobs.append(pipeline.run())
+            started(jobs[0])
+            state = jobs[0].wait_until_finish()
+            if state != PipelineState.DONE:
+                raise RuntimeError(f"the engine's job ended as {state}")  # noqa: TRY301 (waited for below)
         except BaseException as error:  # it is raised where it is waited for
             outcomes.put(error)
         else:
@@ -130,17 +109,35 @@ def run(pipeline: beam.Pipeline) -> None:
     job = threading.Thread(target=work, name="beam job", daemon=True)
     with _dead_workers(lose):
         job.start()
-        error = outcomes.get()
+        try:
+            error = outcomes.get()
+        except BaseException:
+            _each(jobs, lambda job: job.cancel())  # one that ends with this process need not be cancelled
+            raise
+        finally:
+            _each(jobs, lambda job: job.client.close())  # of Dask; others have none
         job.join(_TO_WIND_UP)
         if error is None:
             return
-        text = "".join(traceback.format_exception_only(error))
-        if not _MARK.search(text) and lost.wait(_TO_NOTICE):
+        text = _with_causes(error)
+        if not _MARK.search(text) and lost.wait(_TO_NOTICE if engine == LOCAL else 0):
             raise ChildKilledError(
                 "a worker process of the conversion was killed, maybe for want of memory; start it again, and it goes "
                 "on where it was"
             ) from error
-    raise error_within(text) from error
+    raise error_within(text, engine) from error
+
+
+def _with_causes(error: BaseException) -> str:
+    """Return what an error says, and then what its causes do: the last line is the first cause."""
+    lines = traceback.format_exception_only(error)
+    return "".join(lines) + (_with_causes(error.__cause__) if error.__cause__ else "")
+
+
+def _each(jobs: Sequence[Any], action: Callable[[Any], object]) -> None:
+    for job in jobs:
+        with contextlib.suppress(Exception), quiet():
+            action(job)
 
 
 @contextlib.contextmanager
@@ -175,15 +172,20 @@ def crossing_borders(step: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def error_within(text: str) -> PodlineError:
-    """Return the error that a step raised, out of whatever text Beam made of it."""
+def error_within(text: str, engine: str) -> PodlineError:
+    """Return the error that a step raised, or that an engine's failure stands for, out of Beam's text."""
     mark = _MARK.search(text)
     if mark:
         return from_json(json.loads(base64.urlsafe_b64decode(mark.group(1))))
-    return PodlineError(f"the Beam job failed: {_last_line(text)}")
+    line = last_line(text)
+    if engine != LOCAL:
+        for words, error, means in _MEANINGS:
+            if re.search(words, text):
+                return error(f"engine {engine}: {means}: {line}")
+    return PodlineError(f"the Beam job failed: {line}")
 
 
-def _last_line(text: str) -> str:
+def last_line(text: str) -> str:
     """Return the last line that is not blank: of a traceback, the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
@@ -191,17 +193,19 @@ def _last_line(text: str) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep Beam's log out of ours: what it has to say comes as an error, with all that it said as the cause."""
-    beams, root = logging.getLogger("apache_beam"), logging.getLogger()
-    level, handler = beams.level, logging.NullHandler()
-    beams.setLevel(logging.CRITICAL)
+    """Keep Beam's log and Dask's out of ours: what they have to say comes as an error, with its cause."""
+    libraries, root = [logging.getLogger(name) for name in ("apache_beam", "distributed")], logging.getLogger()
+    levels, handler = [library.level for library in libraries], logging.NullHandler()
+    for library in libraries:
+        library.setLevel(logging.CRITICAL)
     # Beam's portable runner logs straight to the root logger, which sets up a handler of its own if there is none.
     root.addHandler(handler)
     root.addFilter(_not_from_beam)
     try:
         yield
     finally:
-        beams.setLevel(level)
+        for library, level in zip(libraries, levels, strict=True):
+            library.setLevel(level)
         root.removeHandler(handler)
         root.removeFilter(_not_from_beam)
 

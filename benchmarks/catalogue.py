@@ -147,12 +147,12 @@ def _convert_coco(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     return [rate_row("convert-coco", count=sizes.coco_images, ours=ours, other=other, unit="images/s", note=note)]
 
 
-def _keep_jpeg(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
+def _keep_files(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     source, images = str(work / "coco"), sizes.pose_images
     measure(work, f"{_COCO}:make_images", source=source, images=images)
     found = measure(
         work,
-        f"{_COCO}:keep_jpeg",
+        f"{_COCO}:keep_files",
         source=source,
         root=str(work / "root"),
         batch_size=sizes.pose_batch_size,
@@ -163,10 +163,10 @@ def _keep_jpeg(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     about = "COCO-sized images, kept as JPEG files; decoded to 368×368"
     converted = f"conversion of {images:,} {about}"
     return [
-        cost_row("keep-jpeg-bytes", ours=[kept], other=[decoded], unit="bytes", note=f"a record of {about}"),
-        rate_row("keep-jpeg-convert", count=images, **convert, unit="images/s", note=converted),
+        cost_row("keep-files-bytes", ours=[kept], other=[decoded], unit="bytes", note=f"a record of {about}"),
+        rate_row("keep-files-convert", count=images, **convert, unit="images/s", note=converted),
         rate_row(
-            "keep-jpeg-read",
+            "keep-files-read",
             count=found["images"],
             **read,
             unit="images/s",
@@ -389,7 +389,7 @@ BENCHMARKS = {
         Benchmark("write-shard", "writing one shard against a loop of tf.train.Example", _write_shard),
         Benchmark("convert-job", "the whole Beam job against the plain loop, time and memory", _convert_job),
         Benchmark("convert-coco", "COCO-sized JPEGs against cores × a bare decode-and-resize loop", _convert_coco),
-        Benchmark("keep-jpeg", "JPEG files in records against decoded pixels, bytes and time", _keep_jpeg),
+        Benchmark("keep-files", "JPEG files in records against decoded pixels, bytes and time", _keep_files),
         Benchmark("pose-input", "augmented batches of people with targets against tf.data from JPEG", _pose_input),
         Benchmark(
             "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches

@@ -92,7 +92,7 @@ def make_data_set(source: str, root: str) -> str:
     return CONVERT.run(ConvertSpec(root=root, dataset="coco", source=source), silent()).folder
 
 
-def keep_jpeg(source: str, root: str, batch_size: int, repetitions: int) -> dict[str, Any]:
+def keep_files(source: str, root: str, batch_size: int, repetitions: int) -> dict[str, Any]:
     """What it costs to keep JPEG files in records (ours) beside decoded pixels (other).
 
     Returns:
@@ -101,7 +101,7 @@ def keep_jpeg(source: str, root: str, batch_size: int, repetitions: int) -> dict
     """
     importlib.import_module(CONVERT.run_at.partition(":")[0])
     specs = [
-        ConvertSpec(root=root, dataset="coco", source=source, settings=CocoSettings(keep_jpeg=keep))
+        ConvertSpec(root=root, dataset="coco", source=source, settings=CocoSettings(keep_files=keep))
         for keep in (True, False)
     ]
     ours, other = (partial(_convert_anew, spec) for spec in specs)

@@ -78,6 +78,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         ),
     },
     "What it runs on": {
+        "engine": ListedCommand("podline.commands.engine:engine_group", "Engines for conversions: check one."),
         "tpu": ListedCommand("podline.commands.tpu:tpu", "TPUs: the policy, a TPU at a glance, recovery by hand."),
     },
     "To try things out": {
@@ -108,7 +109,8 @@ Exit codes:
     3  the raw data                     10  a TPU that is not set up
     4  a damaged artifact               11  a promotion that a rule refuses
     5  the store: access, space         12  a promotion that is not decided
-    6  the loss is no finite number     75  try again later: killed, hung, timed out, away
+    6  the loss is no finite number     13  an engine of conversions that is not set up
+                                        75  try again later: killed, hung, timed out, away
                                        130  interrupted (Ctrl-C)
                                        143  asked to end (SIGTERM)
 

@@ -136,6 +136,13 @@ class OrphanedError(PermanentError):
     heading = "Worker gone"
 
 
+class EngineError(PermanentError):
+    """An engine of conversions that is not set up: it has no Podline or another one, or refuses the account."""
+
+    heading = "Engine set-up"
+    exit_code = 13
+
+
 class TransientError(PodlineError):
     """Trying again, after a delay, may well help.
 
@@ -200,6 +207,12 @@ class WorkerLostError(TransientError):
 
     heading = "Training process lost"
     retry_delays = (10.0, 60.0, 300.0)
+
+
+class EngineLostError(TransientError):
+    """An engine of conversions that does not answer, or lost its workers; what was written is used again."""
+
+    heading = "Engine lost"
 
 
 class OvertakenError(TransientError):

@@ -41,6 +41,7 @@ _ENDING = 10.0  # seconds that a child may take to end after its pipe closed
 _LONGEST_REPLY = 1 << 30
 _SIZE = struct.Struct("<q")
 _STATE = struct.Struct("<qqdd1024s")  # the item's number in its batch, its limits, and the file that is parsed
+_NUMBERS = struct.Struct("<qqdd")  # without the file
 _DATA = getattr(resource, "RLIMIT_DATA", None) if sys.platform == "linux" else None
 
 
@@ -347,9 +348,11 @@ class _Guard:
         self._apply(limits, what or self.what)
 
     def _apply(self, limits: Limits, what: str) -> None:
-        state = _STATE.pack(self._at, *limits.times(self._factor), os.fsencode(what))
-        os.pwrite(self._state, state if what != self.what else state[: _SIZE.size * 4], 0)
-        self.limits, self.what = limits.times(self._factor), what
+        self.limits = limits.times(self._factor)
+        numbers = (self._at, *self.limits)
+        same = what == self.what
+        os.pwrite(self._state, _NUMBERS.pack(*numbers) if same else _STATE.pack(*numbers, os.fsencode(what)), 0)
+        self.what = what
         signal.setitimer(signal.ITIMER_REAL, self.limits.patience)
         signal.setitimer(signal.ITIMER_PROF, self.limits.seconds)
         _limit_data(self._used + self.limits.memory)

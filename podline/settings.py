@@ -20,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from podline import cluster as clusters
 from podline.cluster import Cluster
+from podline.engines import LOCAL, EngineName
 from podline.errors import SettingsError
 from podline.frozen import Frozen
 from podline.strategies import StrategyName
@@ -90,7 +91,8 @@ class Settings(Frozen):
     """What a person may set for a machine; times are in seconds."""
 
     root: str = Field(default="podline-root", min_length=1, description="the store")
-    workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the conversion")
+    engine: EngineName = Field(default=LOCAL, description="where conversions run; see docs/engines.md")
+    workers: int = Field(default=1, ge=1, le=1024, description="worker processes of the engine local")
     strategy: StrategyName = Field(default="auto", description="where models run; see podline.strategies")
     require_accelerator: bool = Field(
         default=False, description="strategy auto is an error where it would run on the CPU"

@@ -16,6 +16,7 @@ from podline.ledger.recording import recorded
 from podline.progress import Reporter
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
+from podline.settings import Settings
 from podline.stages.completed import manifest_sha256
 from podline.stages.from_recipe import evaluation_spec, pace_spec, training_spec
 from podline.stages.specs import ConvertResult, ReportSpec, ValidateSpec
@@ -83,7 +84,7 @@ def from_archive_to_report(form: type[TrainingParameters], given: Any) -> dict[s
         notes.planned(recipe, machine, strategy)
         deal_cards(recipe.name, [stage for stage in _IN_ORDER if stage != "promote" or parameters.promote])
         times = TimeSheet(notes, parameters.start_from)
-        return _stages(parameters, recipe, store, strategy, machine.workers, times)
+        return _stages(parameters, recipe, store, strategy, machine, times)
 
 
 def _attempt() -> dict[str, Any]:
@@ -94,9 +95,14 @@ def _attempt() -> dict[str, Any]:
 
 
 def _stages(
-    parameters: TrainingParameters, recipe: Recipe, store: Store, strategy: StrategyName, workers: int, times: TimeSheet
+    parameters: TrainingParameters,
+    recipe: Recipe,
+    store: Store,
+    strategy: StrategyName,
+    machine: Settings,
+    times: TimeSheet,
 ) -> dict[str, Any]:
-    converted = times.run(convert, conversion_of(parameters, store, workers))
+    converted = times.run(convert, conversion_of(parameters, store, machine))
     with using(store, [converted.folder]):  # between the stages as well
         return _learned(parameters, recipe, store, strategy, converted, times)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from podline import strategies
+from podline import engines, strategies
 from podline.errors import SettingsError
 from podline.kinds.table import kind_of
 from podline.recipes import registry
@@ -126,19 +126,33 @@ class MachineGroup(BaseModel, frozen=True):
         description=f"Where the model runs: {strategies.NAMES}. Empty: the worker's setting.",
         json_schema_extra=place(1),
     )
+    engine: str = Field(
+        default="",
+        pattern=f"^({engines.PATTERN})?$",
+        title="Engine",
+        description=f"Where the conversion runs: {engines.NAMES}; see docs/engines.md. Empty: the worker's setting.",
+        json_schema_extra=place(2),
+    )
     workers: int = Field(
         default=0,
         ge=0,
         le=1024,
         title="Conversion workers",
-        description="Processes that write shards; 0: the worker's setting.",
-        json_schema_extra=place(2),
+        description="Processes of the engine local that write shards; 0: the worker's setting.",
+        json_schema_extra=place(3),
     )
     beam_options: tuple[str, ...] = Field(
         default=(),
         title="Beam options",
-        description="Passed to Apache Beam as they are, like --runner=PortableRunner; see docs/storage.md.",
-        json_schema_extra=place(3),
+        description="Further options of Apache Beam, like --region=us-central1; see docs/engines.md.",
+        json_schema_extra=place(4),
+    )
+    keep_files: bool = Field(
+        default=False,
+        title="Keep image files",
+        description="Records of images and keypoints hold the images' own files, not decoded pixels: smaller, decoded "
+        "at each reading, and the very same arrays.",
+        json_schema_extra=place(5),
     )
     allow_left_out: float = Field(
         default=LEFT_OUT,
@@ -147,19 +161,7 @@ class MachineGroup(BaseModel, frozen=True):
         title="Allow left out",
         description="The share of the source's records, or of its people, that may be left out; more is an error, "
         "which names the reasons.",
-        json_schema_extra=place(5),
-    )
-
-
-class CocoMachineGroup(MachineGroup, frozen=True):
-    """Where it is done, and what records hold; the result does not depend on it."""
-
-    keep_jpeg: bool = Field(
-        default=False,
-        title="Keep JPEG files",
-        description="Records hold the images' JPEG files, not decoded pixels: less than half of the space, decoded at "
-        "each reading, and the very same arrays.",
-        json_schema_extra=place(4),
+        json_schema_extra=place(6),
     )
 
 
@@ -336,15 +338,10 @@ class TrainingParameters(BaseModel, frozen=True):
         """What to type to do the same on the command line."""
         source = f" --source {shlex.quote(self.source)}" if self.source else ""
         source += f" --name {self.name}" if self.name else ""
-        kept = " --keep-jpeg" if self.keeps_jpeg else ""
+        kept = " --keep-files" if self.machine.keep_files else ""
         share = self.machine.allow_left_out
         allowed = "" if share == LEFT_OUT else f" --allow-left-out {share:g}"
         return f"podline run {self.recipe}{source} --root {shlex.quote(root)}{kept}{allowed}{self.choices.as_options()}"
-
-    @property
-    def keeps_jpeg(self) -> bool:
-        """Whether the records are to hold JPEG files."""
-        return False
 
 
 def _rules_of(form: type[TrainingParameters]) -> list[SchemaRule]:
@@ -406,17 +403,6 @@ class CocoParameters(TrainingParameters, frozen=True):
         "it. Empty for coco_pose: a sample of stick people is drawn into the store.",
         json_schema_extra=place(2, pattern=_NO_LOGIN),
     )
-    machine: CocoMachineGroup = Field(
-        default_factory=CocoMachineGroup,
-        title="Machine",
-        description="Where it is done, and what records hold; the result does not depend on it.",
-        json_schema_extra=place(11),
-    )
-
-    @property
-    def keeps_jpeg(self) -> bool:
-        """Whether the records are to hold JPEG files."""
-        return self.machine.keep_jpeg
 
     def training_recipe(self) -> Recipe:
         """The recipe with these changes, for the drawn sample if there is no source."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from podline import settings
 from podline.data.sources.remote import is_remote, open_remote
 from podline.datasets import fingerprint
 from podline.recipes import datasets
+from podline.settings import Settings
 from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
@@ -33,24 +35,25 @@ def source_of(parameters: TrainingParameters, store: Store) -> str:
     return str(folder)
 
 
-def conversion_of(parameters: TrainingParameters, store: Store, workers: int) -> ConvertSpec:
+def conversion_of(parameters: TrainingParameters, store: Store, machine: Settings) -> ConvertSpec:
     """The conversion of a flow run.
 
     Args:
         parameters: the run's.
         store: the store.
-        workers: processes, where the parameters do not say.
+        machine: says where the conversion runs, where the parameters do not.
 
     Raises:
         StoreError: the sample cannot be drawn.
     """
     recipe = parameters.training_recipe()
-    kept = {"keep_jpeg": True} if parameters.keeps_jpeg else {}
+    kept = {"keep_files": True} if parameters.machine.keep_files else {}
     return ConvertSpec(
         root=store.uri,
         dataset=recipe.dataset,
         source=source_of(parameters, store),
-        workers=parameters.machine.workers or workers,
+        engine=parameters.machine.engine or machine.engine,
+        workers=parameters.machine.workers or machine.workers,
         beam_options=parameters.machine.beam_options,
         settings=converter_settings(recipe.dataset, recipe, kept),
         allow_left_out=parameters.machine.allow_left_out,
@@ -81,7 +84,7 @@ def look_at_source(parameters: TrainingParameters, root: str) -> None:
         StoreError: the store cannot be written.
     """
     store = open_store(root)
-    conversion = conversion_of(parameters, store, 1)
+    conversion = conversion_of(parameters, store, settings.load())
     if not fingerprint.memory_of(conversion, store).fingerprint:
         fingerprint.source_of(conversion, store)
 

@@ -149,7 +149,7 @@ def _show(name: str, fingerprint: str | None, as_json: bool, **options: Any) -> 
             "",
             *(
                 f"field {field.name}: {field.dtype} {list(field.shape) or 'scalar'}, at byte {field.offset} of "
-                f"{manifest.record_length}{', as a JPEG file after them' if field.encoding == 'jpeg' else ''}"
+                f"{manifest.record_length}{', as an image file' if field.encoding == 'file' else ''}"
                 for field in manifest.fields
             ),
             *(f"source {file.name}: {size(file.bytes)}, sha256 {file.sha256[:12]}…" for file in manifest.source),

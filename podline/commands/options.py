@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import click
 
+from podline import engines, strategies
 from podline import settings as settings_module
-from podline import strategies
 from podline.errors import SettingsError, StoreError
 from podline.plain import plain
 from podline.recipes import registry
-from podline.recipes.parts import MODELS
+from podline.recipes.parts import LAYOUTS, MODELS
 from podline.recipes.settings import Recipe
 from podline.settings import Settings
 from podline.store.contract import Store
@@ -53,18 +53,42 @@ deep_option = click.option(
 )
 layout_option = click.option(
     "--layout",
-    type=click.Choice(["folders", "table", "webdataset", "parquet", "tfds"]),
+    type=click.Choice(LAYOUTS.names()),
     help="Of a source of images; see docs/images.md.  [default: what is found there]",
 )
+
+
+def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """Return an option's callback from a function that raises ValueError."""
+
+    def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
+        try:
+            return None if name is None else check(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return checked
+
+
+engine_option = click.option(
+    "--engine",
+    callback=_checked(engines.checked),
+    metavar="NAME",
+    help=f"Where the conversion runs: {engines.NAMES}. The bytes do not depend on it; see docs/engines.md.  "
+    "[default: the setting engine, local]",
+)
+beam_options_option = click.option(
+    "--beam-option",
+    "beam_options",
+    multiple=True,
+    metavar="OPTION",
+    help="A further option of Beam, like --beam-option=--region=us-central1; repeatable. See docs/engines.md.",
+)
+engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
 conversion_options = in_order(
-    click.option("--workers", type=click.IntRange(1), help="Worker processes of the conversion."),
-    click.option(
-        "--beam-option",
-        "beam_options",
-        multiple=True,
-        metavar="OPTION",
-        help="Passed to Beam as it is, like --beam-option=--runner=PortableRunner (see docs/storage.md); repeatable.",
-    ),
+    engine_option,
+    click.option("--workers", type=click.IntRange(1), help="Worker processes of the engine local."),
+    beam_options_option,
     click.option(
         "--allow-left-out",
         type=click.FloatRange(0, 1),
@@ -83,16 +107,9 @@ assignments_option = click.option(
 )
 
 
-def _strategy(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
-    try:
-        return None if name is None else strategies.checked(name)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 strategy_option = click.option(
     "--strategy",
-    callback=_strategy,
+    callback=_checked(strategies.checked),
     metavar="NAME",
     help="Where the model runs: auto (the GPUs, else the CPU), cpu, cpu:N (N replicas on the CPU), gpu, workers "
     "(several processes that find each other by TF_CONFIG), tpu, tpu:NAME. It does not change the run: what began on "
@@ -169,7 +186,7 @@ def load_settings(options: dict[str, Any]) -> Settings:
     file = options.pop("settings_file", None)
     if file is not None:
         settings_module.use_file(file)
-    given = {name: options.pop(name, None) for name in ("root", "workers", "strategy")}
+    given = {name: options.pop(name, None) for name in ("root", "engine", "workers", "strategy")}
     return settings_module.load().model_copy(update={name: value for name, value in given.items() if value is not None})
 
 

@@ -47,7 +47,7 @@ _FLOW = "podline.tasks.embedded:run_training"
 @minutes_option
 @strategy_option
 @conversion_options
-@click.option("--keep-jpeg", is_flag=True, help="coco_pose's records hold JPEG files; see `podline convert --help`.")
+@click.option("--keep-files", is_flag=True, help="Records hold the images' files; see `podline convert --help`.")
 @click.option(
     "--start-from",
     type=click.Choice(IN_ORDER),
@@ -63,7 +63,7 @@ def run(
     recipe: str,
     source: str | None,
     own_name: str | None,
-    keep_jpeg: bool,
+    keep_files: bool,
     promote: bool,
     as_json: bool,
     **options: Any,
@@ -92,12 +92,13 @@ def run(
     machine = machine.model_copy(update={"root": open_store(machine.root).uri})
     options["assignments"] = with_layout(options["assignments"], options.pop("layout"))
     given = {name: value for name, value in options.items() if value is not None}
-    given |= {"recipe": recipe, "root": machine.root, "workers": machine.workers, "strategy": machine.strategy}
+    where = {name: getattr(machine, name) for name in ("root", "engine", "workers", "strategy")}
+    given |= {"recipe": recipe, **where}
     if source is not None:
         given["source"] = absolute(source)
     if own_name is not None:
         given["name"] = own_name
-    given |= {name: True for name, asked in {"keep_jpeg": keep_jpeg, "promote": promote}.items() if asked}
+    given |= {name: True for name, asked in {"keep_files": keep_files, "promote": promote}.items() if asked}
     with display.shown() as listener:
         answer = entry_points.load(_FLOW)(given, machine, listener)
     if as_json:

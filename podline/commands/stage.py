@@ -222,7 +222,11 @@ def _read_spec(stage: Stage[S, Any], file: Any) -> S:
     click.option(
         "--max-people", type=int, help="Places for people in coco's records.  [default: as the recipe says, else 20]"
     ),
-    click.option("--keep-jpeg", is_flag=True, help="coco's records hold JPEG files: smaller, decoded at each reading."),
+    click.option(
+        "--keep-files",
+        is_flag=True,
+        help="Records of images, keypoints and coco hold the images' files: smaller, decoded at each reading.",
+    ),
     conversion_options,
     assignments_option,
 )
@@ -232,7 +236,7 @@ def convert(
     own_name: str | None,
     side: int | None,
     max_people: int | None,
-    keep_jpeg: bool,
+    keep_files: bool,
     allow_left_out: float | None,
     beam_options: tuple[str, ...],
     layout: str | None,
@@ -257,7 +261,7 @@ def convert(
     if own_name is not None or changes != Choices() or not request.dataset_itself:
         recipe = changes.apply(registry.for_data(request.recipe, own_name, absolute(source)))
     dataset = recipe.dataset if recipe else request.dataset_name
-    given = {"side": side, "max_people": max_people, "keep_jpeg": keep_jpeg or None}
+    given = {"side": side, "max_people": max_people, "keep_files": keep_files or None}
     return ConvertSpec(
         root=request.store.uri,
         dataset=dataset,
@@ -266,6 +270,7 @@ def convert(
             dataset, recipe, {name: value for name, value in given.items() if value is not None}
         ),
         allow_left_out=LEFT_OUT if allow_left_out is None else allow_left_out,
+        engine=request.settings.engine,
         workers=request.settings.workers,
         beam_options=beam_options,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,14 @@ import numpy.typing as npt
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.coco_masks import ignored_mask
 from podline.data.coco_pixels import Pixels, ready_for_many
-from podline.data.kept_jpegs import KeptLayout
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
-from podline.data.records import IMAGE, RecordLayout, put
-from podline.data.shards import Fill, Pieces
+from podline.data.records import IMAGE, RecordLayout
+from podline.data.shards import Fill, RowsInTables, write_rows
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
 from podline.data.sources.coco_people import people_type, unpacked
 from podline.data.sources.rawfiles import reading
-from podline.data.tfrecord import Bytes, seal
+from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
 from podline.store.contract import explained
@@ -33,86 +32,109 @@ Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class CocoShardTask:
-    """One shard to be written; what its images are is in a file of the plan's workspace.
+class PeopleByPlace:
+    """Records whose pixels are copied from the cache, by workers that see it.
 
     Attributes:
-        plan: which.
-        table: the plan's file, made by :func:`coco_tasks`: the shard's :class:`CocoImage` entries as JSON, one a line.
         side: of the square that images were put into, in pixels.
         max_people: places in a record.
-        keep_jpeg: whether records hold the images' files instead of pixels.
+        keep_files: whether records hold the images' files.
         skeleton: of the people.
         threads: that make records.
     """
 
-    plan: ShardPlan
-    table: str
     side: int
     max_people: int
-    keep_jpeg: bool
+    keep_files: bool
     skeleton: Skeleton
     threads: int = 1
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`podline.data.shards.Task.filler`."""
-        ready_for_many()
-        with explained("read", table):
-            entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
-        kept, rows = KeptLayout(layout), {path: self._rows(path) for path in {image.pixels.path for image in entries}}
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a shard's table: its :class:`CocoImage` entries as JSON, one a line."""
+        return f"{plan.file}.jsonl"
 
-        def fill(frames: Bytes, start: int) -> Pieces:
+    def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
+        ready_for_many()
+        entries, rows = self._opened(table)
+
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
             images = entries[start : start + len(frames)]
             # Pixels, most of a record, go to their place in it; there is no other copy of them.
-            for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
-                copy_pixels(image, rows[image.pixels.path], square)
-            columns = annotations_of(images, self.side, self.max_people, self.skeleton)
-            for field in layout.fields:
-                if field.name != IMAGE:
-                    put(frames, field, columns[field.name])
-            if self.keep_jpeg:
-                pairs = zip(frames, images, strict=True)
-                return [piece for frame, image in pairs for piece in kept.pieces(frame, image.place.read_same())]
-            seal(frames)
-            return [frames.data]
+            self._copy(images, rows, layout.values(frames, IMAGE))
+            layout.fill(frames, annotations_of(images, self.side, self.max_people, self.skeleton))
+            return self._files(images)
 
         return fill
 
-    def _rows(self, path: str) -> Pixels:
+    def rows(self, table: Path) -> tuple[Columns, Sequence[bytes]]:
+        """Return the values of a shard's records, and the images' files where records hold these.
+
+        Raises:
+            SourceError: they cannot be read.
+            StoreError: the table cannot be read.
+        """
+        images, rows = self._opened(table)
+        squares = np.empty((len(images), self.side, self.side, 3), np.uint8)
+        self._copy(images, rows, squares)
+        columns = annotations_of(images, self.side, self.max_people, self.skeleton)
+        return {IMAGE: squares, **columns}, self._files(images)
+
+    def _opened(self, table: Path) -> tuple[list[CocoImage], dict[str, Pixels]]:
+        """Return a table's images, and the files of pixels that they are in."""
+        with explained("read", table):
+            images = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
+        return images, {path: self._mapped(path) for path in {image.pixels.path for image in images}}
+
+    def _mapped(self, path: str) -> Pixels:
         shape = (self.side, self.side, 3)
         with reading(path):
             count = Path(path).stat().st_size // math.prod(shape)
             return np.memmap(path, np.uint8, "r", shape=(count, *shape)) if count else np.empty((0, *shape), np.uint8)
 
+    def _copy(self, images: Sequence[CocoImage], rows: Mapping[str, Pixels], squares: Pixels) -> None:
+        for image, square in zip(images, squares, strict=True):
+            copy_pixels(image, rows[image.pixels.path], square)
 
-def coco_tasks(
-    splits: Mapping[str, Sequence[CocoImage]],
-    plans: Iterable[ShardPlan],
-    seed: int,
-    folder: Path,
-    task: Callable[[ShardPlan, str], CocoShardTask],
-) -> list[CocoShardTask]:
-    """Write a table of each shard's images and return the tasks that name them.
+    def _files(self, images: Sequence[CocoImage]) -> Sequence[bytes]:
+        return [image.place.read_same() for image in images] if self.keep_files else ()
+
+
+def tables_of_people(
+    splits: Mapping[str, Sequence[CocoImage]], plans: Iterable[ShardPlan], seed: int, folder: Path
+) -> Iterator[Path]:
+    """Write each shard's table for :class:`PeopleByPlace`, one after another.
 
     Args:
         splits: what is converted.
         plans: its shards.
         seed: of the order in which records are put into shards.
-        folder: an existing folder.
-        task: makes a shard's task of its plan and its table.
+        folder: an existing folder for the tables.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    orders = {name: shard_order(seed, name, len(images)).tolist() for name, images in splits.items()}
-    tasks = []
+    orders = {name: shard_order(seed, name, len(images)) for name, images in splits.items()}
     for plan in plans:
-        images, table = splits[plan.split], f"{plan.file}.jsonl"
-        chosen = orders[plan.split][plan.first : plan.first + plan.records]
-        with explained("write", folder / table):
-            (folder / table).write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
-        tasks.append(task(plan, table))
-    return tasks
+        images, table = splits[plan.split], folder / f"{plan.file}.jsonl"
+        chosen = orders[plan.split][plan.first : plan.first + plan.records].tolist()
+        with explained("write", table):
+            table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
+        yield table
+
+
+def rows_of_people(filler: PeopleByPlace, plans: Iterable[ShardPlan], tables: Iterable[Path]) -> Iterator[Path]:
+    """Write each shard's table for :class:`podline.data.shards.RowsInTables`, in place of that of its images.
+
+    Raises:
+        SourceError: pixels or files cannot be read.
+        StoreError: a table cannot be read or written.
+    """
+    for plan, table in zip(plans, tables, strict=True):
+        columns, files = filler.rows(table)
+        with explained("delete", table):
+            table.unlink()
+        yield write_rows(table.parent / RowsInTables().table(plan), columns, files)
 
 
 def copy_pixels(image: CocoImage, rows: Pixels, square: Pixels) -> None:

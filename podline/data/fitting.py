@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.fits import Fit
+from podline.data.images.items import Fit
 
 Pixels = npt.NDArray[np.uint8]
 

@@ -1,14 +1,14 @@
-"""Compares a data set with the published CIFAR or MNIST, in words.
+"""Says how CIFAR and MNIST are published, and compares a data set with that, in words.
 
-md5 sums: of the archives, see :mod:`podline.data.sources.download`; of the files in them, torchvision's
-``datasets/cifar.py`` and ``datasets/mnist.py``.
+Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html, and torchvision's ``datasets/cifar.py`` and
+``datasets/mnist.py``. md5 guards against damage, not against an attacker.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from podline.documents.manifest import Manifest
 from podline.frozen import Frozen
@@ -18,30 +18,47 @@ _NAMED = 3
 
 
 @dataclass(frozen=True)
+class RemoteFile:
+    """A file as its publisher describes it."""
+
+    name: str
+    bytes: int
+    md5: str
+
+
+@dataclass(frozen=True)
 class Published:
     """A data set as it is published.
 
     Attributes:
         title: what people call it.
         records: of each split.
-        archives: name → md5.
+        url: where its files are.
+        downloads: what is fetched from there.
+        archives: name → md5 of other archives of it.
         files: name → md5 of the file as it is in the archive, or unpacked; empty where nobody tells.
     """
 
     title: str
     records: Mapping[str, int]
-    archives: Mapping[str, str]
-    files: Mapping[str, str]
+    url: str = ""
+    downloads: tuple[RemoteFile, ...] = ()
+    archives: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def archive_md5(self, name: str) -> str | None:
+        """Return the md5 of an archive; None of one that is not known."""
+        return {**self.archives, **{file.name: file.md5 for file in self.downloads}}.get(name)
 
 
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10 = Published(
-    "CIFAR-10",
-    {"train": 50_000, "test": 10_000},
-    {
-        "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
-        "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
-    },
-    {
+    title="CIFAR-10",
+    records={"train": 50_000, "test": 10_000},
+    url=_CIFAR,
+    downloads=(RemoteFile("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a"),),
+    archives={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+    files={
         "data_batch_1": "c99cafc152244af753f735de768cd75f",
         "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
         "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
@@ -52,23 +69,28 @@ CIFAR10 = Published(
     },
 )
 CIFAR100 = Published(
-    "CIFAR-100",
-    {"train": 50_000, "test": 10_000},
-    {
-        "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
-        "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
-    },
-    {
+    title="CIFAR-100",
+    records={"train": 50_000, "test": 10_000},
+    url=_CIFAR,
+    downloads=(RemoteFile("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),),
+    archives={"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+    files={
         "train": "16019d7e3df5f24257cddd939b257f8d",
         "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
         "meta": "7973b15100ade9c7d40fb424638fde48",
     },
 )
 MNIST = Published(
-    "MNIST",
-    {"train": 60_000, "test": 10_000},
-    {},
-    {
+    title="MNIST",
+    records={"train": 60_000, "test": 10_000},
+    url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    downloads=(
+        RemoteFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        RemoteFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+        RemoteFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+        RemoteFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+    ),
+    files={
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
         "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
         "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",

@@ -1,22 +1,23 @@
-"""A user's pictures, to train on or to ask a model about: told by their content, checked before they are decoded.
+"""Decodes a picture's file: told by its content, checked before it is decoded.
 
-OpenCV decodes JPEG and PNG. Of the other formats it turns some WebP files wrongly and does not read every GIF, BMP and
-TIFF file, so these are Pillow's. Pixels become 8 bits of red, green and blue in one way:
+OpenCV decodes JPEG, in half of Pillow's time. Of the other formats it turns some WebP files wrongly and does not read
+every GIF, BMP, TIFF and PNG file, so these are Pillow's, as is CMYK. Pixels become 8 bits of red, green and blue in one
+way:
 
 - they are turned as EXIF says;
-- 16 bits of a PNG or of grey become the nearest 8 (divided by 257);
+- of 16 bits the upper 8 are taken;
 - what is transparent is laid over white;
 - of several frames or pages it is the first.
+
+Files of strangers are decoded in a sandbox: :mod:`podline.data.picture_sandbox`, :mod:`podline.data.images.decoding`.
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -25,17 +26,15 @@ from PIL import Image, ImageCms, UnidentifiedImageError
 
 from podline.data.coco_pixels import imdecoded, turned
 from podline.data.sources import bounds, lfs
-from podline.data.sources.headers import PNG, Png, inspect_png
-from podline.data.sources.jpeg import ORIENTATION, JpegError, inspect
+from podline.data.sources.jpeg import ORIENTATION, Jpeg, JpegError, inspect
 from podline.entry_points import reason
-from podline.errors import SourceError
+from podline.sandbox import Limits
 
 Pixels = npt.NDArray[np.uint8]
-Header = TypeVar("Header")
 
 _JPEG = b"\xff\xd8"
-_OTHERS = ("WEBP", "BMP", "TIFF", "GIF")
-_SIGNS = (_JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+_SIGNS = (_JPEG, b"\x89PNG\r\n\x1a\n", b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 # The other kinds' first bytes, or the last of the first twelve.
 _UNDECODED = {
     **dict.fromkeys((b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftyphevc"), "HEIC"),
@@ -45,7 +44,6 @@ _UNDECODED = {
     b"8BPS": "PSD",
 }
 _KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
-_GREY_OR_COLOUR = (0, 2)
 _DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's names of 16 bits of grey
 _AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
@@ -70,52 +68,28 @@ class Picture(NamedTuple):
     turned: bool
 
 
-def check_picture(path: Path) -> bytes:
-    """Read a picture's file; check its header and, of JPEG and PNG, its end.
+def limits_of_pixels(pixels: int, wait: float = 10.0) -> Limits:
+    """Return what decoding pictures may take.
+
+    Args:
+        pixels: what their headers declare.
+        wait: see :class:`Limits`.
+
+    Returns:
+        12 bytes for a pixel beside 64 MB, and a second of CPU time for 5 million beside 0.4 s: the slowest decoder
+        takes half of the time.
+    """
+    return Limits(64_000_000 + 12 * pixels, 0.4 + pixels / 5e6, wait)
+
+
+def declared_pixels(data: bytes) -> int:
+    """Return how many pixels a file's header declares, without decoding it.
 
     Raises:
-        SourceError: it cannot be read, is of no kind that is decoded, is truncated, or is larger than anybody's
-            picture.
+        PictureError: it is of no kind that is decoded, a truncated JPEG, or larger than anybody's picture.
     """
-    try:
-        if path.stat().st_size > bounds.IMAGE_BYTES:
-            raise SourceError(f"{path} has {path.stat().st_size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
-        data = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    picture_pixels(data, str(path))
-    return data
-
-
-def picture_pixels(data: bytes, where: str) -> int:
-    """Return how many pixels a file's header declares, without decoding it; ``where`` is what errors call it.
-
-    Raises:
-        SourceError: it is of no kind that is decoded, is truncated, or is larger than anybody's picture.
-    """
-    with _about(where):
-        if data.startswith(_JPEG):
-            found = _looked_at(inspect, data)
-        elif data.startswith(PNG):
-            found = _looked_at(inspect_png, data).image
-        else:
-            found = _opened(data, _OTHERS)
+    found = _inspected(data) if data.startswith(_JPEG) else _opened(data)
     return found.width * found.height
-
-
-def read_picture(path: Path) -> Pixels:
-    """Read a picture as it is shown: uint8 (height, width, 3), red, green, blue; see :mod:`podline.data.pictures`.
-
-    Raises:
-        SourceError: see :func:`check_picture`, or it cannot be decoded.
-    """
-    return decode_picture(check_picture(path), str(path))
-
-
-def decode_picture(data: bytes, where: str) -> Pixels:
-    """Decode a file's content as :func:`read_picture` does; ``where`` is its name in errors."""
-    with _about(where):
-        return picture_of(data).pixels
 
 
 def looks_like_picture(data: bytes) -> bool:
@@ -138,84 +112,32 @@ def picture_of(data: bytes, declared: Callable[[int], None] = lambda _pixels: No
     Raises:
         PictureError: it is of no kind that is decoded, truncated, damaged, or larger than anybody's picture.
     """
-    if data.startswith(_JPEG):
-        jpeg = _looked_at(inspect, data)
-        declared(jpeg.width * jpeg.height)
-        if jpeg.components == 4:  # CMYK, of which OpenCV makes all a shade lighter
-            return _by_pillow(data, ("JPEG",))
-        return _shown(imdecoded(data, _AS_STORED), jpeg.orientation)
-    if data.startswith(PNG):
-        png = _looked_at(inspect_png, data)
-        declared(png.image.width * png.image.height)
-        return _decoded_png(data, png)
-    return _by_pillow(data, _OTHERS, declared)
-
-
-@contextmanager
-def _about(where: str) -> Iterator[None]:
-    try:
-        yield
-    except PictureError as error:
-        raise SourceError(f"{where} {error}") from error
-
-
-def _shown(pixels: Pixels | None, orientation: int) -> Picture:
+    if not data.startswith(_JPEG):
+        return _by_pillow(data, declared)
+    jpeg = _inspected(data)
+    if jpeg.components == 4:  # CMYK, of which OpenCV makes all a shade lighter
+        return _by_pillow(data, declared)
+    declared(jpeg.width * jpeg.height)
+    pixels = imdecoded(data, _AS_STORED)
     if pixels is None:
         raise PictureError("is damaged: it cannot be decoded")
-    return Picture(pixels if orientation == 1 else turned(pixels, orientation), orientation != 1)
+    return Picture(pixels if jpeg.orientation == 1 else turned(pixels, jpeg.orientation), jpeg.orientation != 1)
 
 
-def _looked_at(inspect: Callable[[bytes], Header], data: bytes) -> Header:
-    """Inspect a JPEG's or PNG's header and end."""
+def _inspected(data: bytes) -> Jpeg:
     try:
         return inspect(data)
     except JpegError as error:
         raise PictureError(str(error)) from error
 
 
-def _decoded_png(data: bytes, png: Png) -> Picture:
-    if png.transparent and png.depth <= 8 and png.colour in _GREY_OR_COLOUR:
-        return _by_pillow(data, ("PNG",))  # one colour stands for what is transparent: OpenCV passes over that
-    if png.depth <= 8 and not png.transparent:
-        return _shown(imdecoded(data, _AS_STORED), png.image.orientation)
-    pixels: Any = imdecoded(data, cv2.IMREAD_UNCHANGED)
-    if pixels is not None:
-        coloured: Any = cv2.cvtColor(*_to_rgb(_eight_bits(pixels)))
-        pixels = _over_white(coloured)
-    return _shown(pixels, png.image.orientation)
-
-
-def _to_rgb(pixels: Pixels) -> tuple[Pixels, int]:
-    """OpenCV's order of channels, (height, width), (…, 3) or (…, 4), and what makes red, green, blue of it."""
-    if pixels.ndim == 2:
-        return pixels, cv2.COLOR_GRAY2RGB
-    return pixels, cv2.COLOR_BGR2RGB if pixels.shape[2] == 3 else cv2.COLOR_BGRA2RGBA
-
-
-def _eight_bits(pixels: npt.NDArray[Any]) -> Pixels:
-    """Round samples of 16 bits to the nearest of 8; leave others as they are."""
-    if pixels.dtype == np.uint8:
-        return pixels
-    return ((pixels.clip(0, 0xFFFF).astype(np.uint32) + 128) // 257).astype(np.uint8)
-
-
-def _over_white(pixels: Pixels) -> Pixels:
-    """Red, green, blue and alpha, (height, width, 4), laid over white; without alpha as they are."""
-    if pixels.shape[2] == 3:
-        return pixels
-    alpha = pixels[..., 3:].astype(np.uint32)
-    return ((pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255).astype(np.uint8)
-
-
-def _require_size(width: int, height: int) -> None:
-    if width * height > bounds.PIXELS:
-        raise PictureError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
-
-
-def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
-    """Open a file that Pillow decodes and check its size."""
+def _opened(data: bytes) -> Image.Image:
+    """Open a file that Pillow decodes and check its size; of a PNG, which has them, the checksums as well."""
     try:
-        picture = Image.open(io.BytesIO(data), formats=formats)
+        picture = Image.open(io.BytesIO(data), formats=_FORMATS)
+        if picture.format == "PNG" and picture.tile:
+            picture.verify()  # after which it cannot be loaded
+            picture = Image.open(io.BytesIO(data), formats=_FORMATS)
     except UnidentifiedImageError as error:
         raise PictureError(_unidentified(data)) from error
     except Image.DecompressionBombError as error:
@@ -223,9 +145,14 @@ def _opened(data: bytes, formats: tuple[str, ...]) -> Image.Image:
     except MemoryError:
         raise
     except Exception as error:
-        raise PictureError(f"is damaged: {reason(error)}") from error
-    _require_size(*picture.size)
+        raise _damaged(error) from error
+    if picture.width * picture.height > bounds.PIXELS:
+        raise PictureError(f"has {picture.width}×{picture.height} pixels vs {bounds.PIXELS:,} at most")
     return picture
+
+
+def _damaged(error: Exception) -> PictureError:
+    return PictureError(f"is {'truncated' if 'truncated' in str(error).lower() else 'damaged'}: {reason(error)}")
 
 
 def _unidentified(data: bytes) -> str:
@@ -237,20 +164,19 @@ def _unidentified(data: bytes) -> str:
     return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is no {_KINDS}"
 
 
-def _by_pillow(
-    data: bytes, formats: tuple[str, ...], declared: Callable[[int], None] = lambda _pixels: None
-) -> Picture:
-    picture = _opened(data, formats)
+def _by_pillow(data: bytes, declared: Callable[[int], None]) -> Picture:
+    picture = _opened(data)
     declared(picture.width * picture.height)
     first = _orientation(picture)
     try:
-        picture.load()  # which turns a TIFF
+        picture.load()  # which turns a TIFF, and finds what a PNG says after its pixels
         pixels = _pillow_pixels(picture)
     except (PictureError, MemoryError):
         raise
     except Exception as error:
-        raise PictureError(f"is damaged: {reason(error)}") from error
-    return Picture(turned(pixels, _orientation(picture)), first != 1)
+        raise _damaged(error) from error
+    last = _orientation(picture)
+    return Picture(turned(pixels, last), (first, last) != (1, 1))
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -264,12 +190,15 @@ def _orientation(picture: Image.Image) -> int:
 
 def _pillow_pixels(picture: Image.Image) -> Pixels:
     if picture.mode in _DEEP:
-        return np.repeat(_eight_bits(np.asarray(picture))[..., np.newaxis], 3, axis=2)
+        grey = (np.asarray(picture).clip(0, 0xFFFF) >> 8).astype(np.uint8)
+        return np.repeat(grey[..., np.newaxis], 3, axis=2)
     if picture.mode == "F":
         raise PictureError("holds floating-point numbers vs whole ones: nothing says which of them is white")
     if picture.mode == "LAB":
         lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
         return np.asarray(ImageCms.profileToProfile(picture, lab, srgb, outputMode="RGB"))
     if picture.has_transparency_data:
-        return _over_white(np.asarray(picture.convert("RGBA")))
+        layer = picture.convert("RGBA")
+        picture = Image.new("RGB", layer.size, "white")
+        picture.paste(layer, mask=layer)
     return np.asarray(picture.convert("RGB"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,46 @@ class ShardPlan:
     records: int
 
 
+class SplitPlan(NamedTuple):
+    """A split's name, its records and its shards."""
+
+    name: str
+    records: int
+    shards: int
+
+
+@dataclass(frozen=True)
+class ShardPlans:
+    """All shards of a data set by their number; each is computed when it is asked for: a million take no room.
+
+    Attributes:
+        dataset: with which every file's name starts.
+        splits: in order.
+    """
+
+    dataset: str
+    splits: tuple[SplitPlan, ...]
+
+    def __len__(self) -> int:
+        return sum(split.shards for split in self.splits)
+
+    def __iter__(self) -> Iterator[ShardPlan]:
+        return (self._plan(split, index) for split in self.splits for index in range(split.shards))
+
+    def __getitem__(self, number: int) -> ShardPlan:
+        for split in self.splits:
+            if number < split.shards:
+                return self._plan(split, number)
+            number -= split.shards
+        raise IndexError(f"shard {number} beyond the last of {len(self)}")
+
+    def _plan(self, split: SplitPlan, index: int) -> ShardPlan:
+        """Return a shard; within a split their sizes differ by at most one record, and none is empty."""
+        first, end = (split.records * edge // split.shards for edge in (index, index + 1))
+        file = f"{self.dataset}-{split.name}.tfrecord-{index:05d}-of-{split.shards:05d}"
+        return ShardPlan(split.name, file, first, end - first)
+
+
 def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: int) -> int:
     """Return how many shards a split has.
 
@@ -59,8 +99,8 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
 
 def plan_shards(
     dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
-) -> tuple[ShardPlan, ...]:
-    """Plan the shards of a data set; within a split their sizes differ by at most one record, and none is empty.
+) -> ShardPlans:
+    """Plan the shards of a data set.
 
     Args:
         dataset: the data set's name without one's own, with which every file's name starts.
@@ -73,17 +113,14 @@ def plan_shards(
         SourceError: a split without records.
         SettingsError: not even one record fits into ``shard_bytes``.
     """
-    plans = []
     for split, records in splits.items():
         if records < 1:
             raise SourceError(f"{dataset}: the split {split!r} has no records to convert; check the source")
-        count = shard_count(records, frame_length, shard_bytes, min_shards)
-        edges = [records * index // count for index in range(count + 1)]
-        plans += [
-            ShardPlan(split, f"{dataset}-{split}.tfrecord-{index:05d}-of-{count:05d}", first, last - first)
-            for index, (first, last) in enumerate(itertools.pairwise(edges))
-        ]
-    return tuple(plans)
+    counted = (
+        SplitPlan(split, records, shard_count(records, frame_length, shard_bytes, min_shards))
+        for split, records in splits.items()
+    )
+    return ShardPlans(dataset, tuple(counted))
 
 
 def shard_order(seed: int, split: str, records: int) -> npt.NDArray[np.int64]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.kept_jpegs import stored_layout
 from podline.data.open_shards import open_shard
 from podline.data.records import size_of, varints
 from podline.documents.completion import recorded_artifacts
-from podline.documents.manifest import FieldInfo, Manifest, ShardInfo
+from podline.documents.manifest import FieldInfo, FileInfo, Manifest
 from podline.errors import ArtifactError
 from podline.progress import Reporter, silent
 from podline.store.contract import Listed, Store
@@ -24,22 +23,23 @@ from podline.store.prefetch import in_order
 _REMEDY = "put it back, or run `podline convert` again: it writes what is damaged anew, and nothing else"
 # Of a folder, files that have to be hashed; a disk's own speed is the limit with more.
 _HASHED_AT_ONCE = 4
+_CHUNK_BYTES = 16_000_000
 
 
 class SplitReader:
     """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
 
-    Nothing is parsed: every value lies at a known place. Only images that are kept as JPEG files are decoded, by as
-    many threads as there are cores. Pages come into memory as they are touched and are shared by all readers of the
+    Nothing is parsed: every value lies at a known place. Only images that records hold as files are decoded, by as many
+    threads as there are cores. Pages come into memory as they are touched and are shared by all readers of the
     same files. Any number of threads may gather at once.
     """
 
-    def __init__(self, paths: Sequence[Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
+    def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
         """Open a split.
 
         Args:
-            paths: its shards' files, in the manifest's order.
-            manifest: what they are.
+            local: gives a file of the data set's folder by its name.
+            manifest: of the data set.
             split: ``train`` or ``test``.
             watched: whether :meth:`require_unchanged` looks at the files.
 
@@ -47,12 +47,10 @@ class SplitReader:
             ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
         """
         self.info = manifest.split(split)
-        layout = stored_layout(manifest.fields)
         self._fields = {field.name: field for field in manifest.fields}
-        self._shards = [
-            open_shard(path, layout, shard.records) for path, shard in zip(paths, self.info.shards, strict=True)
-        ]
-        self._signs = {path: _sign(path) for path in paths} if watched else {}
+        self._shards = [open_shard(local, manifest, shard) for shard in self.info.shards]
+        paths = [local(file.file) for shard in self.info.shards for file in shard.files] if watched else []
+        self._signs = {path: _sign(path) for path in paths}
         self._edges = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
     def __len__(self) -> int:
@@ -90,6 +88,17 @@ class SplitReader:
                 put(order[run], found)
         return gathered
 
+    def chunks(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Read all examples in order, some megabytes at a time: the first one's position, and their values.
+
+        Raises:
+            ArtifactError: a record is damaged.
+        """
+        size = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in self._fields.values())
+        step = max(1, _CHUNK_BYTES // size)
+        for first in range(0, len(self), step):
+            yield first, self.gather(np.arange(first, min(first + step, len(self))))
+
     def require_unchanged(self) -> None:
         """Check that the files in a folder have the size and time that they had when they were opened.
 
@@ -123,7 +132,7 @@ class SplitReader:
 
 def open_folder(folder: Path, manifest: Manifest, split: str) -> SplitReader:
     """Open a split whose shards lie in a folder, as they are; see :class:`SplitReader`."""
-    return SplitReader([folder / shard.file for shard in manifest.split(split).shards], manifest, split)
+    return SplitReader(folder.joinpath, manifest, split)
 
 
 def open_split(
@@ -145,27 +154,28 @@ def open_split(
         ArtifactError: no such split, or a shard is gone or not what the manifest says.
         StoreError: a shard cannot be read.
     """
-    infos, news = manifest.split(split).shards, reporter or silent()
+    infos = [file for shard in manifest.split(split).shards for file in shard.files]
+    news = reporter or silent()
     there = {found.name: found for found in store.listing(folder)}
     written = recorded_artifacts(store, folder, "convert")
     here = isinstance(store, FolderStore)
 
-    def ready(info: ShardInfo) -> Path:
+    def ready(info: FileInfo) -> Path:
         name = f"{folder}/{info.file}"
         found, artifact = there.get(name), written.get(name)
         if found is None or artifact is None or artifact.sha256 != info.sha256 or not artifact.is_unchanged(found):
             _require_content(store, name, found, info)
         return store.local(name, found)
 
-    paths = []
-    for path in in_order(ready, infos, _HASHED_AT_ONCE if here else store.parallel):
-        paths.append(path)
+    paths: dict[str, Path] = {}
+    for info, path in zip(infos, in_order(ready, infos, _HASHED_AT_ONCE if here else store.parallel), strict=True):
+        paths[info.file] = path
         if not here:
-            news.progress(len(paths), len(infos), "shards downloaded")
-    return SplitReader(paths, manifest, split, watched=here)
+            news.progress(len(paths), len(infos), "files downloaded")
+    return SplitReader(paths.__getitem__, manifest, split, watched=here)
 
 
-def _require_content(store: Store, name: str, found: Listed | None, info: ShardInfo) -> None:
+def _require_content(store: Store, name: str, found: Listed | None, info: FileInfo) -> None:
     if found is None:
         raise ArtifactError(f"{store.where(name)} is gone; {_REMEDY}")
     if found.bytes != info.bytes:

@@ -20,14 +20,14 @@ Lengths depend on shapes and widths alone, so one template with zeros for values
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, empty_frames, seal
-from podline.documents.manifest import FieldInfo
+from podline.documents.manifest import FieldInfo, FileFit
 from podline.errors import SourceError
 
 IMAGE, LABEL, IMAGE_ID = "image", "label", "image_id"  # keys: the picture, the main label, the id of COCO's image
@@ -45,12 +45,14 @@ class Feature:
 
     Attributes:
         width: bytes of an int64 scalar's varint; see :func:`label_feature`.
+        fit: how an image's file, which records hold instead of its pixels, becomes them; see :class:`FieldInfo`.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     width: int = 1
+    fit: FileFit | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,11 @@ class RecordLayout:
     template: bytes
 
     @property
+    def decoded(self) -> RecordLayout:
+        """The layout of the same records with pixels: itself."""
+        return self
+
+    @property
     def record_length(self) -> int:
         """Bytes of a payload."""
         return len(self.template)
@@ -74,16 +81,6 @@ class RecordLayout:
     def frame_length(self) -> int:
         """Bytes of a record in a file: payload and TFRecord's frame."""
         return len(self.template) + FRAME_BYTES
-
-    @property
-    def constant_parts(self) -> tuple[tuple[slice, bytes], ...]:
-        """The parts of a payload that are the same in every record: where, and what; they lie around the values."""
-        edges = [0]
-        for field in self.fields:
-            edges += [field.offset, field.offset + size_of(field)]
-        edges.append(self.record_length)
-        parts = [slice(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True) if start < stop]
-        return tuple((part, self.template[part]) for part in parts)
 
     def frames(self, count: int) -> Bytes:
         """Return frames to be filled, (count, frame_length)."""
@@ -122,17 +119,27 @@ class RecordLayout:
         """
         frames = self.frames(len(next(iter(columns.values()))))
         self.fill(frames, columns)
+        seal(frames)
         return frames
 
     def fill(self, frames: Bytes, columns: Mapping[str, np.ndarray]) -> None:
-        """Write records into frames made by :meth:`frames`, over whatever records they held, and seal them.
+        """Write values into frames made by :meth:`frames`, over whatever they held; the frames are not sealed.
+
+        Args:
+            frames: uint8, (n, frame_length).
+            columns: some features' values, (n, …shape).
 
         Raises:
             SourceError: an integer does not fit into its varint.
         """
         for field in self.fields:
-            put(frames, field, columns[field.name])
+            if field.name in columns:
+                put(frames, field, columns[field.name])
+
+    def records(self, frames: Bytes, _files: Sequence[bytes]) -> list[memoryview]:
+        """Seal frames and return them as they are in a shard."""
         seal(frames)
+        return [frames.data]
 
 
 def layout_of(features: Iterable[Feature]) -> RecordLayout:
@@ -157,11 +164,6 @@ def layout_of(features: Iterable[Feature]) -> RecordLayout:
         for feature, position in positions
     )
     return RecordLayout(fields, template)
-
-
-def layout_of_fields(fields: Iterable[FieldInfo]) -> RecordLayout:
-    """Return the layout that a manifest's fields come from."""
-    return layout_of(Feature(field.name, field.dtype, field.shape, field.width) for field in fields)
 
 
 def label_feature(name: str, classes: int) -> Feature:
@@ -219,10 +221,6 @@ def put(frames: Bytes, field: FieldInfo, values: np.ndarray) -> None:
         for place in range(field.width - 1):
             columns[:, place] = values >> _SHIFT * place & 0x7F | 0x80
         columns[:, -1] = values >> _SHIFT * (field.width - 1)
-    elif field.dtype == "uint8" and not values.flags.c_contiguous:
-        target = columns.reshape(len(values), *field.shape)
-        for channel in range(field.shape[-1]):  # planes, one at a time: twice as fast as all at once
-            target[..., channel] = values[..., channel]
     else:
         little = np.ascontiguousarray(values, np.dtype(field.dtype).newbyteorder("<"))
         columns[...] = little.reshape(len(values), -1).view(np.uint8)

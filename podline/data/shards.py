@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.encoded_records import EncodedLayout, write_index
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
@@ -33,37 +35,34 @@ CHUNK_BYTES = 2_000_000
 # NumPy parses an array's header as Python, which only one thread at a time may do in Python 3.11 (CPython's issue
 # 106905).
 _ONE_LOADS = threading.Lock()
+_FILES, _EDGES = "-files", "-edges"  # of a shard's table, which no feature is called
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
 Read = Callable[[int, int], Mapping[str, np.ndarray]]
 """``read(start, stop)``: the values of a shard's records start … stop-1, feature by feature."""
 
-Pieces = Sequence[bytes | memoryview]
-
-Fill = Callable[[Bytes, int], Pieces]
+Fill = Callable[[Bytes, int], Sequence[bytes]]
 """``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are.
 
-It returns what they are in the file, in pieces."""
+It returns the images' files where the shard holds these instead of pixels."""
 
 
-class Task(Protocol):
-    """One shard to be written, as it travels to a worker: a few hundred bytes.
+class ShardFiller(Protocol):
+    """How a worker makes the records of any shard of one conversion; it travels to workers with the job.
 
     Attributes:
-        plan: which.
-        table: the file of the plan's folder that :meth:`filler` reads.
         threads: that make records.
     """
 
     @property
-    def plan(self) -> ShardPlan: ...  # noqa: D102
-    @property
-    def table(self) -> str: ...  # noqa: D102
-    @property
     def threads(self) -> int: ...  # noqa: D102
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records, for :func:`write_shard`; any number of threads may call it.
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of the table that :meth:`filler` reads for a shard."""
+        ...
+
+    def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills a shard's records, for :func:`write_shard`; any number of threads may call it.
 
         Raises:
             StoreError: the table cannot be read.
@@ -72,40 +71,61 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """One shard of raw pixels to be written.
+class RowsByPlace:
+    """Records whose pixels are read where they are, by workers that see the raw files.
 
     Attributes:
-        plan: which.
-        table: a file, made by :func:`shard_tasks`, of where each of the split's records is and of its labels.
-        images: its split's images, without labels.
-        threads: that make records; raw pixels are read as fast as one can write them.
+        images: each split's images, without labels.
+        threads: raw pixels are read as fast as one can write them.
     """
 
-    plan: ShardPlan
-    table: str
-    images: SourceSplit
+    images: Mapping[str, SourceSplit]
     threads: int = 1
 
-    def filler(self, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills the shard's records; see :meth:`Task.filler`."""
-        return filled_from(layout, self.reader(table))
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a split's table: where each of its records is, and its labels."""
+        return f"{plan.split}.npy"
 
-    def reader(self, table: Path) -> Read:
-        """Return what reads the shard's records; it raises a SourceError if a raw file cannot be read.
-
-        Raises:
-            StoreError: the table cannot be read.
-        """
+    def filler(self, plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
         with explained("read", table), _ONE_LOADS:
-            rows = np.load(table, mmap_mode="r")[self.plan.first : self.plan.first + self.plan.records]
+            rows = np.load(table, mmap_mode="r")[plan.first : plan.first + plan.records]
+        images = self.images[plan.split]
 
-        def read(start: int, stop: int) -> Mapping[str, np.ndarray]:
-            chosen = rows[start:stop]
-            labels = {name: chosen[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
-            return {**self.images.read(chosen[_PLACE]), **labels}
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+            chosen = rows[start : start + len(frames)]
+            layout.fill(frames, {**images.read(chosen[_PLACE]), **_labels(chosen)})
+            return images.read_files(chosen[_PLACE])
 
-        return read
+        return fill
+
+
+@dataclass(frozen=True)
+class RowsInTables:
+    """Records whose pixels are in a table of each shard, for workers that see nothing but the store."""
+
+    threads: int = 1
+
+    def table(self, plan: ShardPlan) -> str:
+        """Return the name of a shard's table: its records' pixels, labels, and files where records hold these."""
+        return f"{plan.file}.npz"
+
+    def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
+        """Return what fills the shard's records; see :meth:`ShardFiller.filler`."""
+        with explained("read", table), _ONE_LOADS, np.load(table) as arrays:
+            columns = dict(arrays)
+        files, edges = columns.pop(_FILES).data, columns.pop(_EDGES).tolist()
+
+        def fill(frames: Bytes, start: int) -> Sequence[bytes]:
+            stop = start + len(frames)
+            layout.fill(frames, {name: values[start:stop] for name, values in columns.items()})
+            return [bytes(files[first:end]) for first, end in itertools.pairwise(edges[start : stop + 1])]
+
+        return fill
+
+
+def _labels(rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: rows[_LABELS][name].astype(np.int64) for name in rows.dtype[_LABELS].names or ()}
 
 
 class WrittenShard(Frozen):
@@ -122,28 +142,69 @@ class WrittenShard(Frozen):
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
-def shard_tasks(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> list[ShardTask]:
-    """Write each split's table and return the tasks that name them.
+def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]:
+    """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
 
     Args:
         source: what is converted.
-        plans: its shards.
         seed: of the order in which records are put into shards.
-        folder: an existing folder, for one table a split: 9 to 12 bytes a record.
+        folder: an existing folder for the tables.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    tables = {split.name: f"{split.name}.npy" for split in source.splits}
     for split in source.splits:
-        with explained("write", folder / tables[split.name]):
-            np.save(folder / tables[split.name], _table(split, seed))
-    images = {split.name: dataclasses.replace(split, labels={}, kept=None) for split in source.splits}
-    return [ShardTask(plan, tables[plan.split], images[plan.split]) for plan in plans]
+        path = folder / f"{split.name}.npy"
+        with explained("write", path):
+            np.save(path, _places(split, seed))
+        yield path
 
 
-def _table(split: SourceSplit, seed: int) -> np.ndarray:
-    """Each record's position among all images of its split, and its labels, in the order of the shards."""
+def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> Iterator[Path]:
+    """Write each shard's table for :class:`RowsInTables`, one after another; see :func:`tables_of_places`.
+
+    Raises:
+        SourceError: a raw file cannot be read.
+        StoreError: the folder cannot be written.
+    """
+    table = RowsInTables().table
+    for split in source.splits:
+        places, images = _places(split, seed), without_labels([split])[split.name]
+        for plan in plans:
+            if plan.split == split.name:
+                chosen = places[plan.first : plan.first + plan.records]
+                columns = {**images.read(chosen[_PLACE]), **_labels(chosen)}
+                yield write_rows(folder / table(plan), columns, images.read_files(chosen[_PLACE]))
+
+
+def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
+    """Write a shard's table for :class:`RowsInTables`.
+
+    Args:
+        table: where to.
+        columns: feature → the records' values.
+        files: of the records' images, where records hold these.
+
+    Returns:
+        The table.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    edges = np.cumsum([0, *map(len, files)])
+    content: dict[str, Any] = {_FILES: np.frombuffer(b"".join(files), np.uint8), _EDGES: edges, **columns}
+    with explained("write", table), table.open("wb") as stream:
+        np.savez(stream, **content)
+    return table
+
+
+def without_labels(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:
+    """Return what :class:`RowsByPlace` needs of splits."""
+    return {split.name: dataclasses.replace(split, labels={}, kept=None) for split in splits}
+
+
+def _places(split: SourceSplit, seed: int) -> np.ndarray:
+    """Return each record's position among all images of its split, and its labels, in the order of the shards."""
     order = shard_order(seed, split.name, len(split))
     places = order if split.kept is None else split.kept[order]
     labels = np.dtype([(name, values.dtype) for name, values in split.labels.items()])
@@ -157,9 +218,9 @@ def _table(split: SourceSplit, seed: int) -> np.ndarray:
 def filled_from(layout: RecordLayout, read: Read) -> Fill:
     """Return a filler of frames with the values that ``read`` gives."""
 
-    def fill(frames: Bytes, start: int) -> Pieces:
+    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
         layout.fill(frames, read(start, start + len(frames)))
-        return [frames.data]
+        return ()
 
     return fill
 
@@ -167,20 +228,20 @@ def filled_from(layout: RecordLayout, read: Read) -> Fill:
 class _Chunk(NamedTuple):
     """Some of a shard's records: their bytes in the file, in pieces, and their part of the statistics."""
 
-    pieces: Pieces
+    pieces: Sequence[bytes | memoryview]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums
 
 
 def write_shard(
-    path: Path, plan: ShardPlan, layout: RecordLayout, classes: int, fill: Fill, threads: int = 1
+    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, classes: int, fill: Fill, threads: int = 1
 ) -> WrittenShard:
-    """Write a shard's file.
+    """Write a shard's file, and its index where records hold images' files.
 
     Args:
         path: where to; it must not matter if this ends in the middle.
         plan: what the shard is.
-        layout: of its records.
+        layout: of its records as they are in the file.
         classes: how many classes the main label has.
         fill: makes the records; called by several threads at once.
         threads: that make records while others are written.
@@ -189,15 +250,16 @@ def write_shard(
         StoreError: the file cannot be written.
         SourceError: a raw file cannot be read.
     """
-    step = max(1, CHUNK_BYTES // layout.frame_length)
+    decoded = layout.decoded
+    step = max(1, CHUNK_BYTES // decoded.frame_length)
 
     def make(start: int) -> _Chunk:
-        frames = layout.frames(min(step, plan.records - start))
-        pieces = fill(frames, start)
-        counts = np.bincount(layout.values(frames, LABEL), minlength=classes)
-        return _Chunk(pieces, counts, pixel_sums(layout.values(frames, IMAGE)))
+        frames = decoded.frames(min(step, plan.records - start))
+        files = fill(frames, start)
+        counts = np.bincount(decoded.values(frames, LABEL), minlength=classes)
+        return _Chunk(layout.records(frames, files), counts, pixel_sums(decoded.values(frames, IMAGE)))
 
-    digest, counts, pixels = hashlib.sha256(), np.zeros(classes, np.int64), []
+    digest, counts, pixels, lengths = hashlib.sha256(), np.zeros(classes, np.int64), [], []
     # One thread more than asked for: the caller's own writes.
     chunks = in_order(make, range(0, plan.records, step), threads + 1)
     with explained("write", path), path.open("wb") as stream, closing(chunks):
@@ -207,12 +269,15 @@ def write_shard(
             for piece in chunk.pieces:
                 stream.write(piece)
                 digest.update(piece)
+                lengths.append(len(piece))
         size = stream.tell()
+        index = write_index(path, lengths) if isinstance(layout, EncodedLayout) else None
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
         bytes=size,
         sha256=digest.hexdigest(),
         class_counts=tuple(counts.tolist()),
+        index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))

@@ -64,7 +64,7 @@ def _class_label(classes: int) -> dict[str, Any]:
 
 
 def _value(field: FieldInfo) -> dict[str, Any]:
-    return _jpeg(field) if field.encoding == "jpeg" else _tensor(field)
+    return _image(field) if field.encoding == "file" else _tensor(field)
 
 
 def _tensor(field: FieldInfo) -> dict[str, Any]:
@@ -77,12 +77,8 @@ def _tensor(field: FieldInfo) -> dict[str, Any]:
     return {"pythonClassName": f"{_PACKAGE}.tensor_feature.Tensor", "tensor": tensor}
 
 
-def _jpeg(field: FieldInfo) -> dict[str, Any]:
-    image = {
-        "shape": {"dimensions": ["-1", "-1", str(field.shape[-1])]},
-        "dtype": field.dtype,
-        "encodingFormat": "jpeg",
-    }
+def _image(field: FieldInfo) -> dict[str, Any]:
+    image = {"shape": {"dimensions": ["-1", "-1", str(field.shape[-1])]}, "dtype": field.dtype}
     return {"pythonClassName": f"{_PACKAGE}.image_feature.Image", "image": image}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import google_crc32c
@@ -41,6 +41,11 @@ def header(record_length: int) -> bytes:
     """Return the first 12 bytes of every frame with a payload of so many bytes."""
     length = struct.pack("<Q", record_length)
     return length + masked_crc(length)
+
+
+def framed(payload: bytes) -> bytes:
+    """Return a payload in its frame."""
+    return b"".join((header(len(payload)), payload, masked_crc(payload)))
 
 
 def empty_frames(count: int, payload: bytes) -> Bytes:
@@ -99,33 +104,6 @@ def map_frames(path: Path, record_length: int, records: int) -> Bytes:
     return data.reshape(records, frame)
 
 
-def walk(path: Path, data: Bytes) -> Iterator[tuple[int, int, int]]:
-    """Walk over a file's frames of any length; the CRC of each length is checked, payloads are not.
-
-    Args:
-        path: the file, for errors.
-        data: its content, uint8 (bytes,).
-
-    Yields:
-        The byte at which a frame starts, and where its payload starts and ends.
-
-    Raises:
-        ArtifactError: a frame's length is damaged, or it is cut off.
-    """
-    view, size, start, record = data.data, len(data), 0, 0
-    while start < size:
-        payload = start + HEADER_BYTES
-        head = bytes(view[start:payload])
-        length = head[:_LENGTH_BYTES]
-        if len(head) < HEADER_BYTES or head[_LENGTH_BYTES:] != masked_crc(length):
-            raise damaged_record(path, record, start, "is damaged or cut off: its length has another CRC-32C")
-        end = payload + struct.unpack("<Q", length)[0]
-        if end + FOOTER_BYTES > size:
-            raise damaged_record(path, record, start, f"is cut off: it ends at byte {end + FOOTER_BYTES} of {size}")
-        yield start, payload, end
-        start, record = end + FOOTER_BYTES, record + 1
-
-
 def count_records(path: Path) -> int:
     """Count the records of a TFRecord file; both checksums of each are checked.
 
@@ -133,12 +111,40 @@ def count_records(path: Path) -> int:
         ArtifactError: a frame is damaged or cut off; it is named by its number and byte.
         StoreError: the file cannot be read.
     """
-    data, records = map_file(path), 0
-    for start, payload, end in walk(path, data):
-        if data[end : end + FOOTER_BYTES].tobytes() != masked_crc(data[payload:end]):
-            raise damaged_record(path, records, start, "is damaged: its payload has another CRC-32C")
-        records += 1
-    return records
+    data, start, record = map_file(path), 0, 0
+    while start < len(data):
+        head = data[start : start + HEADER_BYTES].tobytes()
+        length = head[:_LENGTH_BYTES]
+        if len(head) < HEADER_BYTES or head[_LENGTH_BYTES:] != masked_crc(length):
+            raise damaged_record(path, record, start, "is damaged or cut off: its length has another CRC-32C")
+        end = start + FRAME_BYTES + struct.unpack("<Q", length)[0]
+        if end > len(data):
+            raise damaged_record(path, record, start, f"is cut off: it ends at byte {end} of {len(data)}")
+        require_sound(path, record, start, data[start:end])
+        start, record = end, record + 1
+    return record
+
+
+def require_sound(path: Path, record: int, byte: int, frame: Bytes) -> None:
+    """Check both checksums of a record.
+
+    Args:
+        path: its shard, for the error.
+        record: its number there, likewise.
+        byte: at which it starts, likewise.
+        frame: uint8, (n,): from its first byte to its last.
+
+    Raises:
+        ArtifactError: one is wrong.
+    """
+    found, expected = frame[:HEADER_BYTES].tobytes(), header(len(frame) - FRAME_BYTES)
+    if found != expected:
+        how = f"starts with the bytes {found.hex()} vs {expected.hex()} for its length"
+        raise damaged_record(path, record, byte, how)
+    made, stored = masked_crc(frame[HEADER_BYTES:-FOOTER_BYTES]), frame[-FOOTER_BYTES:].tobytes()
+    if made != stored:
+        how = f"has the masked CRC-32C {made[::-1].hex()} vs {stored[::-1].hex()} written after it"
+        raise damaged_record(path, record, byte, how)
 
 
 def damaged_record(path: Path, record: int, byte: int, how: str) -> ArtifactError:

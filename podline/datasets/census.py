@@ -27,8 +27,6 @@ from podline.store.contract import Store
 
 FOLDER = "ledger/data"
 _DIGEST_BYTES = 8
-# Pixels and answers of so many bytes are held at once.
-_CHUNK_BYTES = 64_000_000
 
 
 @dataclass(frozen=True)
@@ -106,22 +104,15 @@ def take(store: Store, folder: str, manifest: Manifest) -> Census:
 def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCensus:
     reader = open_split(store, folder, manifest, split)
     others = [field.name for field in manifest.fields if field.name != IMAGE]
-    record_bytes = manifest.record_length + int(np.prod(manifest.image_shape))
-    step = max(1, _CHUNK_BYTES // record_bytes)
-    images = np.empty(len(reader), np.uint64)
-    answers = np.empty(len(reader), np.uint64)
-    labels, ids = (np.full(len(reader), -1, np.int64) for _ in range(2))
-    for start in range(0, len(reader), step):
-        chunk = slice(start, min(start + step, len(reader)))
-        records = reader.gather(np.arange(chunk.start, chunk.stop))
-        images[chunk] = _hashes([records[IMAGE]])
-        answers[chunk] = _hashes([records[name] for name in others])
-        if IMAGE_ID in records:
-            ids[chunk] = records[IMAGE_ID].reshape(-1)
-        else:
-            labels[chunk] = records[LABEL]
+    images, answers, labels, ids = [], [], [], []
+    for _first, records in reader.chunks():
+        images.append(_hashes([records[IMAGE]]))
+        answers.append(_hashes([records[name] for name in others]))
+        nothing = np.full(len(images[-1]), -1, np.int64)
+        ids.append(records[IMAGE_ID].reshape(-1) if IMAGE_ID in records else nothing)
+        labels.append(nothing if IMAGE_ID in records else records[LABEL])
     reader.require_unchanged()
-    return SplitCensus(images, answers, labels, ids)
+    return SplitCensus(*map(np.concatenate, (images, answers, labels, ids)))
 
 
 def _hashes(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:

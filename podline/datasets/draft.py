@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from podline.data.kept_jpegs import KeptLayout
+from podline.data.encoded_records import EncodedLayout, stored_layout
 from podline.data.pixels import add_up
-from podline.data.records import LABEL, RecordLayout, layout_of
+from podline.data.records import LABEL, RecordLayout
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import RawData
 from podline.data.tfds import tfds_files
@@ -24,8 +24,7 @@ class Draft:
     Attributes:
         dataset: its name.
         fingerprint: of its inputs.
-        layout: of its records, with pixels.
-        stored: of the records as they are in the files.
+        layout: of its records.
         class_names: label feature → names of its classes, the main label first.
         files: the raw files.
         converter: the settings that the bytes depend on.
@@ -39,8 +38,7 @@ class Draft:
 
     dataset: str
     fingerprint: str
-    layout: RecordLayout
-    stored: RecordLayout | KeptLayout
+    layout: RecordLayout | EncodedLayout
     class_names: dict[str, tuple[str, ...]]
     files: tuple[SourceFile, ...]
     converter: dict[str, int | str]
@@ -62,8 +60,8 @@ class Draft:
         return Manifest(
             dataset=self.dataset,
             fingerprint=self.fingerprint,
-            record_length=self.stored.record_length,
-            fields=self.stored.fields,
+            record_length=self.layout.record_length,
+            fields=self.layout.fields,
             class_names=self.class_names[LABEL],
             splits=splits,
             source=self.files,
@@ -82,12 +80,10 @@ class Draft:
 
 def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
     """Draft the data set that a spec and its source will become."""
-    layout = layout_of(source.features)
     return Draft(
         dataset=spec.dataset,
         fingerprint=fingerprint(spec, source.files),
-        layout=layout,
-        stored=source.stored(layout),
+        layout=stored_layout(source.features),
         class_names={LABEL: source.class_names, **source.extra_class_names},
         files=source.files,
         converter=converter_settings(spec),

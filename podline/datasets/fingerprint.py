@@ -52,7 +52,8 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
         SourceError: the source is missing, damaged or another data set, or more is left out than the spec allows.
         StoreError: the cache folder cannot be written.
     """
-    source = open_raw(datasets.find(spec.dataset), spec.source, spec.settings, source_cache(store))
+    work = store.own_folder(source_cache(store).name)
+    source = open_raw(datasets.find(spec.dataset), spec.source, spec.settings, work)
     refuse_left_out(spec.dataset, source.left_out, spec.allow_left_out)
     return source
 
@@ -82,7 +83,13 @@ def memory_of(spec: ConvertSpec, store: Store) -> Memory:
         SourceError: the source does not exist.
         StoreError: the memory cannot be read.
     """
-    depends = [datasets.find(spec.dataset).base, converter_settings(spec), LAYOUT_VERSION, spec.allow_left_out]
+    depends = [
+        datasets.find(spec.dataset).base,
+        converter_settings(spec),
+        spec.settings.code,
+        LAYOUT_VERSION,
+        spec.allow_left_out,
+    ]
     return Memory(store, spec.source, spec.settings, depends)
 
 

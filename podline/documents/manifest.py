@@ -22,6 +22,8 @@ MANY_CLASSES = 128
 # In a data set's folder: a folder with what is known of each shard.
 SHARD_RECORDS = "shards"
 
+FileFit = Literal["annotated", "letterbox", "crop", "squeeze"]
+
 
 class FieldInfo(Frozen):
     """Where one feature lies in every record's payload.
@@ -30,40 +32,47 @@ class FieldInfo(Frozen):
         name: the feature's key in the tf.train.Example.
         dtype: a NumPy dtype name: ``uint8``, ``int64``, ``float32`` …
         shape: the feature's real shape; () for a scalar.
-        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (an int64 of ``width`` bytes), or ``jpeg``: a
-            file that becomes an image of that shape, see :mod:`podline.data.kept_jpegs`.
+        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (an int64 of ``width`` bytes), or ``file``: an
+            image's file, see :mod:`podline.data.encoded_records`.
         offset: first byte of the value, counted from the start of the payload (not of the TFRecord frame).
         width: bytes of a varint: one below 128, two below 16,384.
+        fit: how a file becomes an image of that shape: as it was annotated, in COCO's letterbox, or as
+            :func:`podline.data.fitting.fitted` does it.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    encoding: Literal["bytes", "varint", "jpeg"]
+    encoding: Literal["bytes", "varint", "file"]
     offset: int
     width: int = Field(default=1, ge=1, exclude_if=lambda width: width == 1)
-
-
-class ShardInfo(Frozen):
-    """One TFRecord file.
-
-    ``class_counts`` are left out of a manifest of more than :data:`MANY_CLASSES`, where each shard has few records of
-    each class and the manifest would be mostly numbers; the split has their sums.
-    """
-
-    file: str
-    records: int
-    bytes: int
-    sha256: str
-    class_counts: tuple[int, ...] = Field(default=(), exclude_if=lambda counts: not counts)
+    fit: FileFit | None = Field(default=None, exclude_if=lambda fit: fit is None)
 
 
 class FileInfo(Frozen):
-    """A file beside the shards."""
+    """A file of a data set."""
 
     file: str
     bytes: int
     sha256: str
+
+
+class ShardInfo(FileInfo):
+    """One TFRecord file.
+
+    ``class_counts`` are left out of a manifest of more than :data:`MANY_CLASSES`, where each shard has few records of
+    each class and the manifest would be mostly numbers; the split has their sums. ``index`` is the array of where its
+    records begin, where they have no fixed length.
+    """
+
+    records: int
+    class_counts: tuple[int, ...] = Field(default=(), exclude_if=lambda counts: not counts)
+    index: FileInfo | None = Field(default=None, exclude_if=lambda index: index is None)
+
+    @property
+    def files(self) -> tuple[FileInfo, ...]:
+        """The shard and its index."""
+        return (self, self.index) if self.index else (self,)
 
 
 class SplitInfo(Frozen):
@@ -104,7 +113,7 @@ class Manifest(Frozen):
     fingerprint: str
     layout_version: int = LAYOUT_VERSION
     record_length: int = Field(
-        description="bytes of every record's payload, without TFRecord's frame of 16 bytes and without a JPEG file"
+        description="bytes of every record's payload, without TFRecord's frame of 16 bytes and without an image's file"
     )
     fields: tuple[FieldInfo, ...]
     class_names: tuple[str, ...]
@@ -171,6 +180,12 @@ class Manifest(Frozen):
     def shards(self) -> tuple[ShardInfo, ...]:
         """The shards of all splits, in order."""
         return tuple(shard for split in self.splits for shard in split.shards)
+
+    @property
+    def files(self) -> tuple[FileInfo, ...]:
+        """The files of all splits: shards, their indexes, and what people are judged by."""
+        truths = [split.truth for split in self.splits if split.truth]
+        return (*(file for shard in self.shards for file in shard.files), *truths)
 
     @property
     def image_shape(self) -> tuple[int, ...]:

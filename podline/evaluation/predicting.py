@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from podline.data.pictures import check_picture, read_picture
+from podline.data.picture_sandbox import PictureSandboxes, read_picture_file
 from podline.documents.manifest import read_manifest
 from podline.errors import StoreError
 from podline.inventory.catalogue import run_of, training_of
@@ -143,8 +143,9 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
     """
     started = time.monotonic()
     paths = [Path(image) for image in spec.images]
-    for path in paths:
-        check_picture(path)
+    with PictureSandboxes() as sandboxes:
+        for path in paths:
+            sandboxes.check(read_picture_file(path))
     predictor = Predictor(open_store(spec.root), spec.run, reporter, spec.threshold)
     out, said = Path(spec.out), []
     for name, predicted in zip(_names(paths), predictor(named(paths)), strict=True):
@@ -170,12 +171,14 @@ def named(pictures: Iterable[str | Path | Image]) -> Iterator[tuple[str, Image]]
     Raises:
         SourceError: a file is no picture.
     """
-    for number, picture in enumerate(pictures, start=1):
-        if isinstance(picture, (str, Path)):
-            yield str(picture), read_picture(Path(picture))
-        else:
-            channels = picture if picture.ndim == 3 else picture[..., None]
-            yield f"picture {number}", np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
+    with PictureSandboxes() as sandboxes:
+        for number, picture in enumerate(pictures, start=1):
+            if isinstance(picture, (str, Path)):
+                [pixels] = sandboxes.decode([read_picture_file(Path(picture))])
+                yield str(picture), pixels
+            else:
+                channels = picture if picture.ndim == 3 else picture[..., None]
+                yield f"picture {number}", np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
 
 
 def document(predictions: Sequence[PicturePrediction]) -> list[Any]:

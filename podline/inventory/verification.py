@@ -296,8 +296,7 @@ def _is_manifest(name: str) -> bool:
 
 def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
     folder = name.removesuffix(f"/{MANIFEST}")
-    truths = (split.truth for split in manifest.splits if split.truth)
-    for item in (*manifest.shards, *truths):
+    for item in manifest.files:
         yield Artifact(name=f"{folder}/{item.file}", bytes=item.bytes, sha256=item.sha256)
 
 
@@ -308,4 +307,4 @@ def _known(manifest: Manifest) -> Iterator[str]:
     for split in manifest.splits:
         yield truth_name(split.name)
         for shard in split.shards:
-            yield from (shard.file, shard_record(shard.file))
+            yield from (*(file.file for file in shard.files), shard_record(shard.file))

@@ -43,6 +43,11 @@ class ConverterSettings(Frozen):
         """Return the folders that are read beside the source, relative to it."""
         return ()
 
+    @property
+    def code(self) -> dict[str, str]:
+        """Return the digests of installed code that reads a source beside the data set's own."""
+        return {}
+
     def converter(self) -> dict[str, int | str]:
         """What of them a converted data set's bytes depend on: goes into fingerprint and manifest."""
         values = self.model_dump(mode="json")
@@ -74,8 +79,7 @@ class DataSet:
         classes: how many there are, likewise.
         draw: ``(folder, train=…, test=…, seed=…) -> Path``: draws a sample of the data set, fit to be its source.
         drawn: what is in that folder once it is drawn.
-        publication: a :class:`podline.data.sources.download.Publication`: where it can be downloaded.
-        published: a :class:`podline.data.official.Published`: the checksums of its official files.
+        published: a :class:`podline.data.official.Published`: where it can be downloaded, and its files' checksums.
         several: whether it is everybody's own, so that each has a name after a dot: ``images.flowers``. Its bytes and
             its fingerprint do not depend on that name.
     """
@@ -89,7 +93,6 @@ class DataSet:
     classes: int | None = None
     draw: str = ""
     drawn: str = ""
-    publication: str = ""
     published: str = ""
     several: bool = False
 
@@ -140,7 +143,6 @@ SHIPPED = {
             _CIFAR,
             image_shape=(32, 32, 3),
             classes=10,
-            publication="podline.data.sources.download:CIFAR10",
             published="podline.data.official:CIFAR10",
         ),
         DataSet(
@@ -148,7 +150,6 @@ SHIPPED = {
             _CIFAR,
             image_shape=(32, 32, 3),
             classes=100,
-            publication="podline.data.sources.download:CIFAR100",
             published="podline.data.official:CIFAR100",
         ),
         DataSet(
@@ -156,7 +157,6 @@ SHIPPED = {
             _CIFAR,
             image_shape=(28, 28, 1),
             classes=10,
-            publication="podline.data.sources.download:MNIST",
             published="podline.data.official:MNIST",
         ),
         DataSet(

@@ -1,4 +1,4 @@
-"""Models and optimizers by name: those that Podline ships, and those of installed packages.
+"""Models, optimizers and layouts of images by name: those that Podline ships, and those of installed packages.
 
 A package adds one by an entry point, a function; docs/extending.md has an example of each. Their names are known
 without importing any of them.
@@ -67,15 +67,28 @@ class Registry:
             SettingsError: there is no such name, or two of it; the function cannot be imported, or fails.
         """
         self.require(settings)
+        function = self.load(settings.kind)
         if settings.kind in self.shipped:
-            return entry_points.load(self.shipped[settings.kind])(*arguments)
-        function = entry_points.load_installed(self._installed()[settings.kind])
+            return function(*arguments)
         try:
             return function(*arguments)
         except PodlineError:
             raise
         except Exception as error:
             raise SettingsError(f"{self.what} {settings.kind}: {entry_points.reason(error)}") from error
+
+    def load(self, name: str) -> Any:
+        """Return what a name stands for.
+
+        Raises:
+            SettingsError: there is no such name, or two of it; or it cannot be imported.
+        """
+        if name in self.shipped:
+            return entry_points.load(self.shipped[name])
+        installed = self._installed()
+        if name not in installed:
+            raise SettingsError(f"there is no {self.what} {name!r}; {nearest(name, self.names())}")
+        return entry_points.load_installed(installed[name])
 
     def import_installed(self) -> None:
         """Imports the modules of all that is installed, but for those that cannot be."""
@@ -117,5 +130,16 @@ OPTIMIZERS = Registry(
         "rmsprop": "podline.training.optimizers:rmsprop",
         "adafactor": "podline.training.optimizers:adafactor",
         "muon": "podline.training.muon:muon",
+    },
+)
+LAYOUTS = Registry(
+    "layout",
+    "podline.layouts",
+    {
+        "folders": "podline.data.images.layouts.folders:Folders",
+        "table": "podline.data.images.layouts.table:Tables",
+        "webdataset": "podline.data.images.layouts.webdataset:WebDataset",
+        "parquet": "podline.data.images.layouts.parquet:ParquetImages",
+        "tfds": "podline.data.images.layouts.tfds:Prepared",
     },
 )

@@ -9,28 +9,24 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.pictures import picture_pixels
-from podline.data.sources import bounds
+from podline.data.picture_sandbox import PictureFile
 from podline.errors import SourceError
 
 Images = npt.NDArray[np.uint8]
 Outputs = Mapping[str, npt.NDArray[Any]]
-Result = TypeVar("Result")
+Decode = Callable[[Sequence[PictureFile]], Iterable[Images]]
 
 MAX_IMAGES = 128
 """Images of a request."""
 
 MAX_INPUT_PIXELS = 4_000_000
 """Pixels of a request's images, as the model takes them: their answers take more memory than they do."""
-
-MAX_PIXELS = bounds.PIXELS
-"""Pixels of a request's pictures before they are decoded, all together: those of one large picture."""
 
 _MODELS = re.compile(
     r"/v1/models/(?P<model>[^/:]+)(?:/versions/(?P<version>\d{1,18})|/labels/(?P<label>[^/:]+))?"
@@ -94,21 +90,14 @@ def target_of(method: str, path: str) -> Target:
     return Target(found["model"], version, found["label"], verb)
 
 
-def asked(
-    body: bytes,
-    name: str,
-    shape: tuple[int, ...],
-    decode: Callable[[bytes, str], Images],
-    pixels: Callable[[bytes, str], int] = picture_pixels,
-) -> Asked:
+def asked(body: bytes, name: str, shape: tuple[int, ...], decode: Decode) -> Asked:
     """The images that a body of ``:predict`` holds.
 
     Args:
         body: JSON.
         name: of the model's one input.
         shape: of an image, (height, width, channels).
-        decode: from a picture's file, and what errors call it, to an image of this shape.
-        pixels: from the same to the number of pixels that the file's header declares.
+        decode: from pictures' files to images of this shape.
 
     Raises:
         RequestError: it is not what it must be, or holds too much.
@@ -130,7 +119,7 @@ def asked(
     most = most_images(shape)
     if len(values) > most:
         raise RequestError(f"'{keys[0]}' has {len(values):,} images vs {most} at most; send fewer at once")
-    return Asked(_images(values, keys[0], shape, decode, pixels), by_row, signature)
+    return Asked(_images(values, keys[0], shape, decode), by_row, signature)
 
 
 def most_images(shape: tuple[int, ...]) -> int:
@@ -183,43 +172,27 @@ def _named(value: Any, name: str, where: str) -> Any:
     return value[name]
 
 
-def _images(
-    values: list[Any],
-    where: str,
-    shape: tuple[int, ...],
-    decode: Callable[[bytes, str], Images],
-    pixels: Callable[[bytes, str], int],
-) -> Images:
-    named = [(f"{where}[{place}]", value) for place, value in enumerate(values)]
-    files = {here: _file(value, here) for here, value in named if isinstance(value, dict)}
+def _images(values: list[Any], where: str, shape: tuple[int, ...], decode: Decode) -> Images:
+    files = {place: _file(value, f"{where}[{place}]") for place, value in enumerate(values) if isinstance(value, dict)}
     if not files:
         return _numbers(values, where, shape)
-    # Before any is decoded: a small file may declare as many pixels as take a second.
-    declared = sum(_of_picture(pixels, data, here) for here, data in files.items())
-    if declared > MAX_PIXELS:
-        raise RequestError(f"the pictures of {where} have {declared:,} pixels vs {MAX_PIXELS:,} at most; send fewer")
     images = np.empty((len(values), *shape), np.uint8)
-    for place, (here, value) in enumerate(named):
-        file = files.get(here)
-        images[place] = _numbers([value], here, shape)[0] if file is None else _of_picture(decode, file, here)
+    for place, value in enumerate(values):
+        if place not in files:
+            images[place] = _numbers([value], f"{where}[{place}]", shape)[0]
+    try:
+        images[list(files)] = list(decode(list(files.values())))
+    except SourceError as error:
+        raise RequestError(str(error)) from None
     return images
 
 
-def _file(value: dict[str, Any], where: str) -> bytes:
+def _file(value: dict[str, Any], where: str) -> PictureFile:
     if value.keys() != {"b64"} or not isinstance(value["b64"], str):
         raise RequestError(f"{where} must be an image or {{'b64': STRING}} vs {_shown(value)}")
     try:
-        return base64.b64decode(value["b64"], validate=True)
+        return PictureFile(where, base64.b64decode(value["b64"], validate=True))
     except (binascii.Error, ValueError) as error:
-        raise RequestError(f"{where}: {error}") from None
-
-
-def _of_picture(function: Callable[[bytes, str], Result], data: bytes, where: str) -> Result:
-    try:
-        return function(data, where)
-    except SourceError as error:
-        raise RequestError(str(error)) from None
-    except ValueError as error:
         raise RequestError(f"{where}: {error}") from None
 
 

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from podline.data.picture_sandbox import PictureSandboxes
 from podline.serving.dialect import RequestError, Target, answered, asked, encoded, target_of
 from podline.serving.versions import Version, Versions
 from podline.store.contract import Store
@@ -38,8 +39,8 @@ HEALTH = "/health"
 class Application:
     """The dialect as an ASGI application."""
 
-    def __init__(self, versions: Versions) -> None:
-        self._versions = versions
+    def __init__(self, versions: Versions, pictures: PictureSandboxes) -> None:
+        self._versions, self._pictures = versions, pictures
         self._threads = ThreadPoolExecutor(_THREADS, "predict")
         self._at_work = 0
 
@@ -82,15 +83,14 @@ class Application:
             raise RequestError(f"{MAX_REQUESTS} requests are being answered vs {MAX_REQUESTS} at most; try again", 503)
         self._at_work += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, _predicted, body, version)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._predicted, body, version)
         finally:
             self._at_work -= 1
 
-
-def _predicted(body: bytes, version: Version) -> bytes:
-    model = version.model
-    wanted = asked(body, model.input, model.shape, model.decode)
-    return answered(model.answer(wanted.images, wanted.signature), by_row=wanted.by_row)
+    def _predicted(self, body: bytes, version: Version) -> bytes:
+        model = version.model
+        wanted = asked(body, model.input, model.shape, lambda files: map(model.fit, self._pictures.decode(files)))
+        return answered(model.answer(wanted.images, wanted.signature), by_row=wanted.by_row)
 
 
 def _metadata(target: Target, version: Version) -> dict[str, Any]:
@@ -256,11 +256,12 @@ def serve(
         url = f"http://{place}:{port}/v1/models/{recipe}"
         began({"model": recipe, "version": now.number, "run": now.entry.run, "url": url, "port": port})
 
-    config = uvicorn.Config(
-        Application(versions),
-        http=_Connection,
-        lifespan="off",
-        log_level=logging.ERROR,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
-    )
-    _Server(config, listens, follow).run(sockets=[listening])
+    with PictureSandboxes(_THREADS) as pictures:
+        config = uvicorn.Config(
+            Application(versions, pictures),
+            http=_Connection,
+            lifespan="off",
+            log_level=logging.ERROR,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        _Server(config, listens, follow).run(sockets=[listening])

@@ -11,7 +11,6 @@ import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
 
-from podline.data.pictures import decode_picture
 from podline.documents.champions import Crowned
 from podline.documents.manifest import read_manifest
 from podline.inventory.catalogue import training_of
@@ -37,14 +36,14 @@ class Model(NamedTuple):
         input: the name of the one input.
         shape: of an image, (height, width, channels).
         metadata: the signatures as the dialect tells of them.
-        decode: from a picture's file, and what errors call it, to an image of this shape.
+        fit: from a picture's pixels to an image of this shape.
     """
 
     signatures: Mapping[str, Callable[[Images], Outputs]]
     input: str
     shape: tuple[int, ...]
     metadata: dict[str, Any]
-    decode: Callable[[bytes, str], Images]
+    fit: Callable[[Images], Images]
 
     def answer(self, images: Images, signature: str) -> Outputs:
         """The model's outputs for some images.
@@ -197,7 +196,7 @@ def load(store: Store, entry: Crowned) -> Model:
         for name in signatures
     }
     shape = tuple(spec.shape[1:])
-    model = Model(signatures, name, shape, metadata, lambda data, where: reader.fed(decode_picture(data, where)))
+    model = Model(signatures, name, shape, metadata, reader.fed)
     for count in _WARM_UP:
         model.answer(np.zeros((count, *shape), np.uint8), "")
     return model

@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model
 from podline.data.official import OfficialCheck
 from podline.documents.manifest import dataset_folder
 from podline.documents.metric import Metric
+from podline.engines import LOCAL, EngineName
 from podline.errors import SanityError
 from podline.frozen import Frozen, JsonObject, is_object
 from podline.recipes.datasets import ConverterSettings, DatasetName, settings_of
@@ -88,7 +89,7 @@ class ConvertSpec(Spec):
     In JSON the data set's own settings stand beside the others, as ``side`` of ``coco``.
     """
 
-    not_hashed = frozenset({"root", "source", "workers", "beam_options", "allow_left_out"})
+    not_hashed = frozenset({"root", "source", "engine", "workers", "beam_options", "allow_left_out"})
 
     dataset: DatasetName
     source: str = Field(description="a folder, or an official .tar.gz")
@@ -106,8 +107,9 @@ class ConvertSpec(Spec):
         le=1,
         description="the share of a source's records, or of its people, that may be left out; more is an error",
     )
-    workers: int = Field(default=1, ge=1, description="worker processes of the local runner")
-    beam_options: tuple[str, ...] = Field(default=(), description="passed to Beam as they are")
+    engine: EngineName = Field(default=LOCAL, description="where it runs; see podline.engines")
+    workers: int = Field(default=1, ge=1, description="worker processes of the local engine")
+    beam_options: tuple[str, ...] = Field(default=(), description="further options of Beam")
 
     @model_validator(mode="before")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from pathlib import Path
 
 import cv2
@@ -19,6 +20,7 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_truth import read_truth
 from podline.data.keypoints import to_annotated
 from podline.data.reader import open_folder, open_split
+from podline.data.tfrecord import header
 from podline.datasets.counting import count_splits
 from podline.datasets.validation import check_files, check_records, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
@@ -121,7 +123,7 @@ def test_the_same_bytes_however_it_is_done(tmp_path: Path, raw: Path) -> None:
     assert contents(one) == contents(two)
 
 
-def test_kept_jpeg_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
+def test_kept_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
     CocoFiles("val", 6, 101).write(tmp_path / "raw")
     files = CocoFiles("train", 20)
     files.annotations[4] |= {"iscrowd": 1, "num_keypoints": 0}
@@ -132,7 +134,7 @@ def test_kept_jpeg_files_are_read_as_the_very_same_records(tmp_path: Path) -> No
     files.files["000000000008.jpg"] = stream.getvalue()
     files.write(tmp_path / "raw")
     decoded = spec_of(tmp_path / "root", tmp_path / "raw")
-    kept = spec_of(tmp_path / "root", tmp_path / "raw", keep_jpeg=True, shard_bytes=10_000)
+    kept = spec_of(tmp_path / "root", tmp_path / "raw", keep_files=True, shard_bytes=10_000)
     results = [convert(spec, silent()) for spec in (decoded, kept)]
     assert results[0].folder != results[1].folder
     store = open_store(kept.root)
@@ -157,16 +159,16 @@ def test_kept_jpeg_files_are_read_as_the_very_same_records(tmp_path: Path) -> No
     check_records(store, results[1].folder, manifests[1], silent())
     assert count_splits(store, results[1].folder, manifests[1], silent()) == {"train": 20, "test": 6}
     assert CONVERT.find(kept, silent()) is not None
-    other = spec_of(tmp_path / "other", tmp_path / "raw", keep_jpeg=True, shard_bytes=10_000, workers=2)
+    other = spec_of(tmp_path / "other", tmp_path / "raw", keep_files=True, shard_bytes=10_000, workers=2)
     convert(other, silent())
     kept_names = {name: content for name, content in contents(kept).items() if name.startswith(results[1].folder)}
     assert contents(other) == kept_names
 
 
-def test_kept_jpeg_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path) -> None:
+def test_kept_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path) -> None:
     import tensorflow as tf  # noqa: PLC0415 (ten seconds that only this test needs)
 
-    spec = spec_of(tmp_path / "root", raw, keep_jpeg=True)
+    spec = spec_of(tmp_path / "root", raw, keep_files=True)
     result = convert(spec, silent())
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
@@ -189,36 +191,56 @@ def test_kept_jpeg_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw:
         assert record.numpy() == content[byte + 12 :][: len(record.numpy())], number_in_file
 
 
-def test_what_is_damaged_in_kept_jpeg_files_is_named(tmp_path: Path, raw: Path) -> None:
-    spec = spec_of(tmp_path / "root", raw, keep_jpeg=True)
+def test_what_is_damaged_in_kept_files_is_named(tmp_path: Path, raw: Path) -> None:
+    spec = spec_of(tmp_path / "root", raw, keep_files=True)
     result = convert(spec, silent())
     store = open_store(spec.root)
     manifest, folder = read_manifest(store, result.folder), store.local(result.folder)
     file, _, byte = open_folder(folder, manifest, "train").locate(1)
     content = (folder / file).read_bytes()
     (folder / file).write_bytes(content[: byte + 900] + b"?" + content[byte + 901 :])
-    for look in (check_files, check_records):
-        with pytest.raises(ArtifactError, match=rf"{file}: record 1, at byte {byte}, is "):
-            look(store, result.folder, manifest, silent())
-    with pytest.raises(ArtifactError, match=rf"{file}: record 1, at byte {byte}, is damaged"):
+    said = rf"{file}: record 1, at byte {byte}, has the masked CRC-32C"
+    with pytest.raises(ArtifactError, match=said):
+        check_files(store, result.folder, manifest, silent())
+    with pytest.raises(ArtifactError, match=said):
         open_folder(folder, manifest, "train").gather(np.array([1]))
-    (folder / file).write_bytes(content[:-1])
-    with pytest.raises(ArtifactError, match=rf"{file}: record \d+, at byte \d+, is cut off"):
-        open_folder(folder, manifest, "train")
-    (folder / file).write_bytes(content + b"more")
-    with pytest.raises(ArtifactError, match=rf"{file}: record \d+, at byte {len(content)}, is damaged or cut off"):
-        open_folder(folder, manifest, "train")
+    for damaged in (content[:-1], content + b"more"):
+        (folder / file).write_bytes(damaged)
+        with pytest.raises(ArtifactError, match=rf"{file} has {len(damaged)} bytes vs {len(content)} in the manifest"):
+            open_folder(folder, manifest, "train")
     (folder / file).unlink()
     with pytest.raises(ArtifactError, match=rf"{file} is gone"):
         open_folder(folder, manifest, "train")
 
 
-def test_kept_jpeg_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gcs_root: str) -> None:
+def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damaged(tmp_path: Path, raw: Path) -> None:
+    spec = spec_of(tmp_path / "root", raw, keep_files=True)
+    result = convert(spec, silent())
+    store = open_store(spec.root)
+    manifest, folder = read_manifest(store, result.folder), store.local(result.folder)
+    shard = manifest.split("train").shards[0]
+    assert shard.index
+    index, data = folder / shard.index.file, (folder / shard.file).read_bytes()
+    starts, content = np.load(index), index.read_bytes()
+    for start, end in itertools.pairwise(starts.tolist()):
+        assert data[start : start + 12] == header(end - start - 16)
+    assert (len(starts), starts[-1]) == (shard.records + 1, len(data))
+    for damage in (index.unlink, lambda: index.write_bytes(content[:-1] + b"?")):
+        damage()
+        for look in (check_files, lambda _store, _folder, manifest, _reporter: open_folder(folder, manifest, "train")):
+            with pytest.raises(ArtifactError, match=rf"{index.name} (is gone|has .*sha256).*convert"):
+                look(store, result.folder, manifest, silent())
+        again = convert(spec, silent())
+        assert (again.shards_written, again.shards_reused) == (1, 1)
+        assert index.read_bytes() == content
+
+
+def test_kept_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gcs_root: str) -> None:
     CocoFiles("val", 2, 101).write(tmp_path / "raw")
     raw = CocoFiles("train", 40).write(tmp_path / "raw")
     splits = []
     for root in (tmp_path / "root", gcs_root):
-        spec = spec_of(root, raw, keep_jpeg=True, shard_bytes=200_000)
+        spec = spec_of(root, raw, keep_files=True, shard_bytes=200_000)
         result, store = convert(spec, silent()), open_store(root)
         splits.append(open_split(store, result.folder, read_manifest(store, result.folder), "train"))
     here, there = splits
@@ -227,9 +249,9 @@ def test_kept_jpeg_files_in_a_bucket_give_what_a_folder_gives(tmp_path: Path, gc
     assert there.locate(5) == here.locate(5)
 
 
-def test_there_are_no_jpeg_files_to_keep_of_cifar(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="keep_jpeg: the data set cifar10 has no such setting"):
-        convert(convert_spec(tmp_path / "root", tmp_path, keep_jpeg=True), silent())
+def test_there_are_no_files_to_keep_of_cifar(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="keep_files: the data set cifar10 has no such setting"):
+        convert(convert_spec(tmp_path / "root", tmp_path, keep_files=True), silent())
 
 
 def test_zip_files_give_the_bytes_of_folders(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from podline.store.opening import open_store
 
 
 @pytest.fixture
-def flags(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+def elsewhere(tmp_path: Path) -> Iterator[dict[str, object]]:
     (tmp_path / "staging").mkdir()
     service = LocalJobServicer(staging_dir=str(tmp_path / "staging"))
     port = service.start_grpc_server()
-    yield ("--runner=PortableRunner", f"--job_endpoint=localhost:{port}", "--environment_type=LOOPBACK")
+    yield {"engine": f"job-server:localhost:{port}", "beam_options": ("--environment_type=LOOPBACK",)}
     service.stop()
 
 
@@ -30,10 +30,10 @@ def contents(spec: ConvertSpec) -> dict[str, bytes]:
     return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
 
 
-def test_loopback_workers_write_the_same_bytes(tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_loopback_workers_write_the_same_bytes(tmp_path: Path, elsewhere: dict[str, object]) -> None:
     raw = write_raw_cifar(tmp_path / "raw")
     here = convert_spec(tmp_path / "here", raw)
-    there = convert_spec(tmp_path / "there", raw, beam_options=flags)
+    there = convert_spec(tmp_path / "there", raw, **elsewhere)
     convert(here, silent())
     events: list[Event] = []
     result = convert(there, Reporter("convert", events.append))
@@ -42,10 +42,10 @@ def test_loopback_workers_write_the_same_bytes(tmp_path: Path, flags: tuple[str,
     assert events[-1]["done"] == 6
 
 
-def test_an_error_keeps_its_class_and_its_line(tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_an_error_keeps_its_class_and_its_line(tmp_path: Path, elsewhere: dict[str, object]) -> None:
     raw = write_raw_cifar(tmp_path / "raw")
     folder = convert(convert_spec(tmp_path / "here", raw), silent()).folder
-    spec = convert_spec(tmp_path / "there", raw, beam_options=flags)
+    spec = convert_spec(tmp_path / "there", raw, **elsewhere)
     taken = Path(spec.root) / folder / "cifar10-test.tfrecord-00000-of-00001"
     taken.mkdir(parents=True)
     with pytest.raises(StoreError, match=rf"^cannot write {taken}: Is a directory$"):

@@ -10,60 +10,94 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.portability.portable_runner import PortableRunner
+from pydantic import ValidationError
 from raw_cifar import convert_spec
 
-from podline.beam_jobs.runners import crossing_borders, error_within, open_pipeline, pipeline_options, quiet, run
-from podline.errors import ChildKilledError, PodlineError, SettingsError, SourceError, StoreUnavailableError
+from podline.beam_jobs.engines import open_pipeline
+from podline.beam_jobs.runners import crossing_borders, error_within, quiet, run
+from podline.errors import (
+    ChildKilledError,
+    EngineError,
+    EngineLostError,
+    PodlineError,
+    QuotaError,
+    SettingsError,
+    SourceError,
+    StoreUnavailableError,
+)
 from podline.stages.specs import ConvertSpec
 
 
-def spec(*flags: str, workers: int = 1) -> ConvertSpec:
-    return convert_spec(Path("root"), Path("raw"), beam_options=flags, workers=workers)
+def spec(*flags: str, engine: str = "local", workers: int = 1) -> ConvertSpec:
+    return convert_spec(Path("root"), Path("raw"), beam_options=flags, workers=workers, engine=engine)
 
 
 def test_the_local_runner_is_named_not_chosen_by_beam() -> None:
-    assert type(open_pipeline(spec()).runner) is FnApiRunner
+    with open_pipeline(spec()) as pipeline:
+        assert type(pipeline.runner) is FnApiRunner
 
 
 def test_workers_are_processes() -> None:
-    pipeline = open_pipeline(spec(workers=3))
-    assert type(pipeline.runner) is FnApiRunner
-    assert pipeline._options.view_as(DirectOptions).direct_num_workers == 3
-    command = pipeline.runner._default_environment.command_string
-    assert "sdk_worker_main" in command
-
-
-def test_beam_s_flags_pass_through() -> None:
-    pipeline = open_pipeline(
-        spec("--runner=PortableRunner", "--job_endpoint", "localhost:1", "--environment_type=LOOPBACK")
-    )
-    assert type(pipeline.runner) is PortableRunner
-    options = pipeline._options.get_all_options(drop_default=True)
-    assert (options["job_endpoint"], options["environment_type"]) == ("localhost:1", "LOOPBACK")
+    with open_pipeline(spec(workers=3)) as pipeline:
+        assert type(pipeline.runner) is FnApiRunner
+        assert pipeline._options.view_as(DirectOptions).direct_num_workers == 3
+        command = pipeline.runner._default_environment.command_string
+        assert "sdk_worker_main" in command
 
 
 @pytest.mark.parametrize(
-    ("flags", "workers", "message"),
+    ("engine", "flags", "runner", "options"),
     [
-        (("--runner=Foo",), 1, "Unexpected pipeline runner: Foo"),
-        (("--enviroment_type=LOOPBACK",), 1, "unknown Beam option --enviroment_type"),
-        (("--direct_num_workers=two",), 1, "argument --direct_num_workers: invalid int value: 'two'"),
-        (("--runner=DataflowRunner",), 1, "Missing required option"),
-        (("runner=FnApiRunner",), 1, "'runner=FnApiRunner' is no Beam option: one is written --name=value"),
-        (("--runner", "FnApiRunner", "oops"), 1, "'oops' is no Beam option"),
-        (("--runner=FnApiRunner", "oops"), 1, "'oops' is no Beam option"),
-        (("--runner=FnApiRunner",), 2, "workers=2 vs --runner=FnApiRunner"),
+        (
+            "job-server:flink:8099",
+            ("--environment_type", "EXTERNAL", "--environment_config=host:1"),
+            "PortableRunner",
+            {"job_endpoint": "flink:8099", "environment_type": "EXTERNAL", "environment_config": "host:1"},
+        ),
+        ("dask:scheduler:8786", (), "DaskRunner", {"address": "scheduler:8786", "partition_size": 1}),
+    ],
+)
+def test_an_engine_is_a_runner_with_options(
+    engine: str, flags: tuple[str, ...], runner: str, options: dict[str, object]
+) -> None:
+    with open_pipeline(spec(*flags, engine=engine, workers=2)) as pipeline:
+        assert type(pipeline.runner).__name__ == runner
+        found = pipeline._options.get_all_options(drop_default=True)
+        assert {name: found.get(name) for name in options} == options
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "message"),
+    [
+        ("local", ("--runner=Foo",), "--runner=Foo: where the conversion runs is said by --engine"),
+        ("local", ("--enviroment_type=LOOPBACK",), "unknown Beam option --enviroment_type"),
+        ("local", ("--direct_num_workers=two",), "argument --direct_num_workers: invalid int value: 'two'"),
+        ("dataflow", (), "Missing required option"),
+        ("local", ("project=x",), "'project=x' is no Beam option: one is written --name=value"),
+        ("local", ("--project", "x", "oops"), "'oops' is no Beam option"),
+        ("local", ("--project=x", "oops"), "'oops' is no Beam option"),
+        ("job-server:localhost:1", (), "where are its workers? give --beam-option=--environment_type=EXTERNAL"),
     ],
 )
 def test_options_that_cannot_be(
-    flags: tuple[str, ...], workers: int, message: str, capfd: pytest.CaptureFixture[str]
+    engine: str, flags: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SettingsError) as error:
-        open_pipeline(spec(*flags, workers=workers))
+    with pytest.raises(SettingsError) as error, open_pipeline(spec(*flags, engine=engine)):
+        pass
     assert message in str(error.value)
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_engine_that_is_none() -> None:
+    with pytest.raises(ValidationError, match="there is no engine 'spark'; use local, dask:ADDRESS, prism, dataflow"):
+        spec(engine="spark")
+
+
+def test_prism_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(EngineError, match=r"no program `prism` in PATH; build it by `go install .*@v2\."):
+        open_pipeline(spec(engine="prism")).__enter__()
 
 
 @pytest.mark.parametrize("error", [SourceError("a 'quoted' line\nand a second"), StoreUnavailableError("später")])
@@ -76,7 +110,7 @@ def test_an_error_survives_as_text(error: PodlineError) -> None:
         step()
     text = f"Traceback …\n  File …\nRuntimeError: {raised.value} [while running 'Write or find']\nand more"
     for seen in (text, repr(text)):
-        found = error_within(seen)
+        found = error_within(seen, "dask:h:1")
         assert type(found) is type(error)
         assert str(found) == str(error)
 
@@ -98,20 +132,36 @@ def test_a_dead_worker_is_known_by_its_thread_not_by_beam_s_words(monkeypatch: p
         threading.Thread(name="run_worker", target=die).start()
         raise RuntimeError("the connection is lost, in other words")
 
-    pipeline = open_pipeline(spec())
-    monkeypatch.setattr(type(pipeline), "run", lose)
-    with pytest.raises(ChildKilledError, match="worker process"):
-        run(pipeline)
-
-
-def test_a_runner_s_own_options_are_known() -> None:
-    flags = spec("--runner=own_runner.OwnRunner", "--own_address=localhost:1")
-    assert pipeline_options(flags).get_all_options(drop_default=True)["own_address"] == "localhost:1"
+    with open_pipeline(spec()) as pipeline:
+        monkeypatch.setattr(type(pipeline), "run", lose)
+        with pytest.raises(ChildKilledError, match="worker process"):
+            run(pipeline)
 
 
 def test_text_without_an_error_of_ours() -> None:
-    found = error_within("Traceback …\n\nValueError: no luck\n\n")
+    found = error_within("Traceback …\n\nValueError: no luck\n\n", "local")
     assert (type(found), str(found)) == (PodlineError, "the Beam job failed: ValueError: no luck")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("ModuleNotFoundError: No module named 'podline'", EngineError, "a worker of the engine has no Podline"),
+        ("AttributeError: Can't get attribute 'write' on …", EngineError, "other software than this machine"),
+        ("HttpError 429: Quota exceeded for CPUS", QuotaError, "raise it"),
+        ("HttpError 403: Forbidden: no dataflow.jobs.create", EngineError, "refuses this account"),
+        ("distributed.scheduler.KilledWorker: attempted to run task x", EngineLostError, "want of memory"),
+        ("OSError: Timed out trying to connect to tcp://h:1 after 30 s", EngineLostError, "does not answer"),
+        ("FutureCancelledError: x cancelled for reason: scheduler-connection-lost", EngineLostError, "was lost"),
+        ("StatusCode.UNAVAILABLE failed to connect to all addresses", EngineLostError, "does not answer"),
+        ("ValueError: no luck", PodlineError, "the Beam job failed"),
+    ],
+)
+def test_what_an_engine_says_is_permanent_or_transient(text: str, error: type[PodlineError], words: str) -> None:
+    found = error_within(f"Traceback …\n{text}", "dask:h:1")
+    assert type(found) is error
+    assert words in str(found)
+    assert str(found).endswith(text)
 
 
 def test_quiet_ends(caplog: pytest.LogCaptureFixture) -> None:
@@ -129,4 +179,4 @@ def test_quiet_ends(caplog: pytest.LogCaptureFixture) -> None:
 def test_the_mark_is_url_safe_base64() -> None:
     # Whatever quotes, escapes or wraps a message on its way leaves these characters alone.
     text = base64.urlsafe_b64encode(b'{"type": "SourceError", "message": "m"}').decode()
-    assert str(error_within(f"x podline-error:{text}\\n'")) == "m"
+    assert str(error_within(f"x podline-error:{text}\\n'", "local")) == "m"

@@ -11,7 +11,7 @@ from drawn_images import as_folders, images, opened
 from small_dataset import publish_dataset
 
 from podline.data.fitting import fitted
-from podline.data.pictures import read_picture
+from podline.data.pictures import picture_of
 from podline.evaluation.predicting_classes import Classes
 
 WHITE = np.full((10, 20, 3), 255, np.uint8)
@@ -51,7 +51,7 @@ def test_prediction_fits_a_picture_as_the_conversion_did(fit, tmp_path: Path):
     )
     reader = Classes(manifest.model_copy(update={"fields": fields}))
     converted = {image.tobytes() for split in source.splits for image in split.read(np.arange(len(split)))["image"]}
-    assert {reader.fed(read_picture(path)).tobytes() for path in raw.rglob("*.*")} == converted
+    assert {reader.fed(picture_of(path.read_bytes()).pixels).tobytes() for path in raw.rglob("*.*")} == converted
 
 
 def test_what_grows_is_interpolated():

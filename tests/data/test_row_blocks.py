@@ -60,3 +60,15 @@ def test_a_file_that_changed_is_named(tmp_path: Path, block: RowBlock, damage: s
         list(block.scan(SIZE))
     with pytest.raises(SourceError, match=f"raw {problem}"):
         block.read_into(np.zeros((1, SIZE), np.uint8), np.array([0]), np.array([30]))
+
+
+def test_rows_of_planes_become_images_of_channels(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).integers(0, 256, (COUNT, 2 + SIZE), np.uint8)
+    (tmp_path / "raw").write_bytes(table.tobytes())
+    block = RowBlock("raw", str(tmp_path / "raw"), COUNT, offset=2, stride=2 + SIZE, planes=3)
+    out = np.zeros((4, SIZE), np.uint8)
+    block.read_into(out, np.array([3, 0]), np.array([COUNT - 1, 5]))
+    expected = table[[5, COUNT - 1], 2:].reshape(2, 3, 4).transpose(0, 2, 1).reshape(2, SIZE)
+    assert (out[[0, 3]] == expected).all()
+    assert not out[1:3].any()
+    assert (np.concatenate([rows.copy() for rows in block.scan(SIZE)]) == table[:, 2:]).all()

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
 from podline.data.records import Feature, RecordLayout, layout_of
-from podline.data.shards import filled_from, shard_tasks, write_shard
+from podline.data.shards import filled_from, write_shard
 from podline.data.sources.opening import open_source
-from podline.data.sources.source import Source
+from podline.data.sources.source import Source, Work
 from podline.data.tfrecord import Bytes
 from podline.errors import PodlineError, SourceError, StoreError
 from podline.store import digests
@@ -74,10 +75,10 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
     monkeypatch.setattr(Path, "open", lambda path, mode: Slow(path, mode) if mode == "wb" else open_file(path, mode))
     values = columns()
 
-    def fill(frames: Bytes, start: int) -> shards.Pieces:
+    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
         started.append(start)
         LAYOUT.fill(frames, {name: value[start : start + len(frames)] for name, value in values.items()})
-        return [frames.data]
+        return ()
 
     write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
     assert len(written) == PLAN.records
@@ -87,7 +88,7 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
 
 
 def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> None:
-    def fill(_frames: Bytes, start: int) -> shards.Pieces:
+    def fill(_frames: Bytes, start: int) -> Sequence[bytes]:
         raise SourceError(f"record {start}")
 
     with pytest.raises(SourceError, match="record 0"):
@@ -129,32 +130,55 @@ def raw_rows(folder: Path) -> np.ndarray:
     return np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
 
 
-def test_tasks_read_the_records_of_the_order(tmp_path: Path, source: Source) -> None:
+def test_a_worker_reads_the_records_of_the_order(tmp_path: Path, source: Source) -> None:
     rows, order = raw_rows(tmp_path / "raw"), shard_order(3, "train", 100)
     plans = plan_shards("cifar10", {"train": 100, "test": 20}, 3126, shard_bytes=50_000, min_shards=1)
+    filler, tables = source.shard_tables(plans, 3, tmp_path, Work())
+    assert [table.name for table in tables] == ["train.npy", "test.npy"]
     seen = 0
-    for task in shard_tasks(source, plans, 3, tmp_path):
-        if task.plan.split == "train":
-            values = pickle.loads(pickle.dumps(task)).reader(tmp_path / task.table)(0, task.plan.records)
-            expected = rows[order[seen : seen + task.plan.records]]
-            assert (values["label"] == expected[:, 0]).all()
+    for plan in plans:
+        if plan.split == "train":
+            frames = LAYOUT.frames(plan.records)
+            pickle.loads(pickle.dumps(filler)).filler(plan, LAYOUT, tmp_path / filler.table(plan))(frames, 0)
+            expected = rows[order[seen : seen + plan.records]]
+            assert (LAYOUT.values(frames, "label") == expected[:, 0]).all()
             planes = expected[:, 1:].reshape(-1, 3, 32, 32)
-            assert (values["image"] == planes.transpose(0, 2, 3, 1)).all()
-            seen += task.plan.records
+            assert (LAYOUT.values(frames, "image") == planes.transpose(0, 2, 3, 1)).all()
+            seen += plan.records
     assert seen == 100
 
 
-def test_what_travels_is_small_whatever_the_shard_s_size(tmp_path: Path) -> None:
+def test_a_worker_elsewhere_makes_the_same_records_of_a_table_alone(tmp_path: Path, source: Source) -> None:
+    layout = layout_of(source.features)
+    plans = plan_shards("cifar10", source.sizes, layout.frame_length, shard_bytes=50_000, min_shards=1)
+    shards: list[dict[str, bytes]] = []
+    for elsewhere in (False, True):
+        filler, tables = source.shard_tables(plans, 3, tmp_path, Work(elsewhere=elsewhere))
+        assert len(list(tables)) == (len(plans) if elsewhere else 2)
+        found = {}
+        for plan in plans:
+            fill = filler.filler(plan, layout, tmp_path / filler.table(plan))
+            write_shard(tmp_path / plan.file, plan, layout, 10, fill)
+            found[plan.file] = (tmp_path / plan.file).read_bytes()
+        shards.append(found)
+    assert shards[0] == shards[1]
+    assert len(shards[0]) == 9
+    assert len(pickle.dumps(filler)) < 100  # no file of this machine
+
+
+def test_what_travels_is_small_whatever_the_number_of_records_and_shards(tmp_path: Path) -> None:
     source = open_source("cifar10", str(write_raw_cifar(tmp_path / "raw", train=2000)), tmp_path / "cache")
-    plans = plan_shards("x", {"train": 2000}, 3126, shard_bytes=10**9, min_shards=1)
-    (task,) = shard_tasks(source, plans, 0, tmp_path)
-    assert len(pickle.dumps(task)) < 2_000  # five files' names, above all
-    assert (tmp_path / "train.npy").stat().st_size < 2000 * 9 + 500
+    plans = plan_shards("x", {"train": 10**9}, 3126, shard_bytes=3_126_000, min_shards=1)
+    assert len(plans) == 10**6
+    assert plans[999_999] == ShardPlan("train", "x-train.tfrecord-999999-of-1000000", 999_999_000, 1000)
+    filler, tables = source.shard_tables(plans, 0, tmp_path, Work())
+    assert len(pickle.dumps((filler, plans))) < 3_000  # six files' names, above all
+    assert max(table.stat().st_size for table in tables) < 2000 * 9 + 500
 
 
 def test_a_file_of_pixels_that_shrinks_is_named(tmp_path: Path, source: Source) -> None:
     plans = plan_shards("x", {"train": 100}, 3126, shard_bytes=10**9, min_shards=1)
-    (task,) = shard_tasks(source, plans, 0, tmp_path)
+    filler, tables = source.shard_tables(plans, 0, tmp_path, Work())
     os.truncate(source.splits[0].blocks[2].path, 3072)
-    with pytest.raises(SourceError, match="pixels was cut short"):
-        task.reader(tmp_path / task.table)(0, 100)
+    with pytest.raises(SourceError, match=r"data_batch_3\.bin was changed while it was converted"):
+        filler.filler(plans[0], LAYOUT, next(tables))(LAYOUT.frames(100), 0)

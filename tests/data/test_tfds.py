@@ -27,7 +27,7 @@ def publish(folder: Path) -> Manifest:
     layout = layout_of(
         [Feature("image", "uint8", (6, 5, 3)), *(label_feature(name, len(names)) for name, names in NAMES.items())],
     )
-    draft = Draft("cifar100", "0" * 16, layout, layout, NAMES, (), {}, tuple(SIZES), 30, (), {})
+    draft = Draft("cifar100", "0" * 16, layout, NAMES, (), {}, tuple(SIZES), 30, (), {})
     random, written = np.random.default_rng(0), []
     for plan in plan_shards("cifar100", SIZES, layout.frame_length, shard_bytes=10 * layout.frame_length, min_shards=1):
         columns = {
@@ -69,10 +69,10 @@ def test_every_split_opens_with_the_right_examples(tmp_path: Path) -> None:
 
 # TFDS 4.9 asks protobuf 6 for a field's label, as protobuf 7 will no longer allow.
 @pytest.mark.filterwarnings("ignore:label\\(\\) is deprecated:DeprecationWarning:tensorflow_datasets")
-@pytest.mark.parametrize("keep_jpeg", [False, True])
-def test_people_are_read_as_well_as_opened(tmp_path: Path, keep_jpeg: bool) -> None:
+@pytest.mark.parametrize("keep_files", [False, True])
+def test_people_are_read_as_well_as_opened(tmp_path: Path, keep_files: bool) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
-    manifest = publish_people(tmp_path, keep_jpeg=keep_jpeg)
+    manifest = publish_people(tmp_path, keep_files=keep_files)
     folder = tmp_path / dataset_folder(manifest.dataset, manifest.fingerprint)
     builder = tfds.builder_from_directory(str(folder))
     for split in manifest.splits:
@@ -81,10 +81,10 @@ def test_people_are_read_as_well_as_opened(tmp_path: Path, keep_jpeg: bool) -> N
         assert len(theirs) == split.records > 0
         for index, example in enumerate(theirs):
             assert set(example) == set(ours)
-            for name in set(ours) - {"image"} if keep_jpeg else set(ours):
+            for name in set(ours) - {"image"} if keep_files else set(ours):
                 assert example[name].dtype == ours[name].dtype
                 assert (example[name] == ours[name][index]).all(), name
-            if keep_jpeg:  # the file's own pixels, as they are before they are put into a square
+            if keep_files:  # the file's own pixels, as they are before they are put into a square
                 assert example["image"].shape == (*example["size"][::-1], 3)
 
 

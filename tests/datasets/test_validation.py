@@ -58,13 +58,6 @@ def change(path: Path, edit: Callable[[bytearray], None]) -> None:
     path.write_bytes(data)
 
 
-def reseal(data: bytearray, record: int) -> None:
-    """Gives a changed record the checksum of what it is now."""
-    start, end = record * FRAME + 12, (record + 1) * FRAME
-    crc = masked(np.array([google_crc32c.value(bytes(data[start : end - 4]))], np.uint32))
-    data[end - 4 : end] = crc.astype("<u4").tobytes()
-
-
 def rewrite_manifest(store: Store, manifest: Manifest) -> None:
     store.publish_bytes(
         f"{dataset_folder('cifar10', manifest.fingerprint)}/{MANIFEST}", manifest.to_bytes(), replace=True
@@ -76,7 +69,7 @@ def test_a_sound_data_set(store: Store, manifest: Manifest) -> None:
     spec = spec_of(store, manifest)
     result = validate(spec, Reporter("validate", events.append))
     assert (result.records, result.shards, result.duplicates_within) == (120, 6, 0)
-    assert [event["done"] for event in events] == [1, 2, 3, 4, 5, 6] * 2
+    assert [event["done"] for event in events] == [1, 2, 3, 4, 5, 6, 100, 120]
     found = VALIDATE.find(spec, silent())
     assert found == result.model_copy(update={"reused": True})
 
@@ -84,7 +77,7 @@ def test_a_sound_data_set(store: Store, manifest: Manifest) -> None:
 def test_without_deep_only_files_are_compared(
     store: Store, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("podline.datasets.validation.open_shard")
+    monkeypatch.delattr("podline.datasets.validation.open_split")
     spec = spec_of(store, manifest, deep=False)
     result = validate(spec, silent())
     assert (result.records, result.shards, result.duplicates_within) == (120, 6, None)
@@ -129,26 +122,6 @@ def test_a_validation_that_was_done_is_not_believed_over_a_damaged_shard(store: 
     assert "00000-of-00005 has sha256" in events[0]["message"]
 
 
-@pytest.mark.parametrize(
-    ("byte", "value", "problem"),
-    [
-        (LABEL, 10, r"record 4, at byte 12504, has label=10 vs 0 to 9"),
-        (LABEL, 200, r"record 4, at byte 12504, has label=200 vs 0 to 9"),
-        (12 + 8, 0x49, r"record 4, at byte 12504, has the bytes 0a[0-9a-f]+ vs 0a[0-9a-f]+ between its features"),
-    ],
-)
-def test_a_record_with_a_right_checksum_and_a_wrong_content(
-    store: Store, manifest: Manifest, byte: int, value: int, problem: str
-) -> None:
-    def edit(data: bytearray) -> None:
-        data[4 * FRAME + byte] = value
-        reseal(data, 4)
-
-    change(folder_of(store, manifest) / manifest.split("train").shards[1].file, edit)
-    with pytest.raises(ArtifactError, match=problem):
-        validate(spec_of(store, manifest), silent())
-
-
 def test_sound_records_that_are_not_those_of_the_manifest(store: Store, manifest: Manifest) -> None:
     def swap(data: bytearray) -> None:
         data[:FRAME], data[FRAME : 2 * FRAME] = data[FRAME : 2 * FRAME], data[:FRAME]
@@ -169,7 +142,9 @@ def test_a_shard_of_another_size(store: Store, manifest: Manifest, damage: str) 
     else:
         data = path.read_bytes()
         path.write_bytes(data[:-1] if damage == "short" else data + b"x")
-    with pytest.raises(ArtifactError, match=r"00004-of-00005 (is gone|has 6251[19]|has 62521)"):
+    with pytest.raises(
+        ArtifactError, match=r"00004-of-00005( is gone|: record \d+, at byte \d+, is (cut off|damaged))"
+    ):
         validate(spec_of(store, manifest), silent())
 
 

@@ -95,7 +95,7 @@ def test_the_form_is_as_it_was(name: str, client: SyncPrefectClient) -> None:
         ("cifar-manual", {"recipe": "sample", "steps": -1}),
         ("cifar-manual", {"recipe": "imagenet"}),
         ("cifar-nightly", {"recipe": "sample", "start_from": "training"}),
-        ("coco-manual", {"keep_jpeg": "perhaps"}),
+        ("coco-manual", {"keep_files": "perhaps"}),
         ("coco-manual", {"strategy": "quantum"}),
         ("cifar-manual", {"recipe": "sample", "training": {"batch_size": -1}}),
         ("cifar-manual", {"recipe": "sample", "batch_size": -1}),
@@ -154,7 +154,7 @@ def test_a_contradiction_is_refused_when_it_is_sent(
     [
         # As they were saved before there were groups.
         ("cifar-nightly", {"recipe": "sample", "batch_size": 64, "seed": 3, "root": "/s", "assignments": ["seed=1"]}),
-        ("coco-manual", {"recipe": "coco_pose", "keep_jpeg": True, "beam_options": ["--x=1"], "workers": 2}),
+        ("coco-manual", {"recipe": "coco_pose", "keep_files": True, "beam_options": ["--x=1"], "workers": 2}),
         # With the defaults that the form fills in.
         ("cifar-manual", {"epochs": 1, "steps": 0, "examples": 0}),
         ("cifar-manual", {"training": {"schedule": "plateau", "assignments": ["validation_share=0.1"]}}),

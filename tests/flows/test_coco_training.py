@@ -13,7 +13,7 @@ from small_flow_stages import FLOW_STAGES, ran
 from podline.data.sources import coco_sample
 from podline.flows.coco_training import coco_training
 from podline.stages.table import STAGES
-from podline.tasks.parameters import CocoMachineGroup, CocoParameters
+from podline.tasks.parameters import CocoParameters, MachineGroup
 
 PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]
@@ -32,7 +32,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_without_a_source_people_are_drawn_once(root: str) -> None:
-    parameters = CocoParameters(machine=CocoMachineGroup(root=root, allow_left_out=1))
+    parameters = CocoParameters(machine=MachineGroup(root=root, allow_left_out=1))
     first, second = coco_training(parameters), coco_training(parameters)
     assert ran(root) == ALL
     assert first["run"] == second["run"]
@@ -44,7 +44,7 @@ def test_without_a_source_people_are_drawn_once(root: str) -> None:
 def test_a_source_is_coco_s_own(root: str, tmp_path: Path) -> None:
     CocoFiles("train").write(tmp_path / "coco")
     CocoFiles("val", 2, 101).write(tmp_path / "coco")
-    answer = coco_training(CocoParameters(source=str(tmp_path / "coco"), steps=1, machine=CocoMachineGroup(root=root)))
+    answer = coco_training(CocoParameters(source=str(tmp_path / "coco"), steps=1, machine=MachineGroup(root=root)))
     assert answer["run"].startswith("coco_pose-")
     assert not Path(root, "sources").exists()
     assert len(list(Path(root, "datasets/coco").iterdir())) == 1

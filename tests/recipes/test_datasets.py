@@ -62,7 +62,7 @@ def points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
 @pytest.mark.parametrize("name", datasets.SHIPPED)
 def test_what_a_shipped_one_names_is_there(name: str) -> None:
     dataset = datasets.find(name)
-    for place in (dataset.open, dataset.settings, dataset.draw, dataset.publication, dataset.published):
+    for place in (dataset.open, dataset.settings, dataset.draw, dataset.published):
         assert not place or dataset.code(place) is not None
 
 
@@ -100,7 +100,7 @@ def test_its_settings_stand_beside_the_others(points: list[EntryPoint]) -> None:
     assert (gone.digest(), gone.model_dump_json()) == (spec.digest(), spec.model_dump_json())
 
 
-@pytest.mark.parametrize("name", ["side", "max_people", "keep_jpeg"])
+@pytest.mark.parametrize("name", ["side", "max_people", "keep_files"])
 def test_what_only_coco_has_is_refused_by_name_elsewhere(name: str) -> None:
     with pytest.raises(SettingsError, match=f"{name}: the data set mnist has no such setting; it has none of its own"):
         ConvertSpec.model_validate({"root": "r", "dataset": "mnist", "source": "s", name: 8})

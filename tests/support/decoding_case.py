@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from podline.data import picture_sandbox, pictures
 from podline.data.images import decoding
 from podline.data.pictures import PictureError
-from podline.sandbox import Limits
+from podline.sandbox import Limits, begin
 
 Decode = Callable[[Any], Any]
 
@@ -17,7 +18,7 @@ Decode = Callable[[Any], Any]
 def limited_decoder(*arguments: Any) -> Decode:
     """Return a decoder with the limits of the variable DECODING_LIMITS."""
     memory, seconds = os.environ["DECODING_LIMITS"].split()
-    decoding.limits_of_pixels = lambda pixels: (
+    decoding.limits_of_pixels = lambda pixels, _wait: (
         Limits(int(memory), float(seconds)) if pixels > 10**6 else Limits(10**9, 9)
     )
     return decoding.decoder(*arguments)
@@ -48,3 +49,19 @@ def damaged_at_first(*arguments: Any) -> Decode:
 
     decoding.picture_of = decode
     return decoding.decoder(*arguments)
+
+
+def limited_pictures(*arguments: Any) -> Decode:
+    """Return a decoder that may take no memory for a picture of 7×7 pixels, and crashes at one of 8×8."""
+    known = pictures.picture_of
+
+    def decode(data: bytes) -> Any:
+        picture = known(data)
+        side = picture.pixels.shape[0]
+        if side == 7:
+            begin(Limits(1_000_000, 60.0))
+            bytearray(500_000_000)
+        return ctypes.string_at(0) if side == 8 else picture
+
+    picture_sandbox.picture_of = decode
+    return picture_sandbox.decoder(*arguments)

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import ExifTags, Image
 
+from podline.data.images.detecting import found_layout, source_files
+from podline.data.images.items import Item
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ImagesSettings
 from podline.recipes.datasets import SHIPPED
@@ -65,6 +67,12 @@ def opened(folder: Path, **settings: Any) -> ImagesSource:
     """Images 16 pixels large, out of a source; the cache is beside it."""
     settings = {"side": 16, **settings}
     return open_images(SHIPPED["images"], str(folder), ImagesSettings(**settings), folder.parent / "work")
+
+
+def items(source: str, work: Path) -> list[Item]:
+    """What the layout of a source lists, in this process."""
+    settings = ImagesSettings()
+    return list(found_layout(source, source_files(source, settings, work), settings)[1].items())
 
 
 def reasons(source: ImagesSource) -> dict[str, str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.planning import plan_shards
-from podline.data.shards import shard_tasks, write_shard
+from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
+from podline.data.sources.source import Work
 from podline.datasets.draft import draft_of
 from podline.documents.manifest import MANIFEST, Manifest
 from podline.stages.specs import ConvertSpec
@@ -43,17 +44,12 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     plans = plan_shards(spec.dataset, sizes, draft.layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
     store.local(draft.folder).mkdir(parents=True)
-    for task in shard_tasks(source, plans, spec.seed, store.root):
-        path = store.local(draft.folder) / task.plan.file
-        written.append(
-            write_shard(
-                path,
-                task.plan,
-                draft.layout,
-                len(source.class_names),
-                task.filler(draft.layout, store.root / task.table),
-            )
-        )
+    filler, tables = source.shard_tables(plans, spec.seed, store.root, Work())
+    list(tables)
+    for plan in plans:
+        path = store.local(draft.folder) / plan.file
+        fill = filler.filler(plan, draft.layout, store.root / filler.table(plan))
+        written.append(write_shard(path, plan, draft.layout, len(source.class_names), fill))
     manifest = draft.manifest(written)
     store.publish_bytes(f"{draft.folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

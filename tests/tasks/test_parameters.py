@@ -13,6 +13,7 @@ from podline.data.sources.coco_settings import CocoSettings
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.settings import Duration
+from podline.settings import Settings
 from podline.store.opening import open_store
 from podline.tasks.form_rules import not_shown
 from podline.tasks.forms import drawn, read_form
@@ -67,7 +68,7 @@ def test_parameters_saved_before_there_were_groups_mean_what_they_meant() -> Non
     # The form adds the defaults of each group to what is saved.
     filled_in = CifarParameters().model_dump() | old
     assert CifarParameters.model_validate(filled_in) == CifarParameters.model_validate(grouped)
-    assert CocoParameters.model_validate({"keep_jpeg": True}).keeps_jpeg
+    assert CifarParameters.model_validate({"keep_files": True}).machine.keep_files
     with pytest.raises(SettingsError, match=r"seed=3 vs training.seed=4: give it once, as training.seed"):
         CifarParameters.model_validate({"seed": 3, "training": {"seed": 4}})
 
@@ -111,8 +112,9 @@ def test_without_a_source_people_are_drawn_and_with_one_it_is_coco(tmp_path: Pat
     assert drawn.training_recipe().dataset == drawn.drawn == "coco_sample"
     assert given.drawn is None
     assert given.training_recipe() == registry.override(registry.get("coco_pose"), {"pose.side": 96})
-    conversion = conversion_of(given, open_store(tmp_path), workers=2)
+    conversion = conversion_of(given, open_store(tmp_path), Settings(workers=2, engine="prism"))
     assert (conversion.dataset, conversion.settings) == ("coco", CocoSettings(side=96))
+    assert (conversion.engine, conversion.workers) == ("prism", 2)
     assert drawn.command("/root") == "podline run coco_pose --root /root --steps 7"
 
 

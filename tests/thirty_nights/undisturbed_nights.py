@@ -28,7 +28,7 @@ def figures(folder: Path, data: int) -> dict[str, Any]:
     draw(folder / "raw", data)
     root = str(folder / "root")
     given = CifarParameters.model_validate(PARAMETERS | {"source": str(folder / "raw"), "root": root})
-    converted = _run(conversion_of(given, root, 1))
+    converted = _run(conversion_of(given, root, Settings()))
     training = training_spec(open_store(root), given.training_recipe(), converted.fingerprint, Settings().strategy)
     trained = _run(training)
     evaluated = _run(evaluation_spec(training, trained))

@@ -161,9 +161,10 @@ def _leave_out_contradicting(decided: Decided) -> None:
         second = next((at for at in group if _label(decided, at) != _label(decided, first)), None)
         if second is None:
             continue
+        named = {at: shortened(_label(decided, at)) for at in (first, second)}
         for at in group:  # each with the first image of another class
             other = second if _label(decided, at) == _label(decided, first) else first
-            decided.reasons[at] = f"{decided.twin(at, other)}, which is {shortened(_label(decided, other))}"
+            decided.reasons[at] = f"{decided.twin(at, other)}, which is {named[other]}"
 
 
 def _leave_out_shared(decided: Decided, test: str) -> None:

@@ -16,9 +16,8 @@ import numpy as np
 
 from podline.data.coco_pixels import ready_for_many
 from podline.data.fitting import fitted
-from podline.data.images.fits import Fit
-from podline.data.images.items import Item, Place
-from podline.data.pictures import PictureError, looks_like_picture, picture_of
+from podline.data.images.items import Fit, Item, Place
+from podline.data.pictures import PictureError, limits_of_pixels, looks_like_picture, picture_of
 from podline.data.sources import bounds
 from podline.data.sources.parser_pool import Parser
 from podline.errors import StoreError
@@ -28,8 +27,9 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)
 _MAKER = f"{__name__}:decoder"
 _WAIT = 120.0  # seconds for a slow disk or network
-# Until the header is read.
+# Until the header is read, and of small images: to set limits takes a tenth of the time that decoding one takes.
 _FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT)
+_SMALL = 1_000_000  # pixels
 
 
 class Look(NamedTuple):
@@ -56,19 +56,6 @@ class Look(NamedTuple):
     picture: bool = False
     reason: str = ""
     doubtful: bool = False
-
-
-def limits_of_pixels(pixels: int) -> Limits:
-    """Return what decoding an image may take.
-
-    Args:
-        pixels: what its header declares.
-
-    Returns:
-        8 bytes for a pixel beside 64 MB, and a second of CPU time for 5 million beside 0.4 s: the slowest decoder
-        takes half of both.
-    """
-    return Limits(64_000_000 + 8 * pixels, 0.4 + pixels / 5e6, _WAIT)
 
 
 def decoder(path: str, shape: tuple[int, int, int], fit: Fit) -> Callable[[tuple[int, Place]], Look]:
@@ -113,7 +100,7 @@ class _Decoder:
         def declared(pixels: int) -> None:
             nonlocal decodes
             decodes = True
-            begin(limits_of_pixels(pixels))
+            begin(limits_of_pixels(pixels, _WAIT))
 
         try:
             picture = picture_of(data, declared)

@@ -1,10 +1,10 @@
-"""What every layout gives: an image's name, its class, and where its bytes are."""
+"""What any layout gives: an image's name, its class, and where its bytes are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 TRAIN, TEST = "train", "test"
 TRAINING = ("train", "training")
@@ -12,6 +12,10 @@ TRAINING = ("train", "training")
 HELD_OUT = ("test", "testing", "val", "valid", "validation")
 """What they call images to test on; the first that is there is taken, the others are not read."""
 SPLITS = frozenset((*TRAINING, *HELD_OUT))
+
+
+Fit = Literal["letterbox", "crop", "squeeze"]
+"""How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
 
 
 class Place(NamedTuple):
@@ -52,31 +56,6 @@ class Item(NamedTuple):
     same: int = -1
 
 
-class Layout(Protocol):
-    """A source in one of the layouts.
-
-    Attributes:
-        words: what was found, for the log.
-        splits: what the source calls its splits, in small letters; empty where it has none.
-        paths: of the files that it reads.
-    """
-
-    @property
-    def words(self) -> str: ...  # noqa: D102
-    @property
-    def splits(self) -> frozenset[str]: ...  # noqa: D102
-    @property
-    def paths(self) -> frozenset[str]: ...  # noqa: D102
-
-    def items(self) -> Iterator[Item]:
-        """The images in an order that does not change, with what lies among them.
-
-        Raises:
-            SourceError: the source cannot be read.
-        """
-        ...
-
-
 def test_split_of(splits: frozenset[str]) -> str:
     """Which of a source's splits is the test split; empty if none is, or nothing is to be trained on."""
     return next((name for name in HELD_OUT if name in splits), "") if splits & frozenset(TRAINING) else ""
@@ -88,6 +67,7 @@ def unread_splits(splits: frozenset[str]) -> frozenset[str]:
     return splits & frozenset(HELD_OUT) - {test} if test else frozenset()
 
 
+@lru_cache
 def split_in_name(name: str) -> str:
     """The split that a path names, as train-00000-of-00010.parquet or test/part.tar, in small letters; else empty."""
     words = re.split(r"[^a-z]+", name.lower())

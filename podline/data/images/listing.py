@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from podline.data.sources.rawfiles import reading
@@ -41,9 +41,9 @@ class Found(NamedTuple):
     changed: int
 
     @property
-    def parts(self) -> list[str]:
-        """Of its path in the folder."""
-        return self.name.split("/")
+    def folder(self) -> str:
+        """That it lies in, as a path in the listed folder; of a folder without a file, its own."""
+        return self.name if self.bytes < 0 and Path(self.path).is_dir() else self.name.rpartition("/")[0]
 
     @property
     def hidden(self) -> bool:
@@ -53,7 +53,7 @@ class Found(NamedTuple):
     @property
     def is_image(self) -> bool:
         """Whether its name ends as that of an image."""
-        return PurePosixPath(self.name).suffix.lower() in IMAGE_ENDINGS
+        return self.name[self.name.rfind(".") :].lower() in IMAGE_ENDINGS
 
     @property
     def state(self) -> list[object]:

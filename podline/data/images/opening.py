@@ -21,14 +21,14 @@ from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.decoders import pixels_digest
 from podline.data.images.decoding import looks
 from podline.data.images.detecting import source_files
-from podline.data.images.items import TEST, TRAIN, test_split_of, unread_splits
+from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
 from podline.data.images.parsing import Parsed, parsed
 from podline.data.images.settings import ImagesSettings
-from podline.data.records import LABEL
+from podline.data.records import LABEL, Feature
 from podline.data.sources.left_out import LeftOut
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file
-from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.sources.rows import EDGES, RowBlock, SourceSplit
 from podline.data.sources.shown import printable
 from podline.data.sources.source import Remarks, Source
 from podline.documents.manifest import Quarantined, SourceFile
@@ -38,7 +38,7 @@ from podline.recipes.datasets import DataSet
 from podline.store import digests
 from podline.store.contract import explained
 
-_PIXELS, _SEEN = "pixels", "seen.json"
+_PIXELS, _SEEN, _FILES = "pixels", "seen.json", "files"
 _FORM = "files beside"  # of what is kept in the cache folder
 
 
@@ -60,6 +60,19 @@ class ImagesSource(Source):
     def near(self) -> tuple[NearPair, ...]:
         """Near-duplicates across the splits, the nearest first."""
         return self.search.pairs(self.decided) if self.search else ()
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of every record; see :class:`podline.data.records.Feature`."""
+        image, *labels = super().features
+        fit = self.search.settings.fit if self.search and self.splits[0].files else None
+        return (replace(image, fit=fit), *labels)
+
+    @property
+    def bytes_of_a_file(self) -> int:
+        """Of an image's file that records hold, on average, rounded up."""
+        kept = self.decided.kept() if self.splits[0].files else []
+        return -(-sum(self.decided.seen[at].bytes for at in kept) // max(1, len(kept)))
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
@@ -109,17 +122,19 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
         SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
         StoreError: the cache folder cannot be written.
     """
-    files, asked = source_files(source, settings, work)
+    files = source_files(source, settings, work)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits = machine.load().parse_limits  # more of them may decode what was left out
-    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits]
-    key = digests.of_json([form, source, [file.state for file in sorted({*files, *asked})]])
-    read = partial(parsed, source, files, asked, settings)
-    pixels, seen = made_once(work, key, partial(_look, read, settings, limits))
+    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
+    key = digests.of_json([form, source, files.state])
+    read = partial(parsed, source, files, settings)
+    pixels, seen, *kept = made_once(work, key, partial(_look, read, settings, limits))
     said: dict[str, Any] = json.loads(_content(seen))
     splits = frozenset(said["splits"])
     decided = decide([Seen(*one) for one in zip(*said["columns"], strict=True)], splits, settings.test_share)
     opened = _source(dataset, source, said["words"], splits, settings, pixels, decided)
+    if kept:
+        opened = replace(opened, splits=tuple(replace(split, files=kept[0].place) for split in opened.splits))
     return replace(opened, search=NearSearch(work, key, pixels, settings))
 
 
@@ -132,6 +147,7 @@ def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, 
     """Decode the images of a source."""
     layout = read(folder=folder)
     seen: list[Seen] = []
+    places: list[Place | bytes] = []
     with explained("write", folder):
         (folder / _PIXELS).touch()
         for item, row, look in looks(layout.items(), str(folder / _PIXELS), settings.shape, settings.fit, limits):
@@ -153,13 +169,38 @@ def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, 
             if item.same >= 0:
                 said = seen[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
             seen.append(said)
+            if row >= 0:
+                places.append(item.data)
         size = settings.side * settings.side * settings.channels
         with (folder / _PIXELS).open("r+b") as stream:
             stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
+        if settings.keep_files:
+            _copy_files(places, seen, folder / _FILES)
         layout.delete()
         known = {"words": layout.words, "splits": sorted(layout.splits), "columns": [*zip(*seen, strict=True)]}
         (folder / _SEEN).write_text(json.dumps(known))
-    return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN)]
+    kept = (_FILES, f"{_FILES}{EDGES}") if settings.keep_files else ()
+    return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN, *kept)]
+
+
+def _copy_files(places: Sequence[Place | bytes], seen: Sequence[Seen], path: Path) -> None:
+    """Copy the files of images that were decoded, by row, into one; where each begins goes beside it.
+
+    Raises:
+        SourceError: one is not what was decoded.
+    """
+    decoded, sizes = {one.row: one.sha256 for one in seen if not one.reason}, [0]
+    with path.open("wb") as stream:
+        for row, place in enumerate(places):
+            data = b""
+            if row in decoded and isinstance(place, Place):
+                with reading(place.path), Path(place.path).open("rb") as image:
+                    image.seek(place.start)
+                    data = image.read(place.bytes)
+                if digests.of_bytes(data) != decoded[row]:
+                    raise SourceError(f"{place.path} was changed while it was read; convert again")
+            sizes.append(stream.write(data))
+    np.cumsum(sizes, dtype="<i8").tofile(f"{path}{EDGES}")
 
 
 def _source(

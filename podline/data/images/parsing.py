@@ -1,4 +1,4 @@
-"""Reads a source's tables and archives in a sandbox, which writes what they list into files.
+"""Lists the images of a source in a sandbox, which writes the items of its layout into files.
 
 One child reads all of them. Limits are in proportion to the bytes of the file that is being read, and to the number of
 files in the source.
@@ -6,27 +6,26 @@ files in the source.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from podline.data.images.detecting import fitting_layout
+from podline.data.images.detecting import found_layout, others
 from podline.data.images.items import Item, Place, unread_splits
-from podline.data.images.limits import begin_source, limits_of_file
-from podline.data.images.listing import Found
-from podline.data.images.prepared import INFO
+from podline.data.images.layout import Files, begin_source, limits_of_file, outside
 from podline.data.images.settings import ImagesSettings
-from podline.data.images.tables import ENDINGS as TABLES
-from podline.data.images.webdataset import ENDINGS as ARCHIVES
-from podline.errors import StoreError
-from podline.sandbox import confined
+from podline.data.sources.rawfiles import parsing
+from podline.errors import SettingsError
+from podline.recipes.parts import LAYOUTS
+from podline.sandbox import Sandbox
 from podline.store.contract import explained
 
-_PARSED = (*TABLES, *ARCHIVES, ".zip", INFO)
 _ITEMS, _IMAGES = "items.jsonl", "images"
+_BATCH = 1_000  # items in a line
 
 
 class Parsed(NamedTuple):
@@ -46,8 +45,8 @@ class Parsed(NamedTuple):
         """The items of the layout, in its order; their data are places."""
         with explained("read", self.folder), (self.folder / _ITEMS).open() as stream:
             for line in stream:
-                key, data, *rest = json.loads(line)
-                yield Item(key, Place(*data) if data else b"", *rest)
+                for key, data, *rest in json.loads(line):
+                    yield Item(key, Place(*data) if data else b"", *rest)
 
     def delete(self) -> None:
         """Delete the items, and the images that were in other files."""
@@ -55,52 +54,63 @@ class Parsed(NamedTuple):
             (self.folder / name).unlink(missing_ok=True)
 
 
-def parsed(
-    source: str, files: Sequence[Found], asked: Sequence[Found], settings: ImagesSettings, folder: Path
-) -> Parsed:
+def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) -> Parsed:
     """Read a source.
 
     Args:
         source: what errors call it.
-        files: all files that may be meant.
-        asked: those that the source names.
+        files: of the source.
         settings: may say which layout it is.
         folder: gets what is read.
 
     Raises:
         SourceError: it is none that can be read, or takes too much.
+        SettingsError: see :func:`podline.data.images.detecting.found_layout`.
         StoreError: the folder cannot be written.
     """
-    limits = limits_of_file(sum(max(0, file.bytes) for file in asked), len(files))
-    if not any(file.name.endswith(_PARSED) for file in asked):
-        words, splits = parse(source, files, asked, settings, str(folder))  # names of files alone
-        return Parsed(words, frozenset(splits), folder)
+    given = (source, files, settings, str(folder))
+    limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
     with explained("write", folder):
-        words, splits = confined(
-            f"{__name__}:parse", source, files, asked, settings, str(folder), what=source, limits=limits
-        )
+        if _opens_files(files, settings):
+            with Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
+                words, splits = sandbox.one(given, limits, source)
+        else:
+            words, splits = parse(*given)
     return Parsed(words, frozenset(splits), folder)
 
 
-def parse(
-    source: str, files: Sequence[Found], asked: Sequence[Found], settings: ImagesSettings, folder: str
-) -> tuple[str, list[str]]:
-    """Find the layout of a source and write its items into a folder; runs in a sandbox."""
-    begin_source(source, len(files))
-    layout = fitting_layout(source, files, asked, settings)
-    unread = unread_splits(layout.splits)
-    items = (item for item in layout.items() if item.split not in unread)
-    with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as images:
-        images_of = _Images(images)
-        begin_source(source, len(files))
-        for number, item in enumerate(items):
-            data, same = images_of.place(item, number)
-            line = json.dumps([item.key, data, *item[2:-1], same])
-            try:
-                lines.write(f"{line}\n")
-            except OSError as error:
-                raise _full(lines.name, error) from error
-    return layout.words, sorted(layout.splits)
+def _opens_files(files: Files, settings: ImagesSettings) -> bool:
+    """Return whether a layout may open a file; what an installed one does is unknown."""
+    if any(name not in LAYOUTS.shipped for name in settings.layouts):
+        return True
+    endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)
+    return any(file.name.endswith(endings) for file in files.asked)
+
+
+def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[str]]]:
+    """Import layouts; return :func:`parse` for a sandbox."""
+    for name in names:
+        with contextlib.suppress(SettingsError):  # it is raised where the layout is looked for
+            LAYOUTS.load(name)
+    return lambda given: parse(*given)
+
+
+def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> tuple[str, list[str]]:
+    """Find the layout of a source and write its items into a folder; runs in a sandbox if it opens files."""
+    begin_source(source, len(files.around))
+    name, layout = found_layout(source, files, settings)
+    with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
+        images = _Images(stream)
+        unread = unread_splits(layout.splits)
+        left_out = (outside(file, layout.unread) for file in others(layout, files))
+        begin_source(source, len(files.around))
+        items = (item for item in chain(layout.items(), left_out) if item.split not in unread)
+        listed = ([item.key, *images.place(item, number), item] for number, item in enumerate(items))
+        rows = ([key, data, *item[2:-1], same] for key, data, same, item in listed)
+        while batch := list(islice(rows, _BATCH)):
+            with explained("write", lines.name):
+                lines.write(f"{json.dumps(batch)}\n")
+        return layout.words, sorted(layout.splits)
 
 
 class _Images:
@@ -118,14 +128,7 @@ class _Images:
         digest = hashlib.sha256(data + item.reason.encode()).digest()
         start, same = self._known.setdefault(digest, (self._stream.tell(), number))
         if same == number:
-            try:
+            with explained("write", self._stream.name):
                 self._stream.write(data)
-                self._stream.flush()
-            except OSError as error:
-                raise _full(self._stream.name, error) from error
             return Place(self._stream.name, start, len(data)), -1
         return Place(self._stream.name, start, len(data)), same
-
-
-def _full(path: str, error: OSError) -> StoreError:
-    return StoreError(f"cannot write {path}: {error.strerror or os.strerror(error.errno or 0)}")

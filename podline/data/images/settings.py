@@ -6,18 +6,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from podline.data.images.fits import Fit
+from podline import entry_points
+from podline.data.images.items import Fit
+from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
+from podline.recipes.parts import LAYOUTS
 
 # Of MNIST's test images up to 5 % are that near to another writer's digit; of CIFAR-10's 1.5 %.
 NEAR_SHARE = 0.1
-LayoutName = Literal["auto", "folders", "table", "webdataset", "parquet", "tfds"]
+AUTO = "auto"
 
 
 class ImagesSettings(ConverterSettings):
     """Where images and their classes are found, and what the images become."""
 
-    layout: LayoutName = Field(default="auto", description="of the source; auto is what is found there")
+    layout: str = Field(default=AUTO, description="of the source; auto is what is found there")
     images: str = Field(default="", description="the folder of a table's images; a table's own by default")
     file_column: str = Field(default="", description="of a table, or with a Parquet file's images; found by default")
     label_column: str = Field(default="", description="likewise; also the key in a WebDataset's JSON")
@@ -34,6 +37,11 @@ class ImagesSettings(ConverterSettings):
         default="letterbox",
         description="how: whole with black beside it, the square in its middle, or whole without its proportions",
     )
+    keep_files: bool = Field(
+        default=False,
+        description="records hold the images' own files, of whatever kind, which whoever reads them decodes",
+        exclude_if=lambda keep: not keep,
+    )
     channels: Literal[1, 3] = Field(default=3, description="3 for colour, 1 for grey")
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="of images that become the test split where the source has none"
@@ -45,6 +53,17 @@ class ImagesSettings(ConverterSettings):
         description="of the test images that may have a near-duplicate among training images",
         exclude_if=lambda value: value == NEAR_SHARE,
     )
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """Return the layouts that the source may have."""
+        return LAYOUTS.names() if self.layout == AUTO else (self.layout,)
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Return the digests of the code of installed layouts that the source may have."""
+        installed = entry_points.installed(LAYOUTS.group)
+        return {point.name: own_code.of_point(point) for point in installed if point.name in self.layouts}
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -61,4 +80,5 @@ class ImagesSettings(ConverterSettings):
         from podline.data.images.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
 
         own = self.model_dump(mode="json", include={"side", "fit", "channels"})
-        return {**own, "test_share": str(self.test_share), "decoders": pixels_digest()}
+        kept = {"images": "files"} if self.keep_files else {}
+        return {**own, **kept, "test_share": str(self.test_share), "decoders": pixels_digest()}

@@ -3,8 +3,8 @@
 Layouts: https://www.cs.toronto.edu/~kriz/cifar.html. Each image is 3,072 bytes: the red, the green and the blue plane
 of 32×32 pixels, row by row. Batches may have any number of rows.
 
-A child process parses each file once, and writes its pixels and labels into the cache folder
-(:mod:`podline.data.sources.cifar_batches`).
+A child process parses each pickle once, and writes its images and labels into the cache folder
+(:mod:`podline.data.sources.raw_batches`). Rows of a ``.bin`` file are read where they are.
 """
 
 from __future__ import annotations
@@ -12,27 +12,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from podline.cores import usable_cores
 from podline.data.sources import bounds, class_names
-from podline.data.sources.cifar_batches import LABELS, PIXELS, SIZE, Batch, Label, Labels
+from podline.data.sources.parser_pool import Sandboxes
 from podline.data.sources.pickles import REMEDY
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.sources.pixel_cache import CachedImages, Written, cached_images
+from podline.data.sources.raw_batches import MAKER, SIZE, Batch, Label, checked_labels
+from podline.data.sources.rawfiles import RawFile, reading
 from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.shown import shortened
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.plurals import plural
-from podline.sandbox import Sandbox, limits_of
+from podline.sandbox import limits_of
 from podline.store import digests
+from podline.store.prefetch import in_order
 
-IMAGE_SHAPE = (32, 32, 3)
+_CHANNELS = 3
+IMAGE_SHAPE = (32, 32, _CHANNELS)
 _OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
-_MAKER = "podline.data.sources.cifar_batches:parser"
-_PICKLED, _BINARY, _NAMES = "write_pickled", "write_binary", "read_names"
-_FORMAT = 1  # of the files in the cache; another one when they change
+_PICKLED, _NAMES = "write_pickled", "read_names"
+_FORMAT = 2  # of the files in the cache; another one when they change
 
 
 @dataclass(frozen=True)
@@ -113,24 +118,24 @@ def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sour
         SourceError: a file is not what it should be.
     """
     family = _FAMILIES[dataset]
-    with Sandbox(_MAKER) as sandbox:
-        meta = _meta(family, files[family.meta], sandbox) if family.meta in files else {}
+    with Sandboxes(MAKER) as sandboxes:
+        meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
         names = {
             kind.feature: _class_names(meta[kind.names_key], kind, files[family.meta])
             if kind.names_key in meta
             else kind.names
             for kind in family.labels
         }
-        return _source(dataset, family, files, names, lambda name: _batch(_PICKLED, family, files[name], work, sandbox))
+        read = partial(_pickled, family, work, sandboxes)
+        return _source(dataset, family, files, names, lambda name: read(files[name]))
 
 
-def open_binary(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
+def open_binary(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
     """The binary layout.
 
     Args:
         dataset: ``cifar10``, ``cifar100`` or ``sample``.
         files: every ``.bin`` file by name, and the files of class names that there are.
-        work: the cache folder for pixels.
 
     Raises:
         SourceError: a file is not what it should be.
@@ -143,10 +148,7 @@ def open_binary(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sourc
         for kind in family.labels
     }
     _refuse_cut(family, files)
-    with Sandbox(_MAKER) as sandbox:
-        return _source(
-            *(dataset, family, files, names), lambda name: _batch(_BINARY, family, files[f"{name}.bin"], work, sandbox)
-        )
+    return _source(dataset, family, files, names, lambda name: _binary(family, files[f"{name}.bin"]))
 
 
 def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
@@ -171,18 +173,17 @@ def _source(
     family: Family,
     files: Mapping[str, RawFile],
     names: dict[str, tuple[str, ...]],
-    read_batch: Callable[[str], tuple[RowBlock, dict[str, Labels]]],
+    read_batch: Callable[[str], CachedImages],
 ) -> Source:
     splits = []
     for split, batch_names in family.splits.items():
-        batches = [read_batch(name) for name in batch_names]
-        blocks = tuple(block for block, _labels in batches if block.count)
+        batches = list(in_order(read_batch, batch_names, usable_cores()))
+        blocks = tuple(batch.block for batch in batches if batch.block.count)
         if not blocks:
             first = next(iter(files.values())).shown
             raise SourceError(f"{', '.join(batch_names)} beside {first} hold no image: 0 vs 1 at least; {REMEDY}")
-        labels = {
-            kind.feature: np.concatenate([labels[kind.feature] for _block, labels in batches]) for kind in family.labels
-        }
+        columns = np.concatenate([batch.labels for batch in batches])
+        labels = {kind.feature: columns[:, place].copy() for place, kind in enumerate(family.labels)}
         splits.append(SourceSplit(split, IMAGE_SHAPE, blocks, labels))
     main, *others = (kind.feature for kind in family.labels)
     return Source(
@@ -195,28 +196,45 @@ def _source(
     )
 
 
-def _batch(
-    function: str, family: Family, file: RawFile, work: Path, sandbox: Sandbox
-) -> tuple[RowBlock, dict[str, Labels]]:
-    """Return where a batch's images are, and its labels; the child parses it if it is not in the cache."""
-    labels = tuple(Label(kind.key, kind.column, len(kind.names)) for kind in family.labels)
+def _binary(family: Family, file: RawFile) -> CachedImages:
+    """Return where the images of a ``.bin`` file are, and their labels: rows of the label bytes, then the image."""
+    stride = len(family.labels) + SIZE
+    if not file.bytes:
+        raise SourceError(f"{file.shown} is empty: 0 bytes; {REMEDY}")
+    rows, rest = divmod(file.bytes, stride)
+    if rest:
+        raise SourceError(
+            f"{file.shown} is truncated, or no {family.title} in binary layout: "
+            f"{file.bytes:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
+        )
+    with reading(file.shown):
+        modified = file.path.stat().st_mtime_ns
+        table = np.memmap(file.path, np.uint8, mode="r", shape=(rows, stride))
+    labels = [
+        checked_labels(table[:, kind.column].copy(), rows, len(kind.names), file.shown, kind.key)
+        for kind in family.labels
+    ]
+    block = RowBlock(file.name, file.place, rows, len(labels), stride, _CHANNELS, modified)
+    return CachedImages(block, np.stack(labels, axis=1), IMAGE_SHAPE)
 
-    def parse(folder: Path) -> list[RawFile]:
-        item = (function, Batch(file.path, file.shown, family.title, labels), folder)
-        with reading(file.shown):
-            sandbox.one(item, limits_of(file.bytes), file.shown)
-        return [raw_file(name, folder / name) for name in (PIXELS, LABELS)]
 
-    pixels, table = made_once(work, digests.of_json([_FORMAT, function, file.name, labels, file.sha256]), parse)
-    columns: Labels = np.load(table.path, allow_pickle=False)
-    named = {kind.feature: columns[:, place].copy() for place, kind in enumerate(family.labels)}
-    return RowBlock(file.name, pixels.place, len(columns)), named
+def _pickled(family: Family, work: Path, sandboxes: Sandboxes, file: RawFile) -> CachedImages:
+    """Return a batch's images and labels; the child parses it if it is not in the cache."""
+    labels = tuple(Label(kind.key, len(kind.names)) for kind in family.labels)
+
+    def parse(folder: Path) -> Written:
+        item = (_PICKLED, Batch(file.path, file.shown, family.title, labels), folder)
+        with reading(file.shown), sandboxes.lent() as sandbox:
+            return sandbox.one(item, limits_of(file.bytes), file.shown)
+
+    key = digests.of_json([_FORMAT, file.name, labels, file.sha256])
+    return cached_images(work, key, file.name, parse, planes=_CHANNELS)
 
 
-def _meta(family: Family, file: RawFile, sandbox: Sandbox) -> dict[str, list[str]]:
+def _meta(family: Family, file: RawFile, sandboxes: Sandboxes) -> dict[str, list[str]]:
     _check_class_file(file)
     keys = [kind.names_key for kind in family.labels]
-    with reading(file.shown):
+    with reading(file.shown), sandboxes.lent() as sandbox:
         return sandbox.one((_NAMES, file.path, file.shown, keys), limits_of(file.bytes), file.shown)
 
 

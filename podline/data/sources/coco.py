@@ -11,18 +11,17 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from podline.data.coco_masks import check_outlines
-from podline.data.coco_records import CocoShardTask, coco_tasks
+from podline.data.coco_records import PeopleByPlace, rows_of_people, tables_of_people
 from podline.data.coco_truth import category_of, publish_truths
-from podline.data.kept_jpegs import KeptLayout
-from podline.data.planning import ShardPlan
-from podline.data.records import Feature, RecordLayout
-from podline.data.shards import Task
+from podline.data.planning import ShardPlans
+from podline.data.records import Feature
+from podline.data.shards import RowsInTables
 from podline.data.sources.annotation_files import Listed, read_annotations
 from podline.data.sources.coco_annotations import PEOPLE, Category, ImageEntry, annotation_texts, has_joints
 from podline.data.sources.coco_decoding import Decoded, Look, decoded
@@ -33,7 +32,7 @@ from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.jpeg import Jpeg
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import Remarks
+from podline.data.sources.source import Remarks, ShardTables, Work
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import SourceError
@@ -66,7 +65,7 @@ class CocoSource:
         side: of the square that images are put into, in pixels.
         max_people: places for people in a record.
         left_out: records of each file of annotations, and people in it that have a joint.
-        keep_jpeg: whether records hold the images' files instead of pixels.
+        keep_files: whether records hold the images' files instead of pixels.
         skeleton: of the people.
         category: what they are called.
         notes: what there is to say of how the annotations were understood.
@@ -80,7 +79,7 @@ class CocoSource:
     side: int
     max_people: int
     left_out: tuple[LeftOut, ...] = ()
-    keep_jpeg: bool = False
+    keep_files: bool = False
     skeleton: Skeleton = COCO
     category: str = "person"
     notes: tuple[str, ...] = ()
@@ -100,7 +99,7 @@ class CocoSource:
         """The features of every record; coordinates are in pixels of the square."""
         places, cells = self.max_people, self.side // MASK_STRIDE
         return (
-            Feature("image", "uint8", (self.side, self.side, 3)),
+            Feature("image", "uint8", (self.side, self.side, 3), fit="annotated" if self.keep_files else None),
             Feature("keypoints", "float32", (places, len(self.skeleton.joints), 3)),
             Feature("boxes", "float32", (places, 4)),
             Feature("areas", "float32", (places,)),
@@ -120,7 +119,7 @@ class CocoSource:
     @property
     def bytes_of_a_file(self) -> int:
         """Of an image to convert that is kept, on average, rounded up."""
-        if not self.keep_jpeg:
+        if not self.keep_files:
             return 0
         sizes = [image.place.size for images in self.splits.values() for image in images]
         return -(-sum(sizes) // len(sizes))
@@ -134,22 +133,18 @@ class CocoSource:
         """The source itself: every image was looked at when it was opened."""
         return self, Remarks(notes=self.notes)
 
-    def stored(self, layout: RecordLayout) -> RecordLayout | KeptLayout:
-        """The layout with pixels, or with JPEG files."""
-        return KeptLayout(layout) if self.keep_jpeg else layout
-
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
         """See :func:`podline.data.coco_truth.publish_truths`."""
         category = category_of(self.skeleton, self.category)
         return publish_truths(store, folder, self.dataset, self.splits, category)
 
-    def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, _threads: int) -> Sequence[Task]:
-        """See :func:`podline.data.coco_records.coco_tasks`."""
-
-        def task(plan: ShardPlan, table: str) -> CocoShardTask:
-            return CocoShardTask(plan, table, self.side, self.max_people, self.keep_jpeg, self.skeleton)
-
-        return coco_tasks(self.splits, plans, seed, folder, task)
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+        """Workers on this machine copy pixels from the cache; others get them in tables."""
+        filler = PeopleByPlace(self.side, self.max_people, self.keep_files, self.skeleton)
+        tables = tables_of_people(self.splits, plans, seed, folder)
+        if not work.elsewhere:
+            return filler, tables
+        return RowsInTables(), rows_of_people(filler, plans, tables)
 
 
 @dataclass
@@ -167,7 +162,7 @@ class _Part:
 def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Path) -> CocoSource:
     """Opens COCO person keypoints as a data set; see :func:`open_coco`."""
     opened = open_coco(dataset.name, source, settings.side, settings.max_people, work)
-    return replace(opened, keep_jpeg=settings.keep_jpeg)
+    return replace(opened, keep_files=settings.keep_files)
 
 
 def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path) -> CocoSource:

@@ -19,7 +19,7 @@ import numpy as np
 from podline import settings
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode, ready_for_many
-from podline.data.images.decoding import limits_of_pixels
+from podline.data.pictures import limits_of_pixels
 from podline.data.sources import bounds
 from podline.data.sources.annotation_files import Listed
 from podline.data.sources.coco_files import ImagePlace, MemberError
@@ -35,7 +35,8 @@ Request = tuple[int, ImagePlace, int, int]
 
 _FORM = "letter-boxed 1"  # of what is kept in the cache folder
 _PIXELS, _LOOKS = "pixels", "looks.jsonl"
-_FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0, 120.0)  # until the header is read; 120 s are for a slow disk
+_WAIT = 120.0  # seconds for a slow disk
+_FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0, _WAIT)  # until the header is read
 _UNDECODED = "the file is damaged: it cannot be decoded"
 _TURNED = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 
@@ -154,7 +155,7 @@ def decoder(path: str, side: int) -> Callable[[Request], Look]:
         width, height = annotated if annotated[0] else header[:2]
         if problem := _misfit(header, width, height):
             return found._replace(problem=problem)
-        begin(limits_of_pixels(width * height))
+        begin(limits_of_pixels(width * height, _WAIT))
         pixels = decode(data, width, height)
         if pixels is None or pixels.shape != (height, width, 3):
             return found._replace(problem=_UNDECODED)

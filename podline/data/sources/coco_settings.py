@@ -30,15 +30,15 @@ class CocoSettings(ConverterSettings):
         exclude_if=lambda people: people == 20,
         description="places for people in such a record",
     )
-    keep_jpeg: bool = Field(
+    keep_files: bool = Field(
         default=False,
         exclude_if=lambda keep: not keep,
-        description="records of images with people hold the JPEG files, which whoever reads them decodes",
+        description="records hold the images' own files, which whoever reads them decodes",
     )
 
     def converter(self) -> dict[str, int | str]:
         """What a converted data set's bytes depend on, the decoder's version included."""
-        kept = {"images": "JPEG files"} if self.keep_jpeg else {}
+        kept = {"images": "files"} if self.keep_files else {}
         return {
             **kept,
             "side": self.side,

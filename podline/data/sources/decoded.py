@@ -1,14 +1,15 @@
 """A source of whatever gives images: each raw file is decoded once into the cache folder, and read there by position.
 
 For data sets of one's own whose raw files hold small images in a format that Podline does not know; docs/extending.md
-has an example. What is decoded lies under a checksum of the raw file, the data set's name, its version and its code.
+has an example. A child process with limits calls the code that reads a file. What it gives lies under a checksum of the
+raw file, the data set's name, its version and its code.
 """
 
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,31 +17,40 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.records import LABEL
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading, write_raw_file
+from podline.data.sources.pixel_cache import CachedImages, Shape, Written, cached_images, write_images
+from podline.data.sources.rawfiles import RawFile, reading
 from podline.data.sources.remote import AnyPath, is_remote, open_remote, raw_files
-from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.rows import SourceSplit
 from podline.data.sources.source import Source
 from podline.entry_points import reason
 from podline.errors import PodlineError, SourceError
 from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import of_dataset
+from podline.sandbox import Sandbox, limits_of
 from podline.store import digests
-from podline.store.contract import explained
 
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, int]]]
-"""Gives a raw file's images, uint8 (height, width, channels) or (height, width), each with its label, from 0 on."""
+"""Gives a raw file's images, uint8 (height, width, channels) or (height, width), each with its label, from 0 on.
 
-Shape = tuple[int, ...]
-_PIXELS, _RECORDS = "pixels", "records.npz"
+A function of a module: a child process calls it.
+"""
+
+_MAKER = f"{__name__}:decoder"
+_MEMORY, _RATE, _WAIT = 16.0, 4e6, 60.0  # for a byte of a file, whatever packs it; bytes in a second
 
 
-class _Part(NamedTuple):
-    """One raw file, decoded."""
+class _File(NamedTuple):
+    """A raw file in the child.
 
-    raw: RawFile
-    block: RowBlock
-    labels: npt.NDArray[np.int64]
-    shape: tuple[int, int, int]
+    Attributes:
+        path: where it is.
+        shown: what errors call it.
+        classes: how many there are.
+    """
+
+    path: Path
+    shown: str
+    classes: int
 
 
 def decoded_source(
@@ -58,24 +68,28 @@ def decoded_source(
         source: the folder that holds the files, here or in ``gs://``.
         splits: ``train`` and ``test`` → the names of their files.
         class_names: by label.
-        read: gives a file's images with their labels; all images of a data set have one shape.
+        read: see :data:`Read`; all images of a data set have one shape.
         work: the cache folder.
 
     Raises:
         SourceError: a file is missing, cannot be read, or holds what cannot be.
         StoreError: the cache folder cannot be written.
     """
+    try:
+        pickle.dumps(read)
+    except Exception as error:
+        raise SourceError(
+            f"{dataset.name}: a child process calls what reads its files: give a function of a module: {reason(error)}"
+        ) from error
     raw = _raw_files(source, [name for names in splits.values() for name in names], work)
-    parts = {
-        split: [_decoded(dataset, raw[name], len(class_names), read, work) for name in names]
-        for split, names in splits.items()
-    }
-    _refuse_other_shapes([part for of_split in parts.values() for part in of_split])
+    with Sandbox(_MAKER, read) as sandbox:
+        images = {name: _decoded(dataset, file, len(class_names), work, sandbox) for name, file in raw.items()}
+    _refuse_other_shapes(raw, images)
     return Source(
         dataset.name,
         tuple(class_names),
         tuple(file.info for file in raw.values()),
-        tuple(_split(name, of_split, len(class_names)) for name, of_split in parts.items()),
+        tuple(_split(split, [images[name] for name in names], len(class_names)) for split, names in splits.items()),
         raw=tuple(raw.values()),
     )
 
@@ -91,72 +105,78 @@ def _raw_files(source: str, names: Sequence[str], work: Path) -> dict[str, RawFi
     return raw_files({name: place / name for name in names}, work)
 
 
-def _decoded(dataset: DataSet, raw: RawFile, classes: int, read: Read, work: Path) -> _Part:
+def _decoded(dataset: DataSet, raw: RawFile, classes: int, work: Path, sandbox: Sandbox) -> CachedImages:
+    def decode(folder: Path) -> Written:
+        limits = limits_of(raw.bytes, _MEMORY, _RATE)._replace(wait=_WAIT)
+        with reading(raw.shown):
+            return sandbox.one((_File(raw.path, raw.shown, classes), folder), limits, raw.shown)
+
     key = digests.of_json([dataset.name, dataset.version, of_dataset(dataset), classes, raw.sha256])
-    pixels, records = made_once(work, key, partial(_decode, raw, classes, read))
-    with np.load(str(records.path)) as columns:
-        labels, (height, width, channels) = columns["labels"], columns["shape"].tolist()
-    block = RowBlock(raw.name, pixels.place, len(labels))
-    return _Part(raw, block, labels, (height, width, channels))
+    return cached_images(work, key, raw.name, decode)
 
 
-def _decode(raw: RawFile, classes: int, read: Read, folder: Path) -> list[RawFile]:
-    """Writes a raw file's pixels, and beside them its labels and the shape of every image."""
-    labels: list[int] = []
-    shapes: list[Shape] = []
+def decoder(read: Read) -> Callable[[tuple[_File, Path]], Written]:
+    """Return what decodes a raw file into a folder; runs in a sandbox."""
 
-    def pixels() -> Iterator[bytes]:
-        for image, label in _read(raw, read):
-            array = _checked(raw, len(labels), image)
-            if not 0 <= label < classes:
-                raise SourceError(f"{raw.shown}: image {len(labels)} has the label {label} vs 0 to {classes - 1}")
-            if shapes and array.shape != shapes[0]:
-                raise SourceError(f"{raw.shown}: image {len(labels)} is {_sides(array.shape)} vs {_sides(shapes[0])}")
-            shapes[:] = [array.shape]
-            labels.append(label)
-            yield array.tobytes()
+    def decode(item: tuple[_File, Path]) -> Written:
+        file, folder = item
+        labels: list[tuple[int]] = []
+        written = write_images(folder, _images(file, read, labels), labels)
+        if not labels:
+            raise SourceError(f"{file.shown} holds no image: 0 vs 1 at least")
+        return written
 
-    written = write_raw_file(_PIXELS, folder / _PIXELS, pixels())
-    if not labels:
-        raise SourceError(f"{raw.shown} holds no image: 0 vs 1 at least")
-    with explained("write", folder / _RECORDS):
-        np.savez(folder / _RECORDS, labels=np.array(labels, np.int64), shape=np.array(shapes[0]))
-    return [written, raw_file(_RECORDS, folder / _RECORDS)]
+    return decode
 
 
-def _read(raw: RawFile, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
-    """What ``read`` gives; what it raises is about the file."""
+def _images(file: _File, read: Read, labels: list[tuple[int]]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield a raw file's images one by one, and note their labels."""
+    shape: Shape = ()
+    for image, label in _given(file, read):
+        array = _checked(file, len(labels), image)
+        if not 0 <= label < file.classes:
+            raise SourceError(f"{file.shown}: image {len(labels)} has the label {label} vs 0 to {file.classes - 1}")
+        if shape and array.shape != shape:
+            raise SourceError(f"{file.shown}: image {len(labels)} is {_sides(array.shape)} vs {_sides(shape)}")
+        shape = array.shape
+        labels.append((label,))
+        yield array[np.newaxis]
+
+
+def _given(file: _File, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
+    """Yield what ``read`` gives; what it raises is about the file."""
     try:
-        for image, label in read(Path(str(raw.path))):
+        for image, label in read(file.path):
             yield np.asarray(image), int(label)
     except (PodlineError, MemoryError):
         raise
     except Exception as error:
-        raise SourceError(f"{raw.shown} cannot be read: {reason(error)}; restore the file") from error
+        raise SourceError(f"{file.shown} cannot be read: {reason(error)}; restore the file") from error
 
 
-def _checked(raw: RawFile, number: int, image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def _checked(file: _File, number: int, image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """An image with three dimensions."""
     array = image[..., np.newaxis] if image.ndim == 2 else image
     if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
         found = f"{image.dtype} {_sides(image.shape)}"
-        raise SourceError(f"{raw.shown}: image {number} is {found} vs uint8 height × width × channels")
+        raise SourceError(f"{file.shown}: image {number} is {found} vs uint8 height × width × channels")
     return array
 
 
-def _refuse_other_shapes(parts: Sequence[_Part]) -> None:
-    first = parts[0]
-    for part in parts:
-        if part.shape != first.shape:
-            found, expected = _sides(part.shape), _sides(first.shape)
-            raise SourceError(f"{part.raw.shown}: images are {found} vs {expected} in {first.raw.shown}")
+def _refuse_other_shapes(raw: Mapping[str, RawFile], images: Mapping[str, CachedImages]) -> None:
+    first = next(iter(raw))
+    for name, found in images.items():
+        if found.shape != images[first].shape:
+            sides = f"{_sides(found.shape)} vs {_sides(images[first].shape)}"
+            raise SourceError(f"{raw[name].shown}: images are {sides} in {raw[first].shown}")
 
 
-def _split(name: str, parts: Sequence[_Part], classes: int) -> SourceSplit:
-    labels = np.concatenate([part.labels for part in parts])
+def _split(name: str, parts: Sequence[CachedImages], classes: int) -> SourceSplit:
+    labels = np.concatenate([part.labels[:, 0] for part in parts])
+    height, width, channels = parts[0].shape
     return SourceSplit(
         name,
-        parts[0].shape,
+        (height, width, channels),
         tuple(part.block for part in parts),
         {LABEL: labels.astype(np.min_scalar_type(classes - 1))},
     )

@@ -1,25 +1,20 @@
-"""Downloads the official archives: resumable, checked by size and md5, published by a rename.
-
-Sizes and md5 sums: https://www.cs.toronto.edu/~kriz/cifar.html and torchvision's ``datasets/mnist.py``. md5 guards
-against damage, not against an attacker; the parsers treat what arrives as untrusted anyway.
-"""
+"""Downloads the official archives: resumable, checked by size and md5, published by a rename."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import http.client
 import re
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from podline.data.sources.rawfiles import reading
+from podline.data.official import RemoteFile, published
+from podline.data.sources.rawfiles import md5_of
 from podline.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
 from podline.progress import Reporter, silent
 from podline.recipes import datasets
@@ -31,42 +26,6 @@ _BLOCK = 1 << 18
 _SECONDS_BETWEEN_REPORTS = 0.5
 # Answers that say "not now": too many requests, and the server's own troubles.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file as its publisher describes it."""
-
-    name: str
-    bytes: int
-    md5: str
-
-
-@dataclass(frozen=True)
-class Publication:
-    """Where a data set is published, and as which files."""
-
-    base_url: str
-    files: tuple[RemoteFile, ...]
-
-
-CIFAR10 = Publication(
-    "https://www.cs.toronto.edu/~kriz/",
-    (RemoteFile("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a"),),
-)
-CIFAR100 = Publication(
-    "https://www.cs.toronto.edu/~kriz/",
-    (RemoteFile("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),),
-)
-MNIST = Publication(
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    (
-        RemoteFile("train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-        RemoteFile("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
-        RemoteFile("t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
-        RemoteFile("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
-    ),
-)
 
 
 def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_url: str | None = None) -> Path:
@@ -89,12 +48,12 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
         StoreError: the folder cannot be written.
     """
     found = datasets.find(dataset)
-    if not found.publication:
-        there = ", ".join(name for name in datasets.names() if datasets.find(name).publication)
+    official = published(dataset)
+    if official is None or not official.downloads:
+        there = ", ".join(name for name in datasets.names() if datasets.find(name).published)
         drawn = f"; draw it with `podline sample --dataset {dataset} {folder}`" if found.draw else ""
         raise SettingsError(f"{dataset} cannot be downloaded, only {there}{drawn}")
-    publication: Publication = found.code(found.publication)
-    return fetch_all(publication.files, base_url or publication.base_url, folder, reporter or silent("download"))
+    return fetch_all(official.downloads, base_url or official.url, folder, reporter or silent("download"))
 
 
 def fetch_all(
@@ -181,8 +140,7 @@ def _fetch(
 
 
 def _check_present(file: RemoteFile, target: Path) -> None:
-    with reading(target):
-        found = _md5(target)
+    found = md5_of(target)
     if found != file.md5:
         raise SourceError(f"{target} is there with md5 {found} vs {file.md5} published; delete it to fetch it again")
 
@@ -265,14 +223,8 @@ def _other_file(file: RemoteFile, url: str, part: Path, found: str) -> SourceErr
 
 def _publish(file: RemoteFile, url: str, part: Path, target: Path) -> None:
     """Gives a fetched file its name, if it is the one that was published."""
-    with explained("read", part):
-        size, md5 = part.stat().st_size, _md5(part)
+    size, md5 = part.stat().st_size, md5_of(part)
     if (size, md5) != (file.bytes, file.md5):
         raise _other_file(file, url, part, f"{size:,} bytes with md5 {md5}")
     with explained("write", target):
         part.rename(target)
-
-
-def _md5(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,34 +1,31 @@
-"""MNIST in its own format, IDX: a header of big-endian numbers, then the bytes.
+"""MNIST in its own format, IDX, gzipped or not.
 
-The format: http://yann.lecun.com/exdb/mnist/. A gzipped file is unpacked into the cache folder first, so that images
-can be mapped; its checksum is that of the unpacked content, so gzipped and plain files are the same source.
+A gzipped file is unpacked into the cache folder first; its checksum is that of the unpacked content, so gzipped and
+plain files are the same source.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, in_child
-from podline.data.sources.cifar_batches import checked_labels
+from podline.data.sources.pixel_cache import Written, cached_images
+from podline.data.sources.raw_batches import MAKER, Batch, Label
 from podline.data.sources.rawfiles import RawFile, made_once, reading
-from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.sources.rows import SourceSplit
 from podline.data.sources.source import Source
-from podline.errors import SourceError
-from podline.plurals import plural
+from podline.sandbox import Sandbox, limits_of
+from podline.store import digests
 
 IMAGE_SHAPE = (28, 28, 1)
 SPLITS: Mapping[str, tuple[str, str]] = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
-_UNSIGNED_BYTE = 0x08  # third byte of the magic number; the fourth is the number of dimensions
-_REMEDY = "fetch the official file again with `podline data download mnist`"
+_FORMAT = "idx 1"  # of the files in the cache; another one when they change
 
 
 def spellings(name: str) -> tuple[str, ...]:
@@ -49,7 +46,10 @@ def open_mnist(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source
         SourceError: a file is not what it should be.
     """
     plain = {name: _plain(file, work) for name, file in files.items()}
-    splits = tuple(_split(split, plain[images], plain[labels]) for split, (images, labels) in SPLITS.items())
+    with Sandbox(MAKER) as sandbox:
+        splits = tuple(
+            _split(split, plain[images], plain[labels], work, sandbox) for split, (images, labels) in SPLITS.items()
+        )
     infos = tuple(file.info for file in plain.values())
     return Source(dataset, class_names.MNIST, infos, splits, raw=tuple(plain.values()))
 
@@ -64,38 +64,14 @@ def _plain(file: RawFile, work: Path) -> RawFile:
     return replace(plain, shown=file.shown)
 
 
-def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
-    count, height, width = _dimensions(images, 3)
-    if (height, width, 1) != IMAGE_SHAPE:
-        raise SourceError(f"{images.shown}: images of {height}×{width} pixels vs 28×28; {_REMEDY}")
-    (label_count,) = _dimensions(labels, 1)
-    if count != label_count:
-        named = plural(label_count, "label")
-        raise SourceError(f"{images.shown} has {plural(count, 'image')} vs {named} in {labels.shown}; {_REMEDY}")
-    if not count:
-        raise SourceError(f"{images.shown} holds no image: 0 vs 1 at least; {_REMEDY}")
-    with reading(labels.shown):
-        values = np.frombuffer(labels.path.read_bytes(), np.uint8, offset=8)
-    block = RowBlock(images.name, images.place, count, offset=16)
-    return SourceSplit(
-        name, IMAGE_SHAPE, (block,), {"label": checked_labels(values, count, len(class_names.MNIST), labels.shown)}
-    )
+def _split(name: str, images: RawFile, labels: RawFile, work: Path, sandbox: Sandbox) -> SourceSplit:
+    classes = (Label("labels", len(class_names.MNIST)),)
 
+    def parse(folder: Path) -> Written:
+        pair = [Batch(file.path, file.shown, "MNIST", classes) for file in (images, labels)]
+        with reading(images.shown):
+            return sandbox.one(("write_idx", *pair, folder), limits_of(images.bytes + labels.bytes), images.shown)
 
-def _dimensions(file: RawFile, dimensions: int) -> tuple[int, ...]:
-    """The sizes in an IDX header, once the magic number is right and the file has exactly so many bytes."""
-    length = 4 + 4 * dimensions
-    with reading(file.shown), file.path.open("rb") as stream:
-        header = stream.read(length)
-    magic = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
-    if header[:4] != magic:
-        raise SourceError(
-            f"{file.shown} is no IDX file of {'images' if dimensions == 3 else 'labels'}: "
-            f"magic 0x{header[:4].hex()} vs 0x{magic.hex()}; {_REMEDY}"
-        )
-    sizes = tuple(int(size) for size in np.frombuffer(header[4 : len(header) // 4 * 4], ">u4"))
-    expected = length + math.prod(sizes) if len(sizes) == dimensions else length
-    if file.bytes != expected:
-        problem = "is truncated" if file.bytes < expected else "has bytes after its end"
-        raise SourceError(f"{file.shown} {problem}: {file.bytes:,} bytes vs {expected:,} by its header; {_REMEDY}")
-    return sizes
+    key = digests.of_json([_FORMAT, images.name, images.sha256, labels.sha256])
+    found = cached_images(work, key, images.name, parse)
+    return SourceSplit(name, IMAGE_SHAPE, (found.block,), {"label": found.labels[:, 0]})

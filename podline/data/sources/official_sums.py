@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 from podline.data.official import OfficialCheck, OtherFile, published
-from podline.data.sources.rawfiles import RawFile, reading
+from podline.data.sources.rawfiles import RawFile, md5_of
 from podline.data.sources.rows import RawRows
 
 
@@ -21,7 +18,7 @@ def check_official(source: RawRows) -> OfficialCheck | None:
         return None
     compared = [_compared(file, sums.files[file.name]) for file in source.raw if file.name in sums.files]
     official = all(other is None for other in compared) if compared else None
-    known = sums.archives.get(source.archive.name) if source.archive else None
+    known = sums.archive_md5(source.archive.name) if source.archive else None
     if source.archive and known:
         archive = _compared(source.archive, known)
         official = official or archive is None  # whose files are compared may have been packed anew
@@ -30,10 +27,5 @@ def check_official(source: RawRows) -> OfficialCheck | None:
 
 
 def _compared(file: RawFile, published: str) -> OtherFile | None:
-    found = _md5(file.path)
+    found = md5_of(file.path)
     return None if found == published else OtherFile(file=file.name, found=found, published=published)
-
-
-def _md5(path: Path) -> str:
-    with reading(path), path.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

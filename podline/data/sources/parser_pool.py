@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
-from queue import SimpleQueue
-from typing import Any
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self
 
 from podline.cores import usable_cores
 from podline.errors import ChildKilledError, SourceError
@@ -16,6 +18,40 @@ from podline.store.prefetch import in_order
 
 _BATCH = 64
 _FEW = 400  # items: to start a process takes as long as a few hundred of them
+
+
+class Sandboxes:
+    """Sandboxes of one kind, as many as there are threads that use one at once.
+
+    Args:
+        maker: see :class:`podline.sandbox.Sandbox`.
+        arguments: likewise.
+    """
+
+    def __init__(self, maker: str, *arguments: object) -> None:
+        self._make = partial(Sandbox, maker, *arguments)
+        self._free: SimpleQueue[Sandbox] = SimpleQueue()
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    @contextmanager
+    def lent(self) -> Iterator[Sandbox]:
+        """Lend a sandbox to the calling thread while the body runs."""
+        try:
+            sandbox = self._free.get_nowait()
+        except Empty:
+            sandbox = self._opened.enter_context(self._make())
+        try:
+            yield sandbox
+        finally:
+            self._free.put(sandbox)
 
 
 @dataclass(frozen=True)
@@ -53,22 +89,16 @@ class Parser:
         stream = iter(items)
         first = list(islice(stream, _FEW))
         processes = usable_cores() if len(first) == _FEW else 1
-        free: SimpleQueue[Sandbox] = SimpleQueue()
+        rest = chain(first, stream)
+        batches = iter(lambda: tuple(islice(rest, _BATCH)), ())
+        with Sandboxes(self.maker, *self.arguments) as sandboxes:
 
-        def parsed(batch: tuple[Any, ...]) -> list[Any]:
-            sandbox = free.get()
-            try:
-                return self._parsed(sandbox, batch, factor, what)
-            finally:
-                free.put(sandbox)
+            def parsed(batch: tuple[Any, ...]) -> list[Any]:
+                with sandboxes.lent() as sandbox:
+                    return self._parsed(sandbox, batch, factor, what)
 
-        with ExitStack() as opened:
-            for _ in range(processes):
-                free.put(opened.enter_context(Sandbox(self.maker, *self.arguments)))
-            rest = chain(first, stream)
-            batches = iter(lambda: tuple(islice(rest, _BATCH)), ())
-            # Closed before the sandboxes are, whatever ends this.
-            yield from chain.from_iterable(opened.enter_context(closing(in_order(parsed, batches, processes + 1))))
+            with closing(in_order(parsed, batches, processes)) as answers:  # before the sandboxes are
+                yield from chain.from_iterable(answers)
 
     def _parsed(self, sandbox: Sandbox, batch: tuple[Any, ...], factor: float, what: str) -> list[Any]:
         try:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from podline.data.sources.lfs import refuse_lfs_pointer
+from podline.data.sources.shown import printable
 from podline.documents.manifest import SourceFile
-from podline.errors import SourceError
+from podline.entry_points import reason
+from podline.errors import PodlineError, SourceError
 from podline.store import digests
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
@@ -34,6 +36,25 @@ def reading(path: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def parsing(path: Path | str, kind: str, remedy: str = "restore the file") -> Iterator[None]:
+    """Turns whatever a library raises in its body into a :class:`SourceError` about a raw file.
+
+    Args:
+        path: what errors call the file.
+        kind: what it should be: ``Parquet``.
+        remedy: what helps if it is not.
+    """
+    try:
+        yield
+    except (PodlineError, MemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:  # without a number it is a library's own
+            raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+        raise SourceError(f"{path} cannot be read as {kind}: {printable(reason(error))}; {remedy}") from error
 
 
 @dataclass(frozen=True)
@@ -58,6 +79,16 @@ class RawFile:
     def info(self) -> SourceFile:
         """This file as the manifest names it."""
         return SourceFile(name=self.name, bytes=self.bytes, sha256=self.sha256)
+
+
+def md5_of(path: Path) -> str:
+    """Return a file's md5.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with reading(path), path.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def raw_file(name: str, path: Path) -> RawFile:

@@ -12,7 +12,8 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 
 def printable(text: object, most: int = _LETTERS) -> str:
     """Text with a question mark for each letter that is none, at most so long."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(text)[:most])
+    text = str(text)[:most]
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def shortened(value: Any) -> str:

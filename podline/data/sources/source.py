@@ -7,7 +7,7 @@ never travel and memory is one shard a worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from podline import entry_points
 from podline.data.official import OfficialCheck
-from podline.data.planning import ShardPlan, refuse_shared_records
-from podline.data.records import Feature, RecordLayout
-from podline.data.shards import Task, shard_tasks
+from podline.data.planning import ShardPlans, refuse_shared_records
+from podline.data.records import Feature
+from podline.data.shards import (
+    RowsByPlace,
+    RowsInTables,
+    ShardFiller,
+    tables_of_places,
+    tables_of_rows,
+    without_labels,
+)
 from podline.data.sources.duplicates import contradictions, quarantine_shared, repeated_images
 from podline.data.sources.left_out import LeftOut, left_out_of
 from podline.data.sources.official_sums import check_official
@@ -28,8 +35,23 @@ from podline.errors import ChildKilledError, PodlineError, SourceError
 from podline.recipes.datasets import ConverterSettings, DataSet
 
 if TYPE_CHECKING:
-    from podline.data.kept_jpegs import KeptLayout
     from podline.store.contract import Store
+
+
+class Work(NamedTuple):
+    """What is known of the workers that write shards.
+
+    Attributes:
+        threads: that one may use to make records.
+        elsewhere: whether they are on other machines, which see the store and no file of this one.
+    """
+
+    threads: int = 1
+    elsewhere: bool = False
+
+
+ShardTables = tuple[ShardFiller, Iterator[Path]]
+"""How workers make the records of shards, and the tables that they need for it."""
 
 
 class Remarks(NamedTuple):
@@ -97,10 +119,6 @@ class RawData(Protocol):
         """
         ...
 
-    def stored(self, layout: RecordLayout) -> RecordLayout | KeptLayout:
-        """The layout of records as they are in the files, from that of the same records with pixels."""
-        ...
-
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
         """Writes what each split is judged by beside its records, into the data set's folder: split → its file.
 
@@ -109,14 +127,14 @@ class RawData(Protocol):
         """
         ...
 
-    def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, threads: int) -> Sequence[Task]:
-        """Each plan with what a worker needs to write it.
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+        """How workers make the records of shards, and the tables that they need for it.
 
         Args:
             plans: the shards.
             seed: of the order in which records are put into shards.
-            folder: an existing folder for the tables that the tasks name.
-            threads: that a worker may use to make records.
+            folder: an existing folder, into which a table is written when it is asked for.
+            work: what is known of the workers.
 
         Raises:
             StoreError: the folder cannot be written.
@@ -185,14 +203,12 @@ class Source(RawRows):
         refuse_shared_records(apart.splits)
         return apart, remarks
 
-    def stored(self, layout: RecordLayout) -> RecordLayout:
-        """The layout with pixels itself."""
-        return layout
-
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
         """A class is judged by the record's own label."""
         return {}
 
-    def shard_tasks(self, plans: Iterable[ShardPlan], seed: int, folder: Path, _threads: int) -> Sequence[Task]:
-        """See :func:`podline.data.shards.shard_tasks`."""
-        return shard_tasks(self, plans, seed, folder)
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+        """See :meth:`RawData.shard_tables`; to other machines pixels go in the tables."""
+        if work.elsewhere:
+            return RowsInTables(), tables_of_rows(self, plans, seed, folder)
+        return RowsByPlace(without_labels(self.splits)), tables_of_places(self, seed, folder)

@@ -11,9 +11,11 @@ import pytest
 from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, reasons, records
 from PIL import Image, ImageOps
 
-from podline.data.images.folders import Folders, folders_in
+from podline.data.images.layout import Files
+from podline.data.images.layouts.folders import Folders
 from podline.data.images.listing import Found
 from podline.data.images.opening import ImagesSource
+from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
 
@@ -142,7 +144,7 @@ def test_what_is_left_out_is_named_with_its_reason(folder: Path) -> None:
     source = opened(folder)
     found = reasons(source)
     assert source.read == sum(source.sizes.values()) + len(source.quarantined) == 60 + 11
-    assert found.pop("cat/cut.png").startswith("is truncated or damaged")
+    assert found.pop("cat/cut.png").startswith("is truncated")
     assert found == {
         "cat/empty.jpg": "is empty",
         "cat/notes.txt": "is no JPEG, PNG, WebP, BMP, TIFF or GIF",
@@ -196,8 +198,8 @@ def test_images_beside_the_class_folders_count_as_left_out(folder: Path, tmp_pat
 
 def found(*folders: str) -> Folders | None:
     """What two images in each of some folders are taken for."""
-    names = [f"{folder}/{at}.jpg" for folder in folders for at in range(2)]
-    return folders_in([Found(name, name, 1, 0) for name in names])
+    files = [Found(name, name, 1, 0) for folder in folders for name in (f"{folder}/0.jpg", f"{folder}/1.jpg")]
+    return Folders.find(Files(files, files), ImagesSettings())
 
 
 @pytest.mark.parametrize(

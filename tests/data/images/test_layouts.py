@@ -311,7 +311,7 @@ def test_damaged_metadata_and_files(tmp_path: Path) -> None:
     (file,) = folder.iterdir()
     content = pq.read_table(file)
     pq.write_table(content.replace_schema_metadata({"huggingface": "{"}), file)
-    with pytest.raises(SourceError, match="its metadata of Hugging Face is no JSON"):
+    with pytest.raises(SourceError, match="cannot be read as Parquet with metadata of Hugging Face"):
         opened(folder)
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(SourceError, match=r"cannot be read as Parquet: .*; restore the file"):
@@ -338,7 +338,7 @@ def test_a_damaged_table(tmp_path: Path, text: str, problem: str) -> None:
 def test_damaged_json_lines(tmp_path: Path, line: str) -> None:
     folder = as_table(tmp_path / "raw", images(), kind="jsonl")
     (folder / "labels.jsonl").write_text(json.dumps({"file_name": "all/000.png", "label": "cat"}) + f"\n{line}\n")
-    with pytest.raises(SourceError, match=r"line 2 is|0 classes|1 class"):
+    with pytest.raises(SourceError, match=r"line 2 (is|cannot)|0 classes|1 class"):
         opened(folder)
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_images import as_parquet, as_table, as_webdataset, images
+from drawn_images import as_parquet, as_table, as_webdataset, images, items
 
-from podline.data.images.detecting import found_layout
-from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
 LAYOUTS: dict[str, Callable[..., Path]] = {
@@ -42,5 +40,5 @@ def test_a_damaged_source_is_read_or_refused(tmp_path: Path, layout: str) -> Non
                 data[min(place, len(data) - 1)] = rng.integers(256)
         file.write_bytes(data)
         with contextlib.suppress(SourceError):
-            ends += len(list(found_layout(str(folder), ImagesSettings(), tmp_path).items())) > 0
+            ends += len(items(str(folder), tmp_path)) > 0
     assert 0 < ends < TIMES

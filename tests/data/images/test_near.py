@@ -1,4 +1,4 @@
-"""Near-duplicates are found by hashes without comparing every pair, and told from images that only look alike."""
+"""Near-duplicates are found by their hashes, and told from images that only look alike."""
 
 from __future__ import annotations
 
@@ -117,7 +117,17 @@ def test_close_hashes_are_those_of_brute_force(
     assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
 
 
-def test_many_equal_hashes_cost_little_memory_and_are_found() -> None:
+def test_many_hashes_are_compared_in_blocks() -> None:
+    random = np.random.default_rng(0)
+    train = random.integers(0, 2**BITS, 10_000, np.uint64)
+    test = train[random.integers(0, 10_000, 100)] ^ (np.uint64(1) << random.integers(0, BITS, 100, np.uint64))
+    found = close(test, train, 16)
+    far = np.bitwise_count(test[:, np.newaxis] ^ train)
+    assert 100 < (far <= 16).sum() < 800
+    assert sorted(zip(found.test, found.train, strict=True)) == sorted(zip(*np.nonzero(far <= 16), strict=True))
+
+
+def test_many_equal_hashes_are_found() -> None:
     found = close(np.full(600, 5, np.uint64), np.full(50_000, 5, np.uint64))
     assert np.array_equal(found.test, np.repeat(np.arange(600), 8))
     assert not found.distance.any()

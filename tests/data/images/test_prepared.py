@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from drawn_images import as_folders, as_prepared, drawn, encoded, images, opened, reasons, records
+from drawn_images import as_folders, as_prepared, drawn, encoded, images, items, opened, reasons, records
 from gcs_emulator import upload
 
-from podline.data.images.detecting import found_layout
-from podline.data.images.settings import ImagesSettings
+from podline.data.tfrecord import framed
 from podline.errors import SourceError
 
 VERSION = "1.0.0"
@@ -56,8 +55,7 @@ def test_its_splits_are_those_of_the_data_set(prepared: Path) -> None:
 
 def test_it_may_lie_in_a_bucket(prepared: Path, gcs_root: str, tmp_path: Path) -> None:
     upload(prepared / "one/drawn" / VERSION, f"{gcs_root}drawn")
-    layout = found_layout(f"{gcs_root}drawn", ImagesSettings(), tmp_path)
-    assert len(list(layout.items())) == 92
+    assert len(items(f"{gcs_root}drawn", tmp_path)) == 92
 
 
 def features(folder: Path, change: Callable[[dict], object]) -> None:
@@ -91,7 +89,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: (f / SHARD).unlink(),
         "tells of a shard drawn-train.tfrecord-00001-of-00003, which is not there",
     ),
-    "no JSON": (lambda f: (f / "features.json").write_text("{"), r"features\.json is no JSON"),
+    "no JSON": (lambda f: (f / "features.json").write_text("{"), r"features\.json cannot be read as JSON"),
     "no object": (lambda f: (f / "dataset_info.json").write_text("[]"), r"dataset_info\.json holds no JSON object"),
     "raw pixels": (
         lambda f: features(f, lambda said: said.update(image={"tensor": {}})),
@@ -143,20 +141,11 @@ def test_a_damaged_file_is_read_or_refused(prepared: Path, tmp_path: Path, file:
             data[place : place + 1] = bytes([rng.integers(256)])
         path.write_bytes(data)
         with contextlib.suppress(SourceError):
-            list(found_layout(str(tmp_path / "drawn"), ImagesSettings(), tmp_path).items())
+            items(str(tmp_path / "drawn"), tmp_path)
 
 
-def test_a_record_that_is_no_example_is_refused_and_nothing_else_comes_out() -> None:
-    from podline.data.images import prepared as module  # noqa: PLC0415
-
-    rng = np.random.default_rng(0)
-    refused = 0
-    for _ in range(3_000):
-        record = bytes(rng.integers(0, 256, rng.integers(0, 60), np.uint8))
-        try:
-            for place in module._features(record).values():
-                module._only_bytes(record, place)
-                module._integer(record, place)
-        except ValueError:
-            refused += 1
-    assert 0 < refused < 3_000
+def test_a_record_that_is_no_example_is_named(prepared: Path, tmp_path: Path) -> None:
+    shard = shutil.copytree(prepared / "one/drawn", tmp_path / "drawn") / VERSION / SHARD
+    shard.write_bytes(framed(b"no example at all") * 40)
+    with pytest.raises(SourceError, match=r"00001-of-00003: record 0 cannot be read as a tf\.train\.Example"):
+        opened(tmp_path / "drawn")

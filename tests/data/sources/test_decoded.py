@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import reading_case
+from reading_case import changed, counted, read
 
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
-from podline.data.shards import shard_tasks
 from podline.data.sources.decoded import decoded_source
-from podline.data.sources.source import Source
+from podline.data.sources.source import Source, Work
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 from podline.store.opening import open_store
@@ -36,9 +36,9 @@ def raw(tmp_path: Path) -> Path:
     return folder
 
 
-def read(file: Path) -> Iterator[tuple[Any, int]]:
-    with np.load(file) as content:
-        yield from zip(content["images"], content["labels"], strict=True)
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(reading_case.__file__).parent))
 
 
 def opened(raw: Path, read: Any = read, dataset: DataSet = TOYS) -> Source:
@@ -56,66 +56,58 @@ def test_every_record_is_what_was_given(raw: Path) -> None:
 
 def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     names = tuple(f"class {number}" for number in range(70_000))
-    wide = partial(decoded_source, TOYS, str(raw), SPLITS, names, work=raw.parent / "work")
-    source = wide(lambda file: ((image, 69_999 - label) for image, label in read(file)))
+    backwards = partial(reading_case.backwards, 69_999)
+    source = decoded_source(TOYS, str(raw), SPLITS, names, backwards, raw.parent / "work")
     layout = layout_of(source.features)
     plans = plan_shards("toys", source.sizes, layout.frame_length, shard_bytes=1 << 20, min_shards=1)
-    tasks = shard_tasks(source, plans, 0, raw)
-    found = [(task.plan.split, task.reader(raw / task.table)(0, task.plan.records)) for task in tasks]
-    pairs = sorted(
-        (read["image"][at].tobytes(), read["label"][at]) for _, read in found for at in range(len(read["label"]))
-    )
+    filler, tables = source.shard_tables(plans, 0, raw, Work())
+    paths, pairs = {table.name: table for table in tables}, []
+    for plan in plans:
+        frames = layout.frames(plan.records)
+        filler.filler(plan, layout, paths[filler.table(plan)])(frames, 0)
+        pixels, labels = layout.values(frames, "image"), layout.values(frames, "label")
+        pairs += [(image.tobytes(), label) for image, label in zip(pixels, labels.tolist(), strict=True)]
     given = [
         (image.tobytes(), 69_999 - label)
         for of_file in IMAGES.values()
         for image, label in zip(of_file, LABELS, strict=True)
     ]
-    assert pairs == sorted(given)
-    frames = layout.encode(found[0][1])
-    assert layout.values(frames, "label").tolist() == found[0][1]["label"].tolist()
+    assert sorted(pairs) == sorted(given)
 
 
 def test_grey_images_get_a_channel(raw: Path) -> None:
-    source = opened(raw, lambda file: ((image[..., 0], label) for image, label in read(file)))
+    source = opened(raw, reading_case.grey)
     assert source.splits[0].image_shape == (4, 3, 1)
     np.testing.assert_array_equal(source.splits[1].read(np.arange(5))["image"], IMAGES["c.npz"][..., :1])
 
 
 def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) -> None:
-    calls: list[str] = []
-
-    def counting(file: Path) -> Iterator[tuple[Any, int]]:
-        calls.append(file.name)
-        return read(file)
-
+    log = raw.parent / "log"
+    counting = partial(counted, log)
     assert opened(raw, counting).files == opened(raw, counting).files
-    assert calls == ["a.npz", "b.npz", "c.npz"]
+    assert log.read_text() == "a.npz b.npz c.npz "
     opened(raw, counting, DataSet("toys", open="", version=1))
-    assert calls == ["a.npz", "b.npz", "c.npz"] * 2
-
-
-def changed(image: Any = None, label: Any = None) -> Any:
-    """A reader whose image 3 is another one, or has another label."""
-
-    def reading(file: Path) -> Iterator[tuple[Any, Any]]:
-        for number, (given, its_label) in enumerate(read(file)):
-            other = number == 3
-            yield given if image is None or not other else image, its_label if label is None or not other else label
-
-    return reading
+    assert log.read_text() == "a.npz b.npz c.npz " * 2
 
 
 @pytest.mark.parametrize(
     ("reader", "message"),
     [
-        (changed(image=np.zeros((4, 4, 2), np.uint8)), r"a.npz: image 3 is 4 × 4 × 2 vs 4 × 3 × 2"),
-        (changed(image=np.zeros((4, 3, 2))), r"a.npz: image 3 is float64 4 × 3 × 2 vs uint8 height × width × channels"),
-        (changed(image=7), r"a.npz: image 3 is int64 a number vs uint8"),
-        (changed(label=3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
-        (changed(label=-1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
-        (changed(label="cat"), r"a.npz cannot be read: ValueError: invalid literal"),
-        (lambda file: [], r"a.npz holds no image: 0 vs 1 at least"),
-        (lambda file: 1 / 0, r"a.npz cannot be read: ZeroDivisionError: division by zero; restore the file"),
+        (partial(changed, np.zeros((4, 4, 2), np.uint8), None), r"a.npz: image 3 is 4 × 4 × 2 vs 4 × 3 × 2"),
+        (
+            partial(changed, np.zeros((4, 3, 2)), None),
+            r"a.npz: image 3 is float64 4 × 3 × 2 vs uint8 height × width × channels",
+        ),
+        (partial(changed, 7, None), r"a.npz: image 3 is int64 a number vs uint8"),
+        (partial(changed, None, 3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
+        (partial(changed, None, -1), r"a.npz: image 3 has the label -1 vs 0 to 2"),
+        (partial(changed, None, "cat"), r"a.npz cannot be read: ValueError: invalid literal"),
+        (reading_case.nothing, r"a.npz holds no image: 0 vs 1 at least"),
+        (reading_case.failing, r"a.npz cannot be read: ZeroDivisionError: division by zero; restore the file"),
+        (reading_case.crashing, r"a.npz crashes its parser \(SIGSEGV\)"),
+        (reading_case.hungry, r"a.npz takes more than .* MB of memory to read"),
+        (reading_case.endless, r"a.npz takes more than .* s of CPU time to read"),
+        (lambda _file: [], "give a function of a module"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_leaves_nothing_behind(raw: Path, reader: Any, message: str) -> None:

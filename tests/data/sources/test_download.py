@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from podline.data.sources.download import RemoteFile, download, fetch_all
+from podline.data.official import RemoteFile, published
+from podline.data.sources.download import download, fetch_all
 from podline.data.sources.opening import open_source
 from podline.errors import SettingsError, SourceError, SourceUnavailableError, StoreError, is_transient
 from podline.progress import Reporter, silent
@@ -273,8 +274,7 @@ def test_addresses(tmp_path: Path) -> None:
         download("mnist", tmp_path, base_url="file:///etc")
     with pytest.raises(SettingsError, match=r"sample cannot be downloaded.*podline sample"):
         download("sample", tmp_path)
-    published = [datasets.find(name) for name in datasets.names() if datasets.find(name).publication]
-    assert {dataset.name: dataset.code(dataset.publication).base_url for dataset in published} == {
+    assert {name: official.url for name in datasets.names() if (official := published(name))} == {
         "cifar10": "https://www.cs.toronto.edu/~kriz/",
         "cifar100": "https://www.cs.toronto.edu/~kriz/",
         "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",

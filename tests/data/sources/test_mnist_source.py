@@ -37,11 +37,6 @@ def test_gzipped_files_are_unpacked_once(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "work").glob("*/*ubyte")} == made
 
 
-def test_plain_files_are_read_in_place(tmp_path: Path) -> None:
-    check(write_mnist(tmp_path / "mnist", packed=False), tmp_path / "work")
-    assert not (tmp_path / "work").exists()
-
-
 @pytest.mark.parametrize("packed", [True, False])
 def test_names_with_a_dot(tmp_path: Path, packed: bool) -> None:
     content = {name.replace("-idx", ".idx"): data for name, data in mnist_files().items()}

@@ -1,12 +1,21 @@
-"""Finds the folders that are named for splits, at any depth, and refuses what may be a split or a class."""
+"""Class folders: ``train/<class>/…`` and ``test/<class>/…`` at any depth, ``<class>/train/…``, or ``<class>/…`` alone.
+
+A class is named by its folder's path, as ``Latin/character01``. What may be a split or a class is refused.
+"""
 
 from __future__ import annotations
 
+import functools
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
-from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, split_in_name
+from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, split_in_name
+from podline.data.images.layout import Files, Layout, outside
+from podline.data.images.settings import ImagesSettings
 from podline.data.sources.shown import printable
 from podline.errors import SourceError
 
@@ -38,6 +47,83 @@ class SplitFolders:
         if self.above is None:
             return (split, before) if not after else ("", ())
         return (split, after) if before == self.above else ("", ())
+
+
+@dataclass(frozen=True)
+class Folders(Layout):
+    """See :class:`podline.data.images.layout.Layout`: it reads everything in the source.
+
+    Attributes:
+        depth: where the folders of splits are; None if there are none.
+    """
+
+    depth: SplitFolders | None
+
+    accepts = "class folders (<class>/*, train/<class>/* or <class>/train/*)"
+    opens = ()
+
+    @classmethod
+    def find(cls, files: Files, _settings: ImagesSettings, /) -> Self | None:
+        """Return class folders, if images lie in two of them at least.
+
+        Raises:
+            SourceError: a folder may be a split or a class.
+        """
+        images = [file for file in files.readable if file.is_image] or files.readable
+        folders = {_parts(folder): count for folder, count in Counter(file.folder for file in images).items()}
+        depth = split_folders(folders)
+        classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
+        if not depth and len(class_folders(folders)) < 2:
+            return None  # as train/1.jpg, test/1.jpg
+        return cls(files.asked, depth) if len(classes) > 1 else None
+
+    @property
+    def words(self) -> str:
+        """Which folders hold what."""
+        return "folders, " + (" and ".join(self._tops) or "<class>/")
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """By the folders' names."""
+        return frozenset(name.lower() for name in self._names)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the folders of splits in which classes are."""
+        folders = {file.folder for file in self.read if file.bytes >= 0 and not file.hidden}
+        return sorted({split for split, name in map(self._split_and_class, folders) if split and name})
+
+    @property
+    def _tops(self) -> list[str]:
+        if self.depth is None or self.depth.above is None:
+            return [f"<class>/{name}/" for name in self._names]
+        return ["/".join((*self.depth.above, name, "<class>/")) for name in self._names]
+
+    def items(self) -> Iterator[Item]:
+        """Every file, by name."""
+        known = functools.cache(self._described)
+        for file in self.read:
+            split, label, reason = known(file.folder)
+            if reason or file.hidden or file.bytes < 0:
+                yield outside(file, reason)._replace(split=split)
+            else:
+                yield Item(file.name, Place(file.path), label, split, stray=not file.is_image)
+
+    def _described(self, folder: str) -> tuple[str, str, str]:
+        """Return the split and the class of a folder's images, and why they have none."""
+        split, parts = self._split_and_class(folder)
+        label = unicodedata.normalize("NFC", "/".join(parts))
+        reason = "" if label else "lies in no class folder"
+        if self.depth and not split:
+            reason = f"lies in none of {', '.join(top.removesuffix('<class>/') for top in self._tops)}"
+        return split.lower(), label, reason
+
+    def _split_and_class(self, folder: str) -> tuple[str, Folder]:
+        return self.depth.split_and_class(_parts(folder)) if self.depth else ("", _parts(folder))
+
+
+def _parts(folder: str) -> Folder:
+    return tuple(folder.split("/")) if folder else ()
 
 
 def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:

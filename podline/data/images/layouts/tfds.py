@@ -12,27 +12,46 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self, TypeVar
 
-import google_crc32c
-import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from podline.data.images.items import SPLITS, Item, Place
-from podline.data.images.limits import begun
+from podline.data.images.layout import Files, Layout, opened
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
+from podline.data.sources.rawfiles import parsing
 from podline.data.sources.shown import printable
-from podline.data.tfrecord import HEADER_BYTES, masked
-from podline.entry_points import reason
+from podline.data.tfrecord import HEADER_BYTES, masked_crc
 from podline.errors import SourceError
 from podline.frozen import is_object
 
 INFO, FEATURES = "dataset_info.json", "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _REMEDY = "prepare the data set again"
-_BYTES_LIST, _INT64_LIST = 1, 3  # of a tf.train.Feature
-_VARINT, _EIGHT, _DELIMITED, _FOUR = 0, 1, 2, 5  # wire types of protocol buffers
+Value = TypeVar("Value")
+
+# As much of tf.train.Example as is read here; TensorFlow takes seconds to import.
+_PROTO = """
+name: "example.proto" syntax: "proto3"
+message_type { name: "Bytes" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_BYTES } }
+message_type { name: "Integers" field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature"
+  field { name: "bytes" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Bytes" }
+  field { name: "integers" number: 3 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Integers" } }
+message_type { name: "Entry"
+  field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_BYTES }
+  field { name: "value" number: 2 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Feature" } }
+message_type { name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type: TYPE_MESSAGE type_name: ".Entry" } }
+message_type { name: "Example"
+  field { name: "features" number: 1 label: LABEL_OPTIONAL type: TYPE_MESSAGE type_name: ".Features" } }
+"""
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))  # pyright: ignore[reportAttributeAccessIssue]
+_Example: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Example"))
+_NOTHING: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Feature"))()
 
 
 class Shard(NamedTuple):
@@ -44,13 +63,12 @@ class Shard(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """See :class:`podline.data.images.items.Layout`.
+class Prepared(Layout):
+    """See :class:`podline.data.images.layout.Layout`.
 
     Attributes:
         name: what TFDS calls the data set.
-        shards: the files, in order.
-        beside: the files that tell of them.
+        shards: the files of records, in order.
         image: the feature that is an image.
         label: the feature that is its class.
         classes: how many there are.
@@ -59,11 +77,44 @@ class Prepared:
 
     name: str
     shards: Sequence[Shard]
-    beside: Sequence[Found]
     image: str
     label: str
     classes: int
     class_names: tuple[str, ...]
+
+    accepts = "a folder that TensorFlow Datasets has prepared"
+    opens = (INFO,)
+    exclusive = True  # folders of versions look like classes
+
+    @classmethod
+    def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
+        """Return the data set among some files; None if there is none.
+
+        Raises:
+            SourceError: there are several, its files cannot be read or are not all there, or it holds no labelled
+                images.
+        """
+        beside = {file.name: file for file in files.readable}
+        infos = [name for name in beside if name.split("/")[-1] == INFO and _sibling(name, FEATURES) in beside]
+        if not infos:
+            return None
+        if len(infos) > 1:
+            folders = ", ".join(_sibling(name, "").rstrip("/") or "." for name in infos[:3])
+            raise SourceError(f"{len(infos)} prepared data sets lie there ({folders}); give the folder of one version")
+        info, features = beside[infos[0]], beside[_sibling(infos[0], FEATURES)]
+        said = _json(info)
+        image, label, classes = _chosen(features, settings)
+        names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
+        shards = _shards(said, info, [file for name, file in beside.items() if _sibling(name, INFO) == infos[0]])
+        return cls(
+            [info, features, *([names] if names else []), *(shard.file for shard in shards)],
+            name=f"{said.get('name', '?')} {said.get('version', '')}".strip(),
+            shards=shards,
+            image=image,
+            label=label,
+            classes=classes,
+            class_names=_lines(names, classes) if names else (),
+        )
 
     @property
     def words(self) -> str:
@@ -75,29 +126,21 @@ class Prepared:
         """As TFDS calls them."""
         return frozenset(shard.split for shard in self.shards) & SPLITS
 
-    @property
-    def paths(self) -> frozenset[str]:
-        """Every file."""
-        return frozenset(file.path for file in (*self.beside, *(shard.file for shard in self.shards)))
-
     def items(self) -> Iterator[Item]:
         """Every record."""
         for shard in self.shards:
             for number, (start, record) in enumerate(_records(shard)):
-                key = f"{shard.file.name}[{number}]"
-                try:
-                    yield self._item(shard, key, start, record)
-                except (ValueError, IndexError, struct.error) as error:
-                    raise SourceError(f"{shard.file.path}: record {number} is no tf.train.Example: {error}") from error
+                with parsing(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
+                    found = {entry.key: entry.value for entry in _Example.FromString(record).features.feature}
+                yield self._item(shard, f"{shard.file.name}[{number}]", start, record, found)
 
-    def _item(self, shard: Shard, key: str, start: int, record: bytes) -> Item:
-        features = _features(record)
-        label, problem = self._label(_integer(record, features.get(self.label)))
-        image = _only_bytes(record, features.get(self.image))
-        if image is None:
+    def _item(self, shard: Shard, key: str, start: int, record: bytes, found: Mapping[bytes, Any]) -> Item:
+        image, label = (found.get(name.encode(), _NOTHING) for name in (self.image, self.label))
+        data, (named, problem) = _only(image.bytes.value), self._label(_only(label.integers.value))
+        if data is None:
             problem = f"holds no image in {self.image}"
-        place = Place(shard.file.path, start + image.start, len(image)) if image else b""
-        return Item(key, place, label, shard.split, reason=problem)
+        place = Place(shard.file.path, start + record.find(data), len(data)) if data else b""
+        return Item(key, place, named, shard.split, reason=problem)
 
     def _label(self, number: int | None) -> tuple[str | None, str]:
         if number is None:
@@ -105,34 +148,6 @@ class Prepared:
         if not 0 <= number < self.classes:
             return None, f"has the label {number} vs 0 to {self.classes - 1}"
         return self.class_names[number] if self.class_names else str(number), ""
-
-
-def prepared_in(found: Sequence[Found], settings: ImagesSettings) -> Prepared | None:
-    """The data set among some files; None if there is none.
-
-    Raises:
-        SourceError: there are several, its files cannot be read or are not all there, or it holds no labelled images.
-    """
-    beside = {file.name: file for file in found}
-    infos = [name for name in beside if name.split("/")[-1] == INFO and _sibling(name, FEATURES) in beside]
-    if not infos:
-        return None
-    if len(infos) > 1:
-        folders = ", ".join(_sibling(name, "").rstrip("/") or "." for name in infos[:3])
-        raise SourceError(f"{len(infos)} prepared data sets lie there ({folders}); give the folder of one version")
-    info, features = beside[infos[0]], beside[_sibling(infos[0], FEATURES)]
-    said = _json(info)
-    image, label, classes = _chosen(features, settings)
-    names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
-    return Prepared(
-        name=f"{said.get('name', '?')} {said.get('version', '')}".strip(),
-        shards=_shards(said, info, [file for file in found if _sibling(file.name, INFO) == infos[0]]),
-        beside=[file for file in (info, features, names) if file],
-        image=image,
-        label=label,
-        classes=classes,
-        class_names=_lines(names, classes) if names else (),
-    )
 
 
 def _sibling(name: str, other: str) -> str:
@@ -143,11 +158,8 @@ def _sibling(name: str, other: str) -> str:
 def _json(file: Found) -> dict[str, Any]:
     if file.bytes > bounds.CLASS_FILE_BYTES * 16:
         raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for what TFDS writes; {_REMEDY}")
-    try:
-        with begun(file.path):
-            said: Any = json.loads(Path(file.path).read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{file.path} is no JSON: {printable(reason(error))}; {_REMEDY}") from error
+    with opened(file, "JSON", _REMEDY):
+        said: Any = json.loads(Path(file.path).read_bytes())
     if not is_object(said):
         raise SourceError(f"{file.path} holds no JSON object; {_REMEDY}")
     return said
@@ -156,11 +168,8 @@ def _json(file: Found) -> dict[str, Any]:
 def _lines(file: Found, classes: int) -> tuple[str, ...]:
     if file.bytes > bounds.CLASS_FILE_BYTES * 16:
         raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for the names of {classes} classes")
-    try:
-        with begun(file.path):
-            names = tuple(Path(file.path).read_text("utf-8").split("\n"))
-    except UnicodeDecodeError as error:
-        raise SourceError(f"{file.path} is no UTF-8: {error.reason}; {_REMEDY}") from error
+    with opened(file, "UTF-8", _REMEDY):
+        names = tuple(Path(file.path).read_text("utf-8").split("\n"))
     names = names[:-1] if names[-1] == "" else names
     if len(names) != classes:
         raise SourceError(f"{file.path} has {len(names)} lines vs {classes} classes in {FEATURES}; {_REMEDY}")
@@ -256,7 +265,7 @@ def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
         SourceError: the file cannot be read, is cut or damaged, or has another number of records.
     """
     count, place = 0, 0
-    with begun(shard.file.path), Path(shard.file.path).open("rb") as stream:
+    with opened(shard.file, "TFRecords", _REMEDY), Path(shard.file.path).open("rb") as stream:
         while head := stream.read(HEADER_BYTES):
             record = _framed(shard, stream, head, count, place)
             yield place + HEADER_BYTES, record
@@ -268,7 +277,7 @@ def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
 
 def _framed(shard: Shard, stream: IO[bytes], head: bytes, number: int, place: int) -> bytes:
     where = f"{shard.file.path}: record {number} at byte {place:,}"
-    if len(head) < HEADER_BYTES or _crc(head[:8]) != struct.unpack("<I", head[8:])[0]:
+    if len(head) < HEADER_BYTES or masked_crc(head[:8]) != head[8:]:
         raise SourceError(f"{where} is cut or damaged: its length does not have its checksum; {_REMEDY}")
     (size,) = struct.unpack("<Q", head[:8])
     if size > 2 * bounds.IMAGE_BYTES:
@@ -276,93 +285,10 @@ def _framed(shard: Shard, stream: IO[bytes], head: bytes, number: int, place: in
     record, tail = stream.read(size), stream.read(4)
     if len(tail) < 4:
         raise SourceError(f"{where} is cut: {len(record):,} of {size:,} bytes are there; {_REMEDY}")
-    if _crc(record) != struct.unpack("<I", tail)[0]:
+    if masked_crc(record) != tail:
         raise SourceError(f"{where} is damaged: its bytes do not have their checksum; {_REMEDY}")
     return record
 
 
-def _crc(data: bytes) -> int:
-    return int(masked(np.array([google_crc32c.value(data)], np.uint32))[0])
-
-
-def _features(record: bytes) -> dict[str, range]:
-    """Name → where the value lies, of each feature of a tf.train.Example.
-
-    Raises:
-        ValueError: it is none.
-    """
-    found: dict[str, range] = {}
-    for _, features in _delimited(record, range(len(record))):
-        for _, entry in _delimited(record, features):
-            parts = dict(_delimited(record, entry))
-            if 1 in parts and 2 in parts:
-                found[record[parts[1].start : parts[1].stop].decode("utf-8", "replace")] = parts[2]
-    return found
-
-
-def _only_bytes(record: bytes, feature: range | None) -> range | None:
-    """Where the only value of a bytes_list lies; None if there is no such feature, or not one value."""
-    lists = [place for number, place in _delimited(record, feature or range(0)) if number == _BYTES_LIST]
-    values = [value for place in lists for _, value in _delimited(record, place)]
+def _only(values: Sequence[Value]) -> Value | None:
     return values[0] if len(values) == 1 else None
-
-
-def _integer(record: bytes, feature: range | None) -> int | None:
-    """The only value of an int64_list; None if there is no such feature, or not one value."""
-    lists = [place for number, place in _delimited(record, feature or range(0)) if number == _INT64_LIST]
-    values: list[int] = []
-    for place in lists:
-        for _, value in _fields(record, place):
-            values += [value] if isinstance(value, int) else _packed(record, value)
-    return values[0] - (values[0] >> 63 << 64) if len(values) == 1 else None
-
-
-def _packed(record: bytes, place: range) -> list[int]:
-    values, at = [], place.start
-    while at < place.stop:
-        value, at = _varint(record, at, place.stop)
-        values.append(value)
-    return values
-
-
-def _delimited(record: bytes, place: range) -> Iterator[tuple[int, range]]:
-    """The fields of a message that are bytes or messages themselves."""
-    return ((number, value) for number, value in _fields(record, place) if isinstance(value, range))
-
-
-def _fields(record: bytes, place: range) -> Iterator[tuple[int, int | range]]:
-    """Number and value of each field of a message: an integer, or where its bytes lie.
-
-    https://protobuf.dev/programming-guides/encoding/
-    """
-    at = place.start
-    while at < place.stop:
-        key, at = _varint(record, at, place.stop)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, at = _varint(record, at, place.stop)
-            yield number, value
-            continue
-        size = {_EIGHT: 8, _FOUR: 4}.get(kind, 0)
-        if kind == _DELIMITED:
-            size, at = _varint(record, at, place.stop)
-        elif not size:
-            raise ValueError(f"a field of the wire type {kind} at byte {at:,}")
-        if at + size > place.stop:
-            raise ValueError(f"a field of {size:,} bytes at byte {at:,} of {place.stop:,}")
-        yield number, range(at, at + size)
-        at += size
-
-
-def _varint(record: bytes, at: int, end: int) -> tuple[int, int]:
-    """A base-128 varint, and the place after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= end:
-            break
-        byte = record[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise ValueError(f"a number without its end at byte {at:,}")

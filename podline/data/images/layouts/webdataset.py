@@ -7,70 +7,75 @@ members' path up to the first dot of the name.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import tarfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from podline.data.images.columns import NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
-from podline.data.images.limits import begin_file
+from podline.data.images.layout import Files, Layout, opened
 from podline.data.images.listing import Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
 from podline.data.sources.rawfiles import reading
 from podline.data.sources.shown import printable
 from podline.entry_points import reason
-from podline.errors import PodlineError, SourceError
+from podline.errors import SourceError
 from podline.frozen import is_object
 
 ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
 _CLASS, _JSON = "cls", "json"
 _REMEDY = "restore the archive"
+# An archive may have one more for so many bytes: a header alone takes 40 bytes of a compressed one.
+_FREE_MEMBERS, _MEMBER_BYTES = 10_000, 128
 
 Sample = dict[str, Place | bytes]
 """A sample's members by what follows the key: ``jpg``, ``cls`` …"""
 
 
 @dataclass(frozen=True)
-class WebDataset:
-    """See :class:`podline.data.images.items.Layout`.
+class WebDataset(Layout):
+    """See :class:`podline.data.images.layout.Layout`.
 
     Attributes:
-        found: the tar files.
         settings: of the conversion.
         labels: of the samples that were read, by where these say them.
     """
 
-    found: Sequence[Found]
     settings: ImagesSettings
     labels: dict[str, Labels] = field(default_factory=lambda: defaultdict(Labels), compare=False)
+
+    accepts = "WebDataset's tar files (photo.jpg beside photo.cls)"
+    opens = ENDINGS
+
+    @classmethod
+    def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
+        """Return the tar files; None if there is none, or if they hold no class of a sample."""
+        archives = files.ending(*ENDINGS)
+        return cls(archives, settings) if any(map(_has_samples, archives)) else None
 
     @property
     def words(self) -> str:
         """How many archives."""
-        return f"WebDataset, archives: {len(self.found)}"
+        return f"WebDataset, archives: {len(self.read)}"
 
     @property
     def splits(self) -> frozenset[str]:
         """By the samples' JSON, else by the archives' names."""
         return frozenset(item.split for items in self._items.values() for item in items if not item.reason) - {""}
 
-    @property
-    def paths(self) -> frozenset[str]:
-        """Every archive."""
-        return frozenset(file.path for file in self.found)
-
     def items(self) -> Iterator[Item]:
         """Every sample."""
-        for file in self.found:
+        for file in self.read:
             yield from self._items_of(file) if _packed(file) else self._items[file.name]
 
     @cached_property
@@ -82,17 +87,17 @@ class WebDataset:
         """
         items = {
             file.name: [item._replace(data=b"") if _packed(file) else item for item in self._items_of(file)]
-            for file in self.found
+            for file in self.read
         }
         if all(item.label is None for of_file in items.values() for item in of_file):
             self._require_a_label()
         for column, labels in self.labels.items():
-            labels.refuse_unclear(self.found[0].path, column, self.settings)
+            labels.refuse_unclear(self.read[0].path, column, self.settings)
         return items
 
     def _require_a_label(self) -> None:
         """Raise an error that names the JSON's keys, if a sample has JSON that can be read."""
-        for file in self.found:
+        for file in self.read:
             said: list[dict[str, Any]] = []
             for _, sample in _samples(file):
                 with contextlib.suppress(ValueError):
@@ -137,7 +142,7 @@ class WebDataset:
                 raise ValueError(f"cannot be used: {error}") from None
             if columns.label and not named:
                 self.labels[columns.label].add(values[columns.label])
-                refuse_boxes(f"{self.found[0].path}: a sample's JSON", list(values), self.settings)
+                refuse_boxes(f"{self.read[0].path}: a sample's JSON", list(values), self.settings)
             try:
                 said = {
                     what: text_of(values[name])
@@ -153,11 +158,6 @@ class WebDataset:
                 raise ValueError("has a class that is no UTF-8") from None
             self.labels[_CLASS].add(said["label"])
         return said
-
-
-def webdataset_in(found: Sequence[Found], settings: ImagesSettings) -> WebDataset | None:
-    """The tar files among some files; None if there is none, or if they hold no class of a sample."""
-    return WebDataset(found, settings) if any(map(_has_samples, found)) else None
 
 
 def _has_samples(file: Found) -> bool:
@@ -189,37 +189,33 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
 def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
     """An archive's files, with where their bytes are; of a compressed one the bytes themselves."""
     packed = _packed(file)
-    unpacked = 0
-    begin_file(file.path)
-    try:
-        with tarfile.open(file.path, "r|gz" if packed else "r:") as tar:
-            untyped: Any = tar
-            while (member := tar.next()) is not None:
-                untyped.members = []  # they would all be kept
-                unpacked += member.size
-                _require_bound(file, unpacked)
-                if member.isreg() and not member.issparse():
-                    place = Place(file.path, member.offset_data, member.size)
-                    yield member.name, _unpacked(tar, member) if packed else place
-            if not packed:
-                _require_end(file, tar.offset)
-    except (PodlineError, MemoryError):
-        raise
-    except Exception as error:
-        raise SourceError(f"{file.path} cannot be read as a tar file: {reason(error)}; {_REMEDY}") from error
+    most = bounds.unpacked(file.bytes)
+    unpacked = count = 0
+    # tarfile's own way to read gzip copies the rest of what it has unpacked at each member.
+    unpack: Any = gzip.open if packed else Path.open
+    with (
+        opened(file, "a tar file", _REMEDY),
+        unpack(Path(file.path), "rb") as stream,
+        tarfile.open(fileobj=stream, mode="r|" if packed else "r:") as tar,
+    ):
+        untyped: Any = tar
+        while (member := tar.next()) is not None:
+            untyped.members = []  # they would all be kept
+            unpacked, count = unpacked + member.size, count + 1
+            if unpacked > most or count > _FREE_MEMBERS + file.bytes // _MEMBER_BYTES:
+                has = f"more than {count - 1:,} files or {most:,} bytes vs {file.bytes:,} bytes of its own"
+                raise SourceError(f"{file.path} holds {has}: most of it is empty; {_REMEDY}")
+            if member.isreg() and not member.issparse():
+                place = Place(file.path, member.offset_data, member.size)
+                yield member.name, _unpacked(tar, member) if packed else place
+        if not packed:
+            _require_end(file, tar.offset)
 
 
 def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     """A member's content, at most one byte more than an image may have."""
     stream = tar.extractfile(member)
-    return stream.read(bounds.IMAGE_BYTES + 1) if stream else b""
-
-
-def _require_bound(file: Found, unpacked: int) -> None:
-    if unpacked > bounds.unpacked(file.bytes):
-        raise SourceError(
-            f"{file.path} holds more than {bounds.unpacked(file.bytes):,} bytes vs {file.bytes:,} of its own; {_REMEDY}"
-        )
+    return stream.read(min(member.size, bounds.IMAGE_BYTES + 1)) if stream else b""
 
 
 def _require_end(file: Found, end: int) -> None:

@@ -10,22 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from podline.data.images.columns import Columns, NoColumnError, columns_of, known_columns, text_of
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
-from podline.data.images.limits import begun
+from podline.data.images.layout import Files, Layout, opened
+from podline.data.images.layouts.parquet import ENDING as PARQUET
+from podline.data.images.layouts.parquet import holds_images, parquet_columns, parquet_rows
 from podline.data.images.listing import IMAGE_ENDINGS, Found
-from podline.data.images.parquet import parquet_columns, parquet_rows
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
+from podline.data.sources.rawfiles import parsing
 from podline.data.sources.shown import printable, shortened
-from podline.entry_points import reason
 from podline.errors import SourceError
 from podline.frozen import is_object
 
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
 _MARKS = ",;\t|"
 # A table in which more than this share of the files have several rows is about something else: boxes of objects, say.
 _MAX_REPEATED = 0.1
@@ -40,37 +41,56 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tables:
-    """See :class:`podline.data.images.items.Layout`.
+class Tables(Layout):
+    """See :class:`podline.data.images.layout.Layout`; it also reads every file that a table names.
 
     Attributes:
-        tables: the files, each with its columns.
-        files: what may be named in them, by its path.
+        columns: of each table.
+        named: what may be named in them, by its path.
         settings: of the conversion.
     """
 
-    tables: Sequence[tuple[Found, Columns]]
-    files: Mapping[str, Found]
+    columns: Sequence[Columns]
+    named: Mapping[str, Found]
     settings: ImagesSettings
+
+    accepts = "a table of files and labels (CSV, TSV, JSON Lines, Parquet)"
+    opens = ENDINGS
+    unread = "is not named by the table"
+
+    @classmethod
+    def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
+        """Return those tables that name files and labels.
+
+        Raises:
+            SourceError: there are tables, and none does.
+        """
+        tables, columns, problems = [], [], []
+        for table in files.ending(*ENDINGS):
+            try:
+                if table.name.endswith(PARQUET) and holds_images(table):
+                    continue
+                columns.append(_columns(table, settings))
+                tables.append(table)
+            except SourceError as error:
+                problems.append(error)
+        if problems and not tables:
+            raise problems[0]
+        return cls(tables, columns, {file.name: file for file in files.around}, settings) if tables else None
 
     @property
     def words(self) -> str:
         """Which tables, and which columns."""
-        tables = ", ".join(printable(table.name) for table, _ in self.tables[:3])
-        more = f" and {len(self.tables) - 3} more" if len(self.tables) > 3 else ""
-        columns = self.tables[0][1]
-        return f"table, {tables}{more}, columns {', '.join(printable(column) for column in columns if column)}"
-
-    @property
-    def splits(self) -> frozenset[str]:
-        """By the column, else by the tables' names."""
-        return frozenset(item.split for item in self._items if not item.reason) - {""}
+        tables = ", ".join(printable(table.name) for table in self.read[:3])
+        more = f" and {len(self.read) - 3} more" if len(self.read) > 3 else ""
+        columns = ", ".join(printable(column) for column in self.columns[0] if column)
+        return f"table, {tables}{more}, columns {columns}"
 
     @property
     def paths(self) -> frozenset[str]:
         """The tables, and every file that is named."""
-        named = (self.files.get(item.key) for item in self._items)
-        return frozenset(file.path for file in (*(table for table, _ in self.tables), *named) if file)
+        named = (self.named.get(item.key) for item in self._items)
+        return frozenset(file.path for file in (*self.read, *named) if file)
 
     def items(self) -> Iterator[Item]:
         """Every row."""
@@ -80,15 +100,16 @@ class Tables:
     def _images(self) -> dict[str, list[Found]]:
         """Images by their paths without the ending."""
         found: dict[str, list[Found]] = defaultdict(list)
-        for file in self.files.values():
+        for file in self.named.values():
             if file.is_image:
                 found[str(PurePosixPath(file.name).with_suffix(""))].append(file)
         return found
 
     @cached_property
     def _items(self) -> list[Item]:
-        items = [item for table, columns in self.tables for item in self._items_of(table, columns)]
-        return _with_repeated(self.tables[0][0].path, items)
+        tables = zip(self.read, self.columns, strict=True)
+        items = [item for table, columns in tables for item in self._items_of(table, columns)]
+        return _with_repeated(self.read[0].path, items)
 
     def _items_of(self, table: Found, columns: Columns) -> list[Item]:
         labels, items = Labels(), []
@@ -117,7 +138,7 @@ class Tables:
     def _item_of(self, table: Found, name: str, item: Item) -> Item:
         folder = "" if self.settings.images else posixpath.dirname(table.name)
         path = posixpath.normpath(posixpath.join(folder, name.replace("\\", "/")))
-        file = self.files.get(path)
+        file = self.named.get(path)
         if file is None and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:  # an ID
             found = self._images.get(path, [])
             if len(found) > 1:
@@ -131,19 +152,6 @@ class Tables:
         if file.bytes < 0:
             return item._replace(key=path, reason="is no file that can be read")
         return item._replace(key=path, data=Place(file.path))
-
-
-def tables_in(
-    tables: Sequence[Found], files: Sequence[Found], settings: ImagesSettings
-) -> tuple[Tables | None, list[SourceError]]:
-    """Those tables that name files and labels, and what is wrong with the others."""
-    fitting, problems = [], []
-    for table in tables:
-        try:
-            fitting.append((table, _columns(table, settings)))
-        except SourceError as error:
-            problems.append(error)
-    return Tables(fitting, {file.name: file for file in files}, settings) if fitting else None, problems
 
 
 def _columns(table: Found, settings: ImagesSettings) -> Columns:
@@ -165,17 +173,17 @@ def _columns(table: Found, settings: ImagesSettings) -> Columns:
 
 
 def _header(table: Found) -> Sequence[str]:
-    if table.name.endswith(".parquet"):
-        return parquet_columns(table.path)
+    if table.name.endswith(PARQUET):
+        return parquet_columns(table)
     if table.name.endswith((".csv", ".tsv")):
         return next((names for _, names in _lines(table)), [])
     return list(next((row.values for row in _objects(table)), {}))
 
 
 def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
-    if table.name.endswith(".parquet"):
+    if table.name.endswith(PARQUET):
         wanted = [name for name in columns if name]
-        for number, values in enumerate(parquet_rows(table.path, wanted)):
+        for number, values in enumerate(parquet_rows(table, wanted)):
             yield Row(f"{table.name}[{number}]", values)
     elif table.name.endswith((".csv", ".tsv")):
         lines = _lines(table)
@@ -189,35 +197,30 @@ def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
 
 def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
     """The lines of a CSV or TSV file that are not empty, with their numbers."""
-    try:
-        with begun(table.path), Path(table.path).open(encoding="utf-8-sig", newline="") as stream:
-            first = stream.readline(bounds.CLASS_FILE_BYTES)
-            if len(first) == bounds.CLASS_FILE_BYTES:
-                raise SourceError(f"{table.path}: the first line has more than {len(first):,} letters; give a table")
-            stream.seek(0)
-            mark = "\t" if table.name.endswith(".tsv") else max(_MARKS, key=first.count)
-            lines = csv.reader(stream, delimiter=mark, skipinitialspace=True, strict=True)
-            for values in lines:
-                if values:
-                    yield lines.line_num, values
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise SourceError(
-            f"{table.path} cannot be read as a table: {reason(error)}; save it as CSV in UTF-8"
-        ) from error
+    with (
+        opened(table, "a table", "save it as CSV in UTF-8"),
+        Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
+    ):
+        first = stream.readline(bounds.CLASS_FILE_BYTES)
+        if len(first) == bounds.CLASS_FILE_BYTES:
+            raise SourceError(f"{table.path}: the first line has more than {len(first):,} letters; give a table")
+        stream.seek(0)
+        mark = "\t" if table.name.endswith(".tsv") else max(_MARKS, key=first.count)
+        lines = csv.reader(stream, delimiter=mark, skipinitialspace=True, strict=True)
+        for values in lines:
+            if values:
+                yield lines.line_num, values
 
 
 def _objects(table: Found) -> Iterator[Row]:
     """The lines of a JSON Lines file that are not empty."""
-    with begun(table.path), Path(table.path).open("rb") as stream:
+    with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):
             number += 1
             if line.strip():
-                try:
+                with parsing(f"{table.path}: line {number}", "JSON", "mend the line"):
                     values = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    problem = f"line {number} is no JSON: {reason(error)}"
-                    raise SourceError(f"{table.path}: {problem}; mend the line") from error
                 if not is_object(values):
                     raise SourceError(f"{table.path}: line {number} is {shortened(values)} vs an object; mend the line")
                 yield Row(f"{table.name}:{number}", values)

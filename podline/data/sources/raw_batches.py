@@ -1,12 +1,12 @@
-"""Parses CIFAR's files in a child process, and writes a batch's pixels and labels as plain files.
+"""Parses CIFAR's pickles and MNIST's files in a child process, which writes their images and labels into the cache.
 
-An image is 3,072 bytes: the red, the green and the blue plane of 32×32 pixels. They are written as (height, width,
-channels), as records hold them.
+MNIST's format, IDX, is a header of big-endian numbers, then the bytes: http://yann.lecun.com/exdb/mnist/.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.sources.pickles import REMEDY, read_pickle
+from podline.data.sources.pixel_cache import Written, write_images
 from podline.errors import SourceError
 from podline.plurals import plural
 
-PIXELS, LABELS = "pixels", "labels.npy"
+MAKER = f"{__name__}:parser"
 SIZE = 3072
-_ROWS = 1024  # images that are written at once
+_IDX_SHAPE = (28, 28)
+_UNSIGNED_BYTE = 0x08  # third byte of the magic number; the fourth is the number of dimensions
+_IDX_REMEDY = "fetch the official file again with `podline data download mnist`"
 _LONGEST = 256  # bits of a number that is written out
 
 Labels = npt.NDArray[np.uint8]
@@ -30,12 +33,10 @@ class Label(NamedTuple):
 
     Attributes:
         key: its key in a pickled batch.
-        column: which byte of a ``.bin`` row it is.
         classes: how many there are.
     """
 
     key: str
-    column: int
     classes: int
 
 
@@ -57,11 +58,11 @@ class Batch(NamedTuple):
 
 def parser() -> Callable[[tuple[Any, ...]], Any]:
     """Return a function of an item for a :class:`podline.sandbox.Sandbox`: a function of this module, its arguments."""
-    functions = {made.__name__: made for made in (write_pickled, write_binary, read_names)}
+    functions = {made.__name__: made for made in (write_pickled, write_idx, read_names)}
     return lambda item: functions[item[0]](*item[1:])
 
 
-def write_pickled(batch: Batch, folder: Path) -> None:
+def write_pickled(batch: Batch, folder: Path) -> Written:
     """Write the pixels and the labels, uint8 (rows, kinds), of a pickled batch.
 
     Raises:
@@ -81,30 +82,27 @@ def write_pickled(batch: Batch, folder: Path) -> None:
             f"vs (rows, {SIZE}) and uint8; {REMEDY}"
         )
     labels = [_pickled_labels(found[label.key], label, len(data), batch.shown) for label in batch.labels]
-    _write(folder, (data[first : first + _ROWS] for first in range(0, len(data), _ROWS)), labels)
+    return write_images(folder, [data.reshape(-1, 3, 32, 32)], np.stack(labels, axis=1))
 
 
-def write_binary(batch: Batch, folder: Path) -> None:
-    """Write the pixels and the labels of a ``.bin`` file: rows of the label bytes, then the image.
+def write_idx(images: Batch, labels: Batch, folder: Path) -> Written:
+    """Write the pixels and the labels of a pair of MNIST's files.
 
     Raises:
-        SourceError: it is not what it should be.
+        SourceError: they are not what they should be.
     """
-    size, stride = batch.path.stat().st_size, len(batch.labels) + SIZE
-    if not size:
-        raise SourceError(f"{batch.shown} is empty: 0 bytes; {REMEDY}")
-    rows, rest = divmod(size, stride)
-    if rest:
-        raise SourceError(
-            f"{batch.shown} is truncated, or no {batch.title} in binary layout: "
-            f"{size:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
-        )
-    table = np.fromfile(batch.path, np.uint8).reshape(rows, stride)
-    labels = [
-        checked_labels(table[:, label.column], rows, label.classes, batch.shown, label.key) for label in batch.labels
-    ]
-    images = table[:, len(batch.labels) :]
-    _write(folder, (images[first : first + _ROWS] for first in range(0, rows, _ROWS)), labels)
+    pixels, numbers = _idx(images, 3), _idx(labels, 1)
+    count, height, width = pixels.shape
+    if (height, width) != _IDX_SHAPE:
+        raise SourceError(f"{images.shown}: images of {height}×{width} pixels vs 28×28; {_IDX_REMEDY}")
+    if count != len(numbers):
+        named = plural(len(numbers), "label")
+        raise SourceError(f"{images.shown} has {plural(count, 'image')} vs {named} in {labels.shown}; {_IDX_REMEDY}")
+    if not count:
+        raise SourceError(f"{images.shown} holds no image: 0 vs 1 at least; {_IDX_REMEDY}")
+    [label] = labels.labels
+    checked = checked_labels(numbers, count, label.classes, labels.shown)
+    return write_images(folder, [pixels[..., np.newaxis]], checked[:, np.newaxis])
 
 
 def read_names(path: Path, shown: str, keys: Sequence[str]) -> dict[str, list[str]]:
@@ -144,11 +142,21 @@ def _pickled_labels(values: Any, label: Label, rows: int, shown: str) -> Labels:
     return checked_labels(values, rows, label.classes, shown, label.key)
 
 
-def _write(folder: Path, parts: Iterator[npt.NDArray[np.uint8]], labels: list[Labels]) -> None:
-    with (folder / PIXELS).open("wb") as stream:
-        for rows in parts:
-            stream.write(np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)).data)
-    np.save(folder / LABELS, np.stack(labels, axis=1), allow_pickle=False)
+def _idx(file: Batch, dimensions: int) -> npt.NDArray[np.uint8]:
+    """Return an IDX file's numbers, once the magic number is right and the file has exactly so many bytes."""
+    length, data = 4 + 4 * dimensions, np.fromfile(file.path, np.uint8)
+    header, magic = data[:length].tobytes(), bytes((0, 0, _UNSIGNED_BYTE, dimensions))
+    if header[:4] != magic:
+        raise SourceError(
+            f"{file.shown} is no IDX file of {'images' if dimensions == 3 else 'labels'}: "
+            f"magic 0x{header[:4].hex()} vs 0x{magic.hex()}; {_IDX_REMEDY}"
+        )
+    sizes = np.frombuffer(header[4 : len(header) // 4 * 4], ">u4").tolist()
+    expected = length + math.prod(sizes) if len(sizes) == dimensions else length
+    if len(data) != expected:
+        problem = "is truncated" if len(data) < expected else "has bytes after its end"
+        raise SourceError(f"{file.shown} {problem}: {len(data):,} bytes vs {expected:,} by its header; {_IDX_REMEDY}")
+    return data[length:].reshape(sizes)
 
 
 def _texts(values: Any, shown: str) -> list[str]:

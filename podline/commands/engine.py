@@ -1,0 +1,89 @@
+"""``podline engine check``: a tiny conversion on an engine, and what is wrong with it in one line."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from podline.commands import pages
+from podline.commands.options import beam_options_option, engine_argument, load_settings, say, store_options
+from podline.errors import EngineError, HangError
+from podline.progress import Event
+from podline.recipes import datasets
+from podline.stages.specs import ConvertSpec
+from podline.store.contract import Store
+from podline.store.folder import FolderStore
+from podline.store.opening import open_store
+from podline.supervision.running import perform
+
+_TRAIN, _TEST = 2000, 200  # images, drawn; enough for several shards
+
+
+@click.group("engine", cls=pages.Group)
+def engine_group() -> None:
+    """Engines that run conversions elsewhere; docs/engines.md tells how each is set up."""
+
+
+@engine_group.command("check", cls=pages.Command)
+@engine_argument
+@beam_options_option
+@click.option("--seconds", type=click.FloatRange(1), default=120.0, show_default=True, help="Without a sign of life.")
+@store_options
+def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: Any) -> None:
+    """Converts a few drawn images on an engine, into a folder of the store that is gone afterwards.
+
+    Each line is something that works. What does not is the error: workers without Podline or with another release, no
+    access to the bucket, a clock that is wrong, an account that is refused, nobody who answers.
+
+      podline engine check dask:scheduler:8786 --root gs://bucket/podline
+      podline engine check prism
+
+    Next: the same engine for `podline convert` or `podline run`.
+    """
+    settings = load_settings(given)
+    store = open_store(settings.root)
+    store.now()
+    say([f"store    {store.uri}: can be written from here"])
+    heard: list[Event] = []
+    with _tried_in(store) as (folder, source):
+        spec = ConvertSpec(
+            root=folder,
+            dataset="sample",
+            source=source,
+            shard_bytes=1_000_000,
+            engine=engine,
+            beam_options=beam_options,
+        )
+        try:
+            result = perform(spec, heard.append, settings.model_copy(update={"silence": seconds}))
+        except HangError as error:
+            raise EngineError(
+                f"engine {engine}: no worker gave a sign of life for {seconds:g} s; are there any, and has their "
+                "Python Beam and Podline? Their own logs say"
+            ) from error
+    workers = [event["metrics"]["workers"] for event in heard if "workers" in event.get("metrics", ())]
+    count, seconds = int(workers[-1]) if workers else 1, result.seconds
+    say([f"workers  {count}: the same release of Podline, access to the store, clocks right"])
+    say([f"engine   {engine}: {result.written:,} records in {result.shards_written} shards in {seconds:.1f} s"])
+
+
+@contextmanager
+def _tried_in(store: Store) -> Iterator[tuple[str, str]]:
+    """Yield the root of a store in a store, gone afterwards, and a drawn data set."""
+    name = f"jobs/check-{uuid.uuid4().hex}"
+    sample = datasets.find("sample")
+    with store.workspace("check") as work:
+        source = sample.code(sample.draw)(work / "drawn", train=_TRAIN, test=_TEST)
+        try:
+            yield f"{store.uri.rstrip('/')}/{name}", str(source)
+        finally:
+            for file in store.list(name):
+                store.delete(file)
+            if isinstance(store, FolderStore):
+                shutil.rmtree(Path(store.where(name)), ignore_errors=True)

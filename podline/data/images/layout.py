@@ -1,0 +1,149 @@
+"""What a layout is: a way in which a source holds images and their classes. docs/extending.md adds one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar, Self
+
+from podline.data.images.items import Item, Place
+from podline.data.images.listing import Found
+from podline.data.images.settings import ImagesSettings
+from podline.data.sources.lfs import refuse_lfs_pointer
+from podline.data.sources.rawfiles import parsing, reading
+from podline.sandbox import Limits, begin
+
+_ENTRY_BYTES = 500  # that a file in the source counts for
+_WAIT = 60.0  # seconds for a slow disk
+
+_entries = 0  # of the source that this process, a sandbox's child, reads
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a source.
+
+    Attributes:
+        asked: those that the source names.
+        around: all that may be meant: beside a table lie the images that it names.
+    """
+
+    asked: Sequence[Found]
+    around: Sequence[Found]
+
+    @cached_property
+    def readable(self) -> list[Found]:
+        """Those that the source names, without what is hidden or cannot be read."""
+        return [file for file in self.asked if file.bytes >= 0 and not file.hidden]
+
+    @property
+    def state(self) -> list[object]:
+        """What tells that the content of all of them is still the same."""
+        beside = [] if self.around is self.asked else self.around
+        return [[file.state for file in files] for files in (self.asked, beside)]
+
+    def ending(self, *endings: str) -> list[Found]:
+        """Return the readable files whose names end so."""
+        return [file for file in self.readable if file.name.endswith(endings)]
+
+
+@dataclass(frozen=True)
+class Layout(ABC):
+    """A source in one of the layouts.
+
+    Attributes:
+        read: the files that it reads.
+        accepts: what such a source looks like, for errors.
+        opens: how the names of files end that it opens. One that opens none is found by names alone, outside of a
+            sandbox; this counts for Podline's own layouts only.
+        exclusive: whether the files of a source that fits can be of no other layout.
+        unread: why an image is left out that lies in the source and is not read.
+    """
+
+    read: Sequence[Found]
+
+    accepts: ClassVar[str]
+    opens: ClassVar[tuple[str, ...]] = ("",)
+    exclusive: ClassVar[bool] = False
+    unread: ClassVar[str] = "lies beside the files of the data set"
+
+    @classmethod
+    @abstractmethod
+    def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
+        """Return the source that some files are; None if they are of no such layout.
+
+        Raises:
+            SourceError: they nearly are: with what is wrong.
+        """
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What was found, for the log."""
+
+    @abstractmethod
+    def items(self) -> Iterator[Item]:
+        """The images in an order that does not change, with what lies among them.
+
+        Raises:
+            SourceError: the source cannot be read.
+        """
+
+    @property
+    def splits(self) -> frozenset[str]:
+        """What the source calls its splits, in small letters; empty where it has none. By default the items say it."""
+        return frozenset(item.split for item in self.items() if not item.reason) - {""}
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Of the files that are read."""
+        return frozenset(file.path for file in self.read)
+
+
+def outside(file: Found, reason: str) -> Item:
+    """Return a file that is left out: as a file of the system, as unreadable, or for another reason."""
+    if file.hidden:
+        return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
+    if file.bytes < 0:
+        empty = Path(file.path).is_dir()
+        problem = "is a folder without a file" if empty else "is no file that can be read"
+        return Item(file.name, b"", reason=problem, stray=empty or not file.is_image)
+    return Item(file.name, Place(file.path), reason=reason, stray=not file.is_image)
+
+
+def limits_of_file(size: int, entries: int) -> Limits:
+    """Return what reading so many bytes may take, in a source of so many files."""
+    weight = size + _ENTRY_BYTES * entries
+    return Limits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a row of a table becomes a dozen objects
+
+
+def begin_source(source: str, entries: int) -> None:
+    """Set the limits for the work on a source's list of files; see :func:`podline.sandbox.begin`."""
+    global _entries  # noqa: PLW0603 (one child, one source)
+    _entries = entries
+    begin(limits_of_file(0, entries), source)
+
+
+@contextmanager
+def opened(file: Found, kind: str, remedy: str = "restore the file") -> Iterator[None]:
+    """Read a file within limits; whatever is raised while it is read is an error about it.
+
+    Args:
+        file: what is read in the body.
+        kind: what it should be, for an error: ``Parquet``.
+        remedy: what helps if it is not.
+
+    Raises:
+        SourceError: it cannot be read, or is a pointer of Git LFS.
+    """
+    path = Path(file.path)
+    with reading(path):
+        size = path.stat().st_size
+    begin(limits_of_file(size, _entries), file.path)
+    with parsing(file.path, kind, remedy):
+        refuse_lfs_pointer(path, file.path)
+        yield

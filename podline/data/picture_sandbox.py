@@ -1,0 +1,144 @@
+"""Decodes single pictures of strangers in sandboxes, for predictions and for a server."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from queue import LifoQueue
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+import numpy as np
+
+from podline.data.coco_pixels import ready_for_many
+from podline.data.pictures import PictureError, Pixels, declared_pixels, limits_of_pixels, picture_of
+from podline.data.sources import bounds
+from podline.errors import SourceError
+from podline.sandbox import Limits, Sandbox, begin
+from podline.store.contract import explained
+
+Result = TypeVar("Result")
+
+_MAKER = f"{__name__}:decoder"
+_FIRST = Limits(4 * bounds.IMAGE_BYTES, 2.0)  # until the headers are read
+
+
+class PictureFile(NamedTuple):
+    """A picture's file.
+
+    Attributes:
+        name: what errors call it.
+        data: its content.
+    """
+
+    name: str
+    data: bytes
+
+
+class PictureSandboxes:
+    """Processes that decode pictures; leaving the ``with`` block ends them.
+
+    Args:
+        count: threads that may decode at once; others wait.
+    """
+
+    def __init__(self, count: int = 1) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="podline-pictures-")
+        self._free: LifoQueue[tuple[Sandbox, Path]] = LifoQueue()
+        self._all = [(Sandbox(_MAKER, str(path)), path) for path in map(self._path, range(count))]
+        for each in self._all:
+            self._free.put(each)
+
+    def _path(self, number: int) -> Path:
+        return Path(self._folder.name) / f"{number}.pixels"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for sandbox, _path in self._all:
+            sandbox.close()
+        self._folder.cleanup()
+
+    def check(self, file: PictureFile) -> None:
+        """Check a picture's header, and the end of a JPEG file.
+
+        Raises:
+            SourceError: it is of no kind that is decoded, is truncated, or is larger than anybody's picture.
+        """
+        with self._taken() as (sandbox, _path):
+            sandbox.one(([file], False), _FIRST, file.name)
+
+    def decode(self, files: Sequence[PictureFile]) -> list[Pixels]:
+        """Decode pictures that may have no more pixels together than the largest one: uint8 (height, width, 3), RGB.
+
+        Raises:
+            SourceError: one is no picture, is damaged, or takes too much; or together they have too many pixels.
+            StoreError: there is no room for the pixels.
+        """
+        what = files[0].name if len(files) == 1 else f"one of {len(files)} pictures"
+        with self._taken() as (sandbox, path):
+            sizes = sandbox.one((files, True), _FIRST, what)
+            with explained("read", path), path.open("rb") as stream:
+                return [np.fromfile(stream, np.uint8, 3 * tall * wide).reshape(tall, wide, 3) for tall, wide in sizes]
+
+    @contextlib.contextmanager
+    def _taken(self) -> Iterator[tuple[Sandbox, Path]]:
+        each = self._free.get()
+        try:
+            yield each
+        finally:
+            self._free.put(each)
+
+
+def read_picture_file(path: Path) -> PictureFile:
+    """Read a picture's file.
+
+    Raises:
+        SourceError: it cannot be read, or has more bytes than a picture.
+    """
+    try:
+        if path.stat().st_size > bounds.IMAGE_BYTES:
+            raise SourceError(f"{path} has {path.stat().st_size:,} bytes vs {bounds.IMAGE_BYTES:,} at most")
+        return PictureFile(str(path), path.read_bytes())
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def decoder(path: str) -> Callable[[tuple[Sequence[PictureFile], bool]], list[tuple[int, ...]]]:
+    """Return what decodes some pictures and writes their pixels into a file; runs in a sandbox."""
+    ready_for_many()
+    stream = Path(path).open("w+b", buffering=0)  # noqa: SIM115 (as long as the process); pages are used again
+
+    def decode(request: tuple[Sequence[PictureFile], bool]) -> list[tuple[int, ...]]:
+        files, decoded = request
+        declared = sum(_about(file, declared_pixels) for file in files)
+        if declared > bounds.PIXELS:
+            raise SourceError(
+                f"{len(files)} pictures have {declared:,} pixels vs {bounds.PIXELS:,} at most; send fewer"
+            )
+        sizes = []
+        with explained("write", path):
+            stream.seek(0)
+            for file in files if decoded else ():
+                begin(limits_of_pixels(declared), file.name)
+                pixels = _about(file, picture_of).pixels
+                if stream.write(pixels.data) < pixels.nbytes:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                sizes.append(pixels.shape[:2])
+        return sizes
+
+    return decode
+
+
+def _about(file: PictureFile, function: Callable[[bytes], Result]) -> Result:
+    try:
+        return function(file.data)
+    except PictureError as error:
+        raise SourceError(f"{file.name} {error}") from error

@@ -1,0 +1,39 @@
+"""Names of the engines: where a conversion's Beam job runs. Needs no Beam.
+
+======================  =============================================================================================
+name                    where
+======================  =============================================================================================
+``local``               Beam's own runner in this process; with more than one worker, each is a process
+``dask:ADDRESS``        a Dask cluster, by the address of its scheduler: ``dask:scheduler:8786``
+``prism``               Beam's Prism, which is started on this machine
+``dataflow``            Google Cloud Dataflow
+``job-server:ADDRESS``  a job server of Beam's, like Flink's or Spark's, by its host and port
+======================  =============================================================================================
+
+:mod:`podline.beam_jobs.engines` turns a name into a Beam runner.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, WithJsonSchema
+
+LOCAL, PRISM, DATAFLOW, DASK, JOB_SERVER = "local", "prism", "dataflow", "dask", "job-server"
+NAMES = "local, dask:ADDRESS, prism, dataflow or job-server:ADDRESS"
+PATTERN = r"local|prism|dataflow|(dask|job-server):\S+"
+
+
+def checked(name: str) -> str:
+    """Return a name that is one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not re.fullmatch(PATTERN, name):
+        raise ValueError(f"there is no engine {name!r}; use {NAMES}")
+    return name
+
+
+EngineName = Annotated[str, AfterValidator(checked), WithJsonSchema({"type": "string", "pattern": f"^({PATTERN})$"})]

@@ -1,0 +1,162 @@
+"""Conversions on a real Dask cluster, whose workers share nothing with the machine that starts them but a bucket."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import dask_cluster
+import pytest
+from click.testing import CliRunner
+from coco_files import CocoFiles
+from raw_cifar import convert_spec, write_raw_cifar
+
+from podline.beam_jobs.conversion import convert
+from podline.beam_jobs.steps import Job
+from podline.cli import cli
+from podline.errors import EngineError, EngineLostError
+from podline.progress import Event, Reporter, silent
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What this machine has and workers do not see."""
+    return tmp_path_factory.mktemp("driver")
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory: pytest.TempPathFactory, gcs: str, hidden: Path) -> Iterator[dask_cluster.Cluster]:
+    folder = tmp_path_factory.mktemp("dask") / "cluster"
+    with dask_cluster.cluster(folder, hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as cluster:
+        yield cluster
+
+
+def contents(spec: ConvertSpec) -> dict[str, bytes]:
+    store = open_store(spec.root)
+    return {name: store.read_bytes(name) for name in store.list("datasets") if "/stages/" not in name}
+
+
+def kill_when_shards_are_there(spec: ConvertSpec, process: int, shards: int) -> threading.Thread:
+    def watch() -> None:
+        store = open_store(spec.root)
+        while sum("/shards/" in name for name in store.list("datasets")) < shards:
+            time.sleep(0.02)
+        os.kill(process, signal.SIGKILL)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str
+) -> None:
+    raw = write_raw_cifar(hidden / "raw", train=1000)
+    here = convert_spec(hidden / "here", raw)
+    there = here.model_copy(update={"root": f"{gcs_root}there", "engine": dask.engine})
+    convert(here, silent())
+    events: list[Event] = []
+    killing = kill_when_shards_are_there(there, dask.workers[0].pid, 3)
+    result = convert(there, Reporter("convert", events.append))
+    killing.join(60)
+    assert dask.workers[0].wait(60) == -signal.SIGKILL
+    assert result.shards_written == 51
+    assert contents(there) == contents(here)
+    assert open_store(there.root).list("jobs") == []
+    assert events[-1]["metrics"]["workers"] >= 1  # that began before the kill
+    assert any(event.get("message", "").startswith("the engine dask:") for event in events)
+
+
+def test_workers_need_not_see_images(dask: dask_cluster.Cluster, hidden: Path, gcs_root: str) -> None:
+    CocoFiles("val", 4, 101).write(hidden / "coco", zipped=True)
+    source = CocoFiles("train", 10).write(hidden / "coco", zipped=True)
+    given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000}
+    here = ConvertSpec.model_validate({**given, "root": str(hidden / "people"), "source": str(source)})
+    convert(here, silent())
+    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
+    convert(there, silent())
+    assert contents(there) == contents(here)
+
+
+def test_a_worker_of_another_release_is_refused(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = write_raw_cifar(hidden / "other")
+    spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine)
+    monkeypatch.setattr("podline.beam_jobs.conversion.Job", partial(Job, release="0.1.0"))
+    with pytest.raises(EngineError, match=r"^Podline is 0\.\S+ here vs 0\.1\.0 where the job was started; install the"):
+        convert(spec, silent())
+
+
+def test_a_scheduler_that_is_killed_is_an_error_of_one_line_and_the_next_run_goes_on(
+    tmp_path: Path, hidden: Path, gcs: str, gcs_root: str
+) -> None:
+    raw = write_raw_cifar(hidden / "lost", train=1000)
+    spec = convert_spec(Path(), raw, root=f"{gcs_root}root")
+    with dask_cluster.cluster(tmp_path / "cluster", hidden, workers=1, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
+        kill_when_shards_are_there(spec, dask.scheduler.pid, 3)
+        lost = spec.model_copy(update={"engine": dask.engine})
+        with pytest.raises(EngineLostError, match=r"^engine dask:\S+: its job ended without \d+ shards of 51; look"):
+            convert(lost, silent())
+        with pytest.raises(EngineLostError, match=r"does not answer"):
+            convert(lost.model_copy(update={"beam_options": ("--dask_connection_timeout=1",)}), silent())
+    assert convert(spec, silent()).shards_reused >= 3
+
+
+# What a worker's Python runs first.
+_NO_PODLINE = """
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "podline":
+            raise ModuleNotFoundError("No module named 'podline'")
+sys.meta_path.insert(0, Nothing())
+"""
+_FAST_CLOCK = """
+import time
+right = time.time
+time.time = lambda: right() + 3600
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "words"),
+    [
+        (_NO_PODLINE, {}, "a worker of the engine has no Podline; install the same release there"),
+        (_FAST_CLOCK, {}, r"the clock here is \+3,\d+ s off the store's; set it, or let NTP do it"),
+        (
+            "",
+            {"STORAGE_EMULATOR_HOST": "http://127.0.0.1:9", "PODLINE_STORE_DEADLINE": "1"},
+            "the storage service does not answer as it should",
+        ),
+    ],
+)
+def test_the_check_says_in_one_line_what_is_wrong_with_workers(
+    tmp_path: Path, gcs: str, gcs_root: str, first: str, more: dict[str, str], words: str
+) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "sitecustomize.py").write_text(first)
+    environment = {"STORAGE_EMULATOR_HOST": gcs, "PYTHONPATH": str(tmp_path / "first"), **more}
+    (tmp_path / "hidden").mkdir()
+    with dask_cluster.cluster(tmp_path / "cluster", tmp_path / "hidden", workers=1, more=environment) as dask:
+        answer = CliRunner().invoke(cli, ["engine", "check", dask.engine, "--root", gcs_root])
+    assert re.search(words, str(answer.exception)), answer
+    assert "\n" not in str(answer.exception)
+    assert open_store(gcs_root).list() == []
+
+
+def test_the_check_of_what_works(dask: dask_cluster.Cluster, gcs_root: str) -> None:
+    answer = CliRunner().invoke(cli, ["engine", "check", dask.engine, "--root", gcs_root])
+    assert answer.exit_code == 0, answer
+    lines = answer.output.splitlines()
+    assert [line.split()[0] for line in lines] == ["store", "workers", "engine"]
+    assert "2,200 records in 8 shards" in lines[2]
+    assert open_store(gcs_root).list() == []

@@ -1,0 +1,122 @@
+"""Images of one's own whose records hold their files: every pixel is that of a record with pixels."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn_images import as_folders, as_parquet, as_webdataset, drawn, encoded, images
+
+from podline.beam_jobs.conversion import convert
+from podline.data.images import opening
+from podline.data.reader import open_split
+from podline.datasets.validation import check_files, check_records
+from podline.documents.manifest import Manifest, read_manifest
+from podline.errors import ArtifactError, SourceError
+from podline.progress import silent
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+LAYOUTS = {
+    "folders": as_folders,
+    "parquet": as_parquet,
+    "tar.gz": lambda folder, classes: as_webdataset(folder, classes, "part-000.tar.gz"),
+}
+
+
+def converted(tmp_path: Path, source: Path, root: str = "root", **settings: Any) -> Manifest:
+    spec = ConvertSpec.model_validate(
+        {"root": str(tmp_path / root), "dataset": "images", "source": str(source), "shard_bytes": 40_000, **settings}
+    )
+    result = convert(spec, silent())
+    return read_manifest(open_store(spec.root), result.folder)
+
+
+def gathered(tmp_path: Path, manifest: Manifest, split: str) -> dict[str, np.ndarray]:
+    reader = open_split(open_store(tmp_path / "root"), manifest.folder, manifest, split)
+    return reader.gather(np.random.default_rng(0).permutation(len(reader)))
+
+
+@pytest.mark.parametrize(
+    ("layout", "fit", "channels"), [("folders", "letterbox", 3), ("parquet", "crop", 1), ("tar.gz", "squeeze", 3)]
+)
+def test_the_pixels_are_those_of_records_with_pixels(tmp_path: Path, layout: str, fit: str, channels: int) -> None:
+    source = LAYOUTS[layout](tmp_path / "raw", images())
+    settings = {"side": 24, "fit": fit, "channels": channels, "test_share": 0.3}
+    plain = converted(tmp_path, source, **settings)
+    kept = converted(tmp_path, source, **settings, keep_files=True, shard_bytes=20_000)
+    assert kept.fingerprint != plain.fingerprint
+    image = kept.field("image")
+    assert (image.encoding, image.fit, image.shape) == ("file", fit, (24, 24, channels))
+    for ours, theirs in zip(kept.splits, plain.splits, strict=True):
+        assert (ours.records, ours.class_counts, ours.mean, ours.std) == (
+            theirs.records,
+            theirs.class_counts,
+            theirs.mean,
+            theirs.std,
+        )
+        found, expected = (gathered(tmp_path, manifest, ours.name) for manifest in (kept, plain))
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+    assert len(kept.split("train").shards) > 1
+    store = open_store(tmp_path / "root")
+    check_files(store, kept.folder, kept, silent())
+    assert check_records(store, kept.folder, kept, silent()) == 0
+
+
+def test_any_layout_gives_the_same_shards(tmp_path: Path) -> None:
+    manifests = [
+        converted(tmp_path, make(tmp_path / f"raw {layout}", images()), layout, side=16, keep_files=True)
+        for layout, make in LAYOUTS.items()
+    ]
+    for one, other in itertools.pairwise(manifests):
+        assert one == other
+
+
+def test_records_hold_the_files_as_they_were(tmp_path: Path) -> None:
+    import tensorflow as tf  # noqa: PLC0415 (ten seconds that only this test needs)
+
+    classes = images(24)
+    manifest = converted(tmp_path, as_folders(tmp_path / "raw", classes), side=16, keep_files=True, test_share=0.3)
+    folder = tmp_path / "root" / manifest.folder
+    records = tf.data.TFRecordDataset([str(folder / shard.file) for shard in manifest.shards])
+    feature = {"image": tf.io.FixedLenFeature((), tf.string)}
+    found = [tf.io.parse_single_example(record, feature)["image"].numpy() for record in records]
+    assert sorted(found) == sorted(data for files in classes.values() for data in files.values())
+
+
+def test_an_image_that_is_left_out_leaves_no_gap(tmp_path: Path) -> None:
+    classes = images(30)
+    classes["cat"]["000.broken.png"] = encoded(drawn(99))[:-30]
+    source = as_folders(tmp_path / "raw", classes)
+    plain, kept = (converted(tmp_path, source, side=16, keep_files=keep, test_share=0.3) for keep in (False, True))
+    assert len(kept.quarantined) == 1
+    np.testing.assert_array_equal(*(gathered(tmp_path, manifest, "train")["image"] for manifest in (kept, plain)))
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = as_folders(tmp_path / "raw", images(30))
+    path = source / "cat" / "000.png"
+    really = opening._copy_files
+
+    def change(*args: Any) -> None:
+        path.write_bytes(encoded(drawn(99)))
+        really(*args)
+
+    monkeypatch.setattr(opening, "_copy_files", change)
+    with pytest.raises(SourceError, match=rf"{path} was changed while it was read"):
+        converted(tmp_path, source, side=16, keep_files=True)
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    manifest = converted(tmp_path, as_folders(tmp_path / "raw", images()), side=16, keep_files=True)
+    store, shard = open_store(tmp_path / "root"), manifest.split("train").shards[0]
+    path = store.local(f"{manifest.folder}/{shard.file}")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=rf"{shard.file}: record \d+, at byte \d+, has the masked CRC-32C"):
+        check_files(store, manifest.folder, manifest, silent())

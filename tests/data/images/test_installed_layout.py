@@ -1,0 +1,121 @@
+"""docs/extending.md's layout, images in HDF5, in a package that is really installed: the same records as in folders."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from drawn_images import as_folders, images, opened, records, rows_of
+from support.extending import code_of, install
+
+from podline.data.images.settings import ImagesSettings
+from podline.datasets.fingerprint import memory_of
+from podline.errors import SettingsError, SourceError
+from podline.stages.specs import ConvertSpec
+from podline.store.opening import open_store
+
+HEADING = "## A layout of images"
+
+
+@pytest.fixture(name="site")
+def _site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    folder = install(tmp_path / "site", {"my_layouts": code_of(HEADING, "python")}, code_of(HEADING, "toml"))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    yield folder
+    sys.modules.pop("my_layouts", None)
+
+
+def as_hdf5(folder: Path) -> Path:
+    folder.mkdir()
+    rows = rows_of(images())
+    with h5py.File(folder / "all.h5", "w") as file:
+        data = file.create_dataset("images", len(rows), h5py.vlen_dtype(np.uint8))
+        for number, (_, _, image) in enumerate(rows):
+            data[number] = np.frombuffer(image, np.uint8)
+        file["labels"] = [label for _, label, _ in rows]
+    return folder
+
+
+def podline(*words: str, code: int = 0) -> str:
+    done = subprocess.run([sys.executable, "-m", "podline.cli", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stderr if code else done.stdout
+
+
+@pytest.mark.usefixtures("site")
+def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None:
+    folder, expected = as_hdf5(tmp_path / "raw"), opened(as_folders(tmp_path / "folders", images()))
+    (folder / "notes.txt").write_text("no image")
+    source = opened(folder)
+    assert records(source) == records(expected)
+    assert (source.files, source.read) == (expected.files, 61)
+    assert "layout: HDF5, files: 1; 3 classes" in source.looked_at()[1].notes[0]
+    command = ("convert", "images", "--name", "drawn", "--set", "conversion.side=16", "--root", str(tmp_path / "root"))
+    answer = json.loads(podline(*command, "--source", str(folder), "--layout", "hdf5", "--json"))
+    assert (answer["written"], answer["quarantined"]) == (60, 1)
+
+
+@pytest.mark.usefixtures("site")
+def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
+    said = podline("convert", "images", "--source", str(tmp_path), "--layout", "nothing", code=2)
+    assert "'parquet', 'tfds', 'hdf5'" in " ".join(said.split())
+    (tmp_path / "raw").mkdir()
+    with pytest.raises(SourceError, match=r"accepted are class folders .*, HDF5 files of images and labels; see docs"):
+        opened(tmp_path / "raw")
+    with pytest.raises(SettingsError, match="there is no layout 'hdf'; did you mean 'hdf5'"):
+        opened(tmp_path / "raw", layout="hdf")
+
+
+def many_rows(file: h5py.File) -> None:
+    for name, kind in (("images", h5py.vlen_dtype(np.uint8)), ("labels", h5py.string_dtype())):
+        file.create_dataset(name, 10**9, kind, chunks=1000)
+
+
+def large_rows(file: h5py.File) -> None:
+    file.create_dataset("images", (2, 10**10), np.uint8, chunks=(1, 4 * 10**9))
+    file["labels"] = ["a", "b"]
+
+
+def another_file(file: h5py.File) -> None:
+    file["images"] = h5py.ExternalLink("other.h5", "images")
+    file["labels"] = ["a", "b"]
+
+
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (many_rows, r"takes more than .* (s of CPU time|MB of memory) to read"),
+        (large_rows, r"takes more than .* MB of memory to read"),
+        (another_file, "holds no data set images of its own"),
+    ],
+)
+def test_a_file_that_claims_too_much_is_refused(
+    tmp_path: Path, make: Callable[[h5py.File], None], problem: str
+) -> None:
+    (tmp_path / "raw").mkdir()
+    with h5py.File(tmp_path / "raw/bomb.h5", "w") as file:
+        make(file)
+    with pytest.raises(SourceError, match=rf"bomb\.h5 {problem}") as caught:
+        opened(tmp_path / "raw")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_changed_reader_reads_again(tmp_path: Path, site: Path) -> None:
+    folder, settings = as_hdf5(tmp_path / "raw"), ImagesSettings(side=16)
+    spec = ConvertSpec(root=str(tmp_path / "root"), dataset="images", source=str(folder), settings=settings)
+    before, known = opened(folder), memory_of(spec, open_store(spec.root)).key
+    module = site / "my_layouts.py"
+    module.write_text(module.read_text().replace("label.decode()", "label.decode().upper()"))
+    assert memory_of(spec, open_store(spec.root)).key != known
+    assert opened(folder).class_names == tuple(name.upper() for name in before.class_names)
+    module.write_text("import nobody\n" + module.read_text())
+    with pytest.raises(SettingsError, match=r"my_layouts:Hdf5 .*nobody"):
+        opened(folder)

@@ -1,0 +1,96 @@
+"""A Dask cluster of processes of its own: a scheduler and workers that share no folder with whoever starts a job."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+_START_SECONDS = 240.0
+# Of a worker: nothing of the folders in HIDDEN is there. The shell mounts empty ones in a namespace of its own.
+_ALONE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done; exec "$@"'
+
+
+class Cluster(NamedTuple):
+    """A scheduler's address, its process and those of the workers; a worker has one process, without a nanny."""
+
+    address: str
+    scheduler: subprocess.Popen[bytes]
+    workers: list[subprocess.Popen[bytes]]
+
+    @property
+    def engine(self) -> str:
+        return f"dask:{self.address}"
+
+
+def can_unshare() -> bool:
+    """Whether processes can be started that see other folders than this one."""
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+@contextlib.contextmanager
+def cluster(
+    folder: Path, hidden: Path, *, workers: int = 2, more: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """A cluster that is gone when the body ends.
+
+    Args:
+        folder: an empty one, for logs and for what workers write.
+        hidden: what workers must not see: the job's source and its caches. They do where no namespace can be made.
+        workers: how many.
+        more: variables of the workers' environment.
+    """
+    folder.mkdir(parents=True)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *command: str, alone: bool = False) -> subprocess.Popen[bytes]:
+        here = folder / name
+        here.mkdir()
+        environment = {**os.environ, "HOME": str(here), "PODLINE_STORE_CACHE": str(here / "cache"), **(more or {})}
+        apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", _ALONE, "sh") if alone else ()
+        with (here / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*apart, sys.executable, "-m", *command],
+                cwd=here,
+                env={**environment, "HIDDEN": str(hidden)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        started.append(process)
+        return process
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    try:
+        scheduler = start(
+            "scheduler", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"
+        )
+        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0", "--death-timeout", "60")
+        several = [
+            start(f"worker{number}", "distributed.cli.dask_worker", address, *options, alone=can_unshare())
+            for number in range(workers)
+        ]
+        for number in range(workers):
+            _wait(folder / f"worker{number}" / "log")
+        yield Cluster(address, scheduler, several)
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait(240)
+
+
+def _wait(log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while not re.search(r"Registered to", log.read_text()):
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)

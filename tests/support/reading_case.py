@@ -1,0 +1,66 @@
+"""Readers of raw files, for tests; the children of the sandbox import this module."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def read(file: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield images and labels."""
+    with np.load(file) as content:
+        yield from zip(content["images"], content["labels"], strict=True)
+
+
+def grey(file: Path) -> Iterator[tuple[Any, int]]:
+    """Yield the first channel of each image."""
+    return ((image[..., 0], label) for image, label in read(file))
+
+
+def backwards(last: int, file: Path) -> Iterator[tuple[Any, int]]:
+    """Yield images with labels counted from the last one."""
+    return ((image, last - label) for image, label in read(file))
+
+
+def counted(log: Path, file: Path) -> Iterator[tuple[Any, int]]:
+    """Note each file that is read."""
+    with log.open("a") as stream:
+        stream.write(f"{file.name} ")
+    return read(file)
+
+
+def changed(image: Any, label: Any, file: Path) -> Iterator[tuple[Any, Any]]:
+    """Yield another image 3, or its label, where they are given."""
+    for number, (given, its_label) in enumerate(read(file)):
+        other = number == 3
+        yield given if image is None or not other else image, its_label if label is None or not other else label
+
+
+def nothing(_file: Path) -> list[tuple[Any, int]]:
+    """Give no image."""
+    return []
+
+
+def failing(_file: Path) -> list[tuple[Any, int]]:
+    """Fail."""
+    raise ZeroDivisionError("division by zero")
+
+
+def crashing(_file: Path) -> Any:
+    """Read where nothing is."""
+    return ctypes.string_at(0)
+
+
+def hungry(_file: Path) -> Iterator[tuple[Any, int]]:
+    """Ask for more memory than a small file may take."""
+    yield np.zeros((40_000, 40_000), np.uint8), 0
+
+
+def endless(_file: Path) -> Iterator[tuple[Any, int]]:
+    """Never end."""
+    while True:
+        yield np.zeros((1, 1), np.uint8), 0
