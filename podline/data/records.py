@@ -100,23 +100,6 @@ class RecordLayout:
         field = next(field for field in self.fields if field.name == name)
         return values_of(field, frames[:, place_of(field)])
 
-    def encode(self, columns: Mapping[str, np.ndarray]) -> Bytes:
-        """Encode records as sealed frames.
-
-        Args:
-            columns: every feature's values, (n, …shape).
-
-        Returns:
-            uint8, (n, frame_length).
-
-        Raises:
-            SourceError: an integer does not fit into its varint.
-        """
-        frames = self.frames(len(next(iter(columns.values()))))
-        self.fill(frames, columns)
-        seal(frames)
-        return frames
-
     def fill(self, frames: Bytes, columns: Mapping[str, np.ndarray]) -> None:
         """Write values into frames made by :meth:`frames`, over whatever they held; the frames are not sealed.
 

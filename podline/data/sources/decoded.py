@@ -145,7 +145,7 @@ def _images(file: _File, read: Read, labels: list[tuple[int]]) -> Iterator[npt.N
 
 def _given(file: _File, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
     """Yield what ``read`` gives; what it raises is about the file."""
-    with parsing(file.shown):
+    with parsing(file.shown, "images"):
         for image, label in read(file.path):
             yield np.asarray(image), int(label)
 

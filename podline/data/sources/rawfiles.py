@@ -39,12 +39,12 @@ def reading(path: Path | str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def parsing(path: Path | str, kind: str = "", remedy: str = "restore the file") -> Iterator[None]:
+def parsing(path: Path | str, kind: str, remedy: str = "restore the file") -> Iterator[None]:
     """Turns whatever a library raises in its body into a :class:`SourceError` about a raw file.
 
     Args:
         path: what errors call the file.
-        kind: what it should be, if that says more than its name: ``Parquet``.
+        kind: what it should be: ``Parquet``.
         remedy: what helps if it is not.
     """
     try:
@@ -54,8 +54,7 @@ def parsing(path: Path | str, kind: str = "", remedy: str = "restore the file") 
     except Exception as error:
         if isinstance(error, OSError) and error.errno:  # without a number it is a library's own
             raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
-        problem = f"cannot be read{' as ' * bool(kind)}{kind}: {printable(reason(error))}"
-        raise SourceError(f"{path} {problem}; {remedy}") from error
+        raise SourceError(f"{path} cannot be read as {kind}: {printable(reason(error))}; {remedy}") from error
 
 
 @dataclass(frozen=True)
