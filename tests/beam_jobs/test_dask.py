@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,13 +19,15 @@ import pytest
 from click.testing import CliRunner
 from coco_files import CocoFiles
 from distributed import Client
+from drawn_images import as_folders, images
 from gcs_emulator import upload
+from killed_conversions import convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Job
 from podline.cli import cli
-from podline.errors import EngineError, EngineLostError, PreemptedError, SourceError
+from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError, SourceError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -91,6 +95,20 @@ def test_people_are_read_from_the_bucket(dask: dask_cluster.Cluster, hidden: Pat
     assert contents(there) == contents(here)
 
 
+@pytest.mark.parametrize("keep_files", [False, True])
+def test_images_of_a_folder_that_workers_do_not_see(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool
+) -> None:
+    source = as_folders(hidden / f"images {keep_files}", images())
+    given = {"dataset": "images", "side": 24, "keep_files": keep_files, "shard_bytes": 20_000}
+    here = ConvertSpec.model_validate({**given, "root": str(hidden / "pictures"), "source": str(source)})
+    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
+    folders = {convert(spec, silent()).folder for spec in (here, there)}
+    (folder,) = folders
+    expected = {name: content for name, content in contents(here).items() if name.startswith(folder)}
+    assert contents(there) == expected
+
+
 @pytest.mark.skipif(not dask_cluster.can_unshare(), reason="needs `unshare -m`")
 def test_images_that_workers_do_not_see_are_an_error_that_says_so(
     dask: dask_cluster.Cluster, hidden: Path, gcs_root: str
@@ -124,7 +142,7 @@ def test_a_scheduler_that_is_killed_is_an_error_of_one_line_and_the_next_run_goe
     with dask_cluster.cluster(tmp_path / "cluster", hidden, workers=1, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
         kill_when_shards_are_there(spec, dask.scheduler.pid, 3)
         lost = spec.model_copy(update={"engine": dask.engine})
-        with pytest.raises(EngineLostError, match=r"^engine dask:\S+: its job ended without \d+ shards of 51; look"):
+        with pytest.raises(EngineLostError, match=r"^engine dask:\S+: the engine does not .*: the job ended as \S+"):
             convert(lost, silent())
         with pytest.raises(EngineLostError, match=r"does not answer"):
             convert(lost.model_copy(update={"beam_options": ("--dask_connection_timeout=1",)}), silent())
@@ -170,6 +188,44 @@ def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
     thread = threading.Thread(target=work)
     thread.start()
     return Running(thread, ending)
+
+
+def in_a_process(url: str, cache: Path, spec: ConvertSpec) -> None:
+    os.environ |= {"STORAGE_EMULATOR_HOST": url, "PODLINE_STORE_CACHE": str(cache)}
+    try:
+        convert_silently(spec)
+    except PodlineError as error:
+        sys.exit(error.exit_code)
+
+
+@pytest.mark.long
+def test_twenty_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> None:
+    raw = write_raw_cifar(hidden / "kills", train=1000)
+    here = convert_spec(hidden / "undisturbed", raw)
+    convert(here, silent())
+    codes: dict[str, list[int | None]] = {"worker": [], "scheduler": [], "driver": []}
+    for number in range(20):
+        victim = random.choice(list(codes))
+        folder = tmp_path / f"cluster{number}"
+        with dask_cluster.cluster(folder, hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
+            there = here.model_copy(update={"root": f"{gcs_root}root{number}", "engine": dask.engine})
+            driver = start(in_a_process, gcs, hidden / "cache", there)
+            victims = {"worker": dask.workers[0].pid, "scheduler": dask.scheduler.pid, "driver": driver.pid}
+            time.sleep(random.uniform(0.5, 6))
+            os.kill(victims[victim] or 0, signal.SIGKILL)
+            driver.join(120)
+            codes[victim].append(driver.exitcode)
+            if victim == "scheduler":
+                there = there.model_copy(update={"engine": "local"})
+            left = contents(there)
+            assert {name: content for name, content in left.items() if contents(here).get(name) != content} == {}
+            if driver.exitcode:
+                convert(there, silent())
+            assert contents(there) == contents(here)
+    print(codes)  # noqa: T201 (for whoever runs the long tests)
+    assert set(codes["worker"]) <= {0}
+    assert set(codes["scheduler"]) <= {0, EngineLostError.exit_code}  # 0: all was done by then
+    assert set(codes["driver"]) <= {0, -signal.SIGKILL}
 
 
 # What a worker's Python runs first.
