@@ -1,26 +1,28 @@
-"""COCO's images as records: each decoded once, letter-boxed, with its people padded to a fixed number of places."""
+"""COCO's images as records: their pixels from the cache, with people padded to a fixed number of places."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.coco_masks import ignored_mask
-from podline.data.coco_pixels import Pixels, decode, ready_for_many
+from podline.data.coco_pixels import Pixels, ready_for_many
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout
-from podline.data.shards import Fill
+from podline.data.shards import Fill, RowsInTables, write_rows
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
 from podline.data.sources.coco_people import people_type, unpacked
-from podline.data.sources.image_files import expect_all
+from podline.data.sources.rawfiles import reading
 from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
@@ -28,24 +30,24 @@ from podline.store.contract import explained
 
 Columns = dict[str, np.ndarray]
 
-_AHEAD = 64  # images that the disk is asked for before they are read
-
 
 @dataclass(frozen=True)
 class PeopleByPlace:
-    """Records whose images are read where they are, in a folder that workers see or in a bucket.
+    """Records whose pixels are copied from the cache, by workers that see it.
 
     Attributes:
-        side: of the square that images are put into, in pixels.
+        side: of the square that images were put into, in pixels.
         max_people: places in a record.
-        threads: that decode images.
+        keep_files: whether records hold the images' files.
         skeleton: of the people.
+        threads: that make records.
     """
 
     side: int
     max_people: int
-    threads: int
+    keep_files: bool
     skeleton: Skeleton
+    threads: int = 1
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of a shard's table: its :class:`CocoImage` entries as JSON, one a line."""
@@ -54,23 +56,48 @@ class PeopleByPlace:
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
         ready_for_many()
-        with explained("read", table):
-            entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
-        expect_all(image.place.file for image in entries[:_AHEAD])
+        entries, rows = self._opened(table)
 
         def fill(frames: Bytes, start: int) -> Sequence[bytes]:
-            images, files = entries[start : start + len(frames)], []
-            later = entries[start + _AHEAD : start + _AHEAD + len(frames)]
-            expect_all(image.place.file for image in later)
+            images = entries[start : start + len(frames)]
             # Pixels, most of a record, go to their place in it; there is no other copy of them.
-            for image, square in zip(images, layout.values(frames, IMAGE), strict=True):
-                data, pixels = decoded(image)
-                LetterBox(image.width, image.height, self.side).place(pixels, out=square)
-                files.append(data)
+            self._copy(images, rows, layout.values(frames, IMAGE))
             layout.fill(frames, annotations_of(images, self.side, self.max_people, self.skeleton))
-            return files
+            return self._files(images)
 
         return fill
+
+    def rows(self, table: Path) -> tuple[Columns, Sequence[bytes]]:
+        """Return the values of a shard's records, and the images' files where records hold these.
+
+        Raises:
+            SourceError: they cannot be read.
+            StoreError: the table cannot be read.
+        """
+        images, rows = self._opened(table)
+        squares = np.empty((len(images), self.side, self.side, 3), np.uint8)
+        self._copy(images, rows, squares)
+        columns = annotations_of(images, self.side, self.max_people, self.skeleton)
+        return {IMAGE: squares, **columns}, self._files(images)
+
+    def _opened(self, table: Path) -> tuple[list[CocoImage], dict[str, Pixels]]:
+        """Return a table's images, and the files of pixels that they are in."""
+        with explained("read", table):
+            images = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
+        return images, {path: self._mapped(path) for path in {image.pixels.path for image in images}}
+
+    def _mapped(self, path: str) -> Pixels:
+        shape = (self.side, self.side, 3)
+        with reading(path):
+            count = Path(path).stat().st_size // math.prod(shape)
+            return np.memmap(path, np.uint8, "r", shape=(count, *shape)) if count else np.empty((0, *shape), np.uint8)
+
+    def _copy(self, images: Sequence[CocoImage], rows: Mapping[str, Pixels], squares: Pixels) -> None:
+        for image, square in zip(images, squares, strict=True):
+            copy_pixels(image, rows[image.pixels.path], square)
+
+    def _files(self, images: Sequence[CocoImage]) -> Sequence[bytes]:
+        return [image.place.read_same() for image in images] if self.keep_files else ()
 
 
 def tables_of_people(
@@ -96,21 +123,38 @@ def tables_of_people(
         yield table
 
 
-def decoded(image: CocoImage) -> tuple[bytes, Pixels]:
-    """Read an image's file and decode it as it was annotated; see :func:`podline.data.coco_pixels.decode`.
+def rows_of_people(filler: PeopleByPlace, plans: Iterable[ShardPlan], tables: Iterable[Path]) -> Iterator[Path]:
+    """Write each shard's table for :class:`podline.data.shards.RowsInTables`, in place of that of its images.
 
     Raises:
-        SourceError: the file changed, or cannot be decoded though its markers are in order.
+        SourceError: pixels or files cannot be read.
+        StoreError: a table cannot be read or written.
     """
-    data = image.place.read()
-    pixels = decode(data, image.width, image.height)
-    if pixels is None or pixels.shape != (image.height, image.width, 3):
-        found = "nothing" if pixels is None else f"{pixels.shape[1]}×{pixels.shape[0]} pixels"
+    for plan, table in zip(plans, tables, strict=True):
+        columns, files = filler.rows(table)
+        with explained("delete", table):
+            table.unlink()
+        yield write_rows(table.parent / RowsInTables().table(plan), columns, files)
+
+
+def copy_pixels(image: CocoImage, rows: Pixels, square: Pixels) -> None:
+    """Copy an image's letter-boxed pixels from the cache.
+
+    Args:
+        image: which.
+        rows: uint8, (n, side, side, 3): the file of pixels.
+        square: uint8, (side, side, 3), is filled.
+
+    Raises:
+        SourceError: they are damaged.
+    """
+    if image.pixels.row < len(rows):
+        square[...] = rows[image.pixels.row]
+    if image.pixels.row >= len(rows) or google_crc32c.value(square) != image.pixels.crc:
+        path = Path(image.pixels.path)
         raise SourceError(
-            f"{image.name} (image {image.id}) in {image.place.path} decodes to {found} vs {image.width}×{image.height} "
-            "pixels, though its markers are in order; restore the file, or remove it: a missing one is left out"
+            f"{path}: the pixels of {image.name} (image {image.id}) are damaged; delete {path.parent} and convert again"
         )
-    return data, pixels
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:

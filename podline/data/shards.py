@@ -170,13 +170,29 @@ def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folde
         for plan in plans:
             if plan.split == split.name:
                 chosen = places[plan.first : plan.first + plan.records]
-                files = images.read_files(chosen[_PLACE])
-                edges = np.cumsum([0, *map(len, files)])
-                kept = {_FILES: np.frombuffer(b"".join(files), np.uint8), _EDGES: edges}
-                content: dict[str, Any] = {**kept, **images.read(chosen[_PLACE]), **_labels(chosen)}
-                with explained("write", folder / table(plan)), (folder / table(plan)).open("wb") as stream:
-                    np.savez(stream, **content)
-                yield folder / table(plan)
+                columns = {**images.read(chosen[_PLACE]), **_labels(chosen)}
+                yield write_rows(folder / table(plan), columns, images.read_files(chosen[_PLACE]))
+
+
+def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
+    """Write a shard's table for :class:`RowsInTables`.
+
+    Args:
+        table: where to.
+        columns: feature → the records' values.
+        files: of the records' images, where records hold these.
+
+    Returns:
+        The table.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    edges = np.cumsum([0, *map(len, files)])
+    content: dict[str, Any] = {_FILES: np.frombuffer(b"".join(files), np.uint8), _EDGES: edges, **columns}
+    with explained("write", table), table.open("wb") as stream:
+        np.savez(stream, **content)
+    return table
 
 
 def without_labels(splits: Iterable[SourceSplit]) -> dict[str, SourceSplit]:

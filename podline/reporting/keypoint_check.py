@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.keypoint_layout import has_annotations
-from podline.data.sources.remote import is_remote, open_remote
+from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
 from podline.errors import SourceError
@@ -56,8 +55,9 @@ def check_keypoints(source: str, store: Store) -> CheckedKeypoints | None:
         SourceError: it cannot be converted.
     """
     try:
-        if not has_annotations(open_remote(source) if is_remote(source) else Path(source)):
-            return None
+        with on_this_machine(source, source_cache(store)) as place:
+            if not has_annotations(place):
+                return None
     except SourceError:
         return None
     dataset = datasets.find("keypoints")

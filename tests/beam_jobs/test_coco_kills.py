@@ -42,14 +42,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
 @pytest.mark.parametrize(
     ("function", "call", "shards_left"),
     [
-        ("podline.data.sources.image_files:inspect_image", 5, {0}),  # while it plans
+        ("podline.data.sources.coco_decoding:raw_file", 2, {0}),  # the second split is decoded, and not published
         ("podline.store.folder:FolderStore.publish_file", 2, {0}),  # one of two truths is there
-        (
-            "podline.data.coco_records:decoded",
-            6,
-            {0, 1},
-        ),  # in a thread, early in the second shard; the first may be finished
-        ("podline.data.coco_records:decoded", 30, {5, 6}),
+        ("podline.data.coco_records:copy_pixels", 6, {0, 1}),  # in a thread; the first shard may be finished
+        ("podline.data.coco_records:copy_pixels", 30, {5, 6}),
         ("podline.store.contract:Store.publish_json", 5, {4}),
         ("podline.beam_jobs.conversion:complete", 1, {7}),
     ],

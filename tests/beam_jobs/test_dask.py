@@ -20,14 +20,13 @@ from click.testing import CliRunner
 from coco_files import CocoFiles
 from distributed import Client
 from drawn_images import as_folders, images
-from gcs_emulator import upload
 from killed_conversions import convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Job
 from podline.cli import cli
-from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError, SourceError
+from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
@@ -83,14 +82,13 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
     assert any(event.get("message", "").startswith("the engine dask:") for event in events)
 
 
-def test_people_are_read_from_the_bucket(dask: dask_cluster.Cluster, hidden: Path, gcs_root: str) -> None:
+def test_workers_need_not_see_images(dask: dask_cluster.Cluster, hidden: Path, gcs_root: str) -> None:
     CocoFiles("val", 4, 101).write(hidden / "coco", zipped=True)
     source = CocoFiles("train", 10).write(hidden / "coco", zipped=True)
     given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000}
     here = ConvertSpec.model_validate({**given, "root": str(hidden / "people"), "source": str(source)})
     convert(here, silent())
-    uploaded = upload(hidden / "coco", f"{gcs_root}coco")
-    there = here.model_copy(update={"root": f"{gcs_root}root", "source": uploaded, "engine": dask.engine})
+    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
     convert(there, silent())
     assert contents(there) == contents(here)
 
@@ -107,21 +105,6 @@ def test_images_of_a_folder_that_workers_do_not_see(
     (folder,) = folders
     expected = {name: content for name, content in contents(here).items() if name.startswith(folder)}
     assert contents(there) == expected
-
-
-@pytest.mark.skipif(not dask_cluster.can_unshare(), reason="needs `unshare -m`")
-def test_images_that_workers_do_not_see_are_an_error_that_says_so(
-    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str
-) -> None:
-    CocoFiles("val", 4, 101).write(hidden / "unseen")
-    source = CocoFiles("train", 10).write(hidden / "unseen")
-    given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000}
-    spec = ConvertSpec.model_validate(
-        {**given, "root": f"{gcs_root}root", "source": str(source), "engine": dask.engine}
-    )
-    with pytest.raises(SourceError, match=r"^cannot read .*unseen.*No such file or directory"):
-        convert(spec, silent())
-    assert open_store(spec.root).list("jobs") == []
 
 
 def test_a_worker_of_another_release_is_refused(

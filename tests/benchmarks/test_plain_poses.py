@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
 from benchmarks import coco, plain_poses
-from podline.data.coco_records import annotations_of, decoded
+from podline.data.coco_records import annotations_of
 from podline.data.sources.coco import open_coco
 from podline.documents.skeleton import COCO
 from podline.input.pose_targets import pose_targets
@@ -19,7 +20,7 @@ SIDE, SETTINGS = 64, PoseTargetSettings(stride=8)
 
 def test_plain_batches_hold_every_image_with_its_targets_once(tmp_path: Path) -> None:
     coco.make_images(str(tmp_path / "raw"), 10)
-    source = open_coco("coco", str(tmp_path / "raw"), SIDE, 3)
+    source = open_coco("coco", str(tmp_path / "raw"), SIDE, 3, tmp_path / "work")
     images = source.splits["train"]
     columns = annotations_of(images, SIDE, 3, COCO)
     assert columns["people"].tolist() == [2] * 8
@@ -34,6 +35,6 @@ def test_plain_batches_hold_every_image_with_its_targets_once(tmp_path: Path) ->
         pose_targets(keypoints, ignored, SIDE, SETTINGS, COCO).heatmaps.numpy().sum(axis=(1, 2, 3)).tolist()
     )
     assert sorted(delivered[1].sum(axis=(1, 2, 3)).tolist()) == pytest.approx(expected, rel=1e-4)
-    colours = sorted(decoded(image)[1].mean() for image in images)
+    colours = sorted(cv2.imread(image.place.path).mean() for image in images)
     seen = delivered[0][:, 8:56].mean(axis=(1, 2, 3))  # without the borders above and below
     assert sorted(seen.tolist()) == pytest.approx(colours, abs=3)

@@ -46,7 +46,7 @@ def manifest_of(source: CocoSource, truths: dict[str, FileInfo]) -> Manifest:
 
 
 def truths_of(folder: Path, root: Path) -> dict[str, dict[str, Any]]:
-    source = open_coco("coco", str(folder), 64, 2)
+    source = open_coco("coco", str(folder), 64, 2, folder / "work")
     manifest = manifest_of(source, source.publish_truths(FolderStore(root), "d"))
     return {split: read_truth(FolderStore(root), "d", manifest, split) for split in source.sizes}
 
@@ -139,13 +139,13 @@ def test_what_pycocotools_cannot_do_without_is_put_in(tmp_path: Path) -> None:
 def test_an_outline_that_is_no_json_leaves_its_image_out(tmp_path: Path) -> None:
     files = CocoFiles()
     files.annotations[0] |= {"num_keypoints": 0, "segmentation": [[float("nan")]]}
-    [left_out] = open_coco("coco", str(files.write(tmp_path)), 64, 2).quarantined
+    [left_out] = open_coco("coco", str(files.write(tmp_path)), 64, 2, tmp_path / "work").quarantined
     assert left_out.record == "000000000001.jpg (image 1)"
     assert "annotation 100: its outline has a corner" in left_out.reason
 
 
 def test_a_truth_that_changed_is_refused(tmp_path: Path) -> None:
-    source = open_coco("coco", str(CocoFiles().write(tmp_path / "raw")), 64, 2)
+    source = open_coco("coco", str(CocoFiles().write(tmp_path / "raw")), 64, 2, tmp_path / "work")
     truths = source.publish_truths(FolderStore(tmp_path), "d")
     path = tmp_path / "d" / truth_name("train")
     path.write_bytes(path.read_bytes().replace(b"500.0", b"500.1", 1))

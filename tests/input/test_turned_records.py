@@ -14,7 +14,8 @@ from coco_files import CocoFiles, person
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_records import annotations_of
 from podline.data.sources.coco import CocoImage, CocoSource, open_coco
-from podline.data.sources.coco_images import ImagePlace
+from podline.data.sources.coco_files import ImagePlace
+from podline.data.sources.coco_image import PixelPlace
 from podline.data.sources.coco_people import packed, people_of
 from podline.documents.skeleton import COCO
 from podline.input.pose_augmentation import affine_maps, moved_boxes, moved_images, moved_joints, moved_masks
@@ -52,7 +53,9 @@ def crowd(box: list[int], width: int, height: int) -> dict[str, object]:
 def targets_of(poses: list[np.ndarray], width: int, height: int, crowd_box: list[int]) -> PoseTargets:
     entries = [person(number, 1, keypoints=pose.ravel().tolist()) for number, pose in enumerate(poses)]
     labelled, ignored = people_of([*entries, crowd(crowd_box, width, height)], width, height, 3, Counter())
-    image = CocoImage(1, "1.jpg", width, height, ImagePlace("", 0), packed(labelled), json.dumps(ignored))
+    image = CocoImage(
+        1, "1.jpg", width, height, ImagePlace("", 0), PixelPlace("", 0, 0), packed(labelled), json.dumps(ignored)
+    )
     columns = annotations_of([image], SIDE, 3, COCO)
     return pose_targets(columns["keypoints"], columns["ignored"], SIDE, PoseTargetSettings(stride=8), COCO)
 
@@ -87,8 +90,8 @@ def test_a_mirrored_image_has_mirrored_targets_of_the_other_side() -> None:
 
 
 @pytest.fixture
-def source(real_data: Path) -> CocoSource:
-    return open_coco("coco", str(real_data / "coco"), 368, 20)
+def source(real_data: Path, tmp_path: Path) -> CocoSource:
+    return open_coco("coco", str(real_data / "coco"), 368, 20, tmp_path)
 
 
 def test_real_records_mirrored_twice_are_the_same_records(source: CocoSource) -> None:
@@ -121,7 +124,7 @@ def test_no_joint_of_a_converted_person_changes_sides(tmp_path: Path) -> None:
             value for place in range(17) for value in ((20, 10, 2) if place == joint else (0, 0, 0))
         ]
         annotation["num_keypoints"] = 1
-    found = open_coco("coco", str(files.write(tmp_path)), SIDE, 3)
+    found = open_coco("coco", str(files.write(tmp_path)), SIDE, 3, tmp_path / "work")
     for image in [image for split in found.splits.values() for image in split]:
         columns = annotations_of([image], SIDE, 3, COCO)
         [place] = np.flatnonzero(columns["keypoints"][0, 0, :, 2])

@@ -30,11 +30,8 @@ CLASS_FILE_BYTES = 1_000_000
 CLASS_NAME_LETTERS = 255
 """Of a class's name."""
 
-ANNOTATION_BYTES = 4 << 30
-"""Of a file of annotations, unpacked; COCO's largest has 0.5 GB."""
-
 ENTRY_LETTERS = 2_000_000
-"""Of one entry in it, which is parsed whole; COCO's largest, a crowd, has less than 100,000."""
+"""Of one line of JSON in a table, which is parsed whole; COCO's largest entry, a crowd, has less than 100,000."""
 
 FREE_ENTRIES = 10_000
 """Of images and annotations in a file."""

@@ -1,4 +1,4 @@
-"""Parses ``person_keypoints_*.json``, checks it, and keeps what records need.
+"""Checks what ``person_keypoints_*.json`` lists, and keeps what records need.
 
 What is wrong with one image's entries puts that image into quarantine: a person whose annotation cannot be read would
 otherwise be learned as background. The rules are listed in docs/coco.md.
@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from podline.data.sources import bounds
-from podline.data.sources.json_entries import Entries, Stream
+from podline.data.sources.coco_files import ImagePlace
 from podline.data.sources.shown import printable, shortened
 from podline.documents.skeleton import COCO
-from podline.errors import SourceError
 
 PERSON = 1
 """COCO's ``category_id`` of people, and that of whatever has joints in a data set of one's own once it is converted."""
@@ -46,7 +45,7 @@ class Category:
 
     ids: frozenset[int] = frozenset({PERSON})
     joints: int = len(COCO.annotated)
-    completed: Callable[[dict[str, Any]], dict[str, Any]] = lambda annotation: annotation
+    completed: Callable[[dict[str, Any]], dict[str, Any]] = dict
 
     @property
     def shown(self) -> str:
@@ -70,6 +69,7 @@ class ImageEntry:
         height: likewise.
         annotations: of people in it, as they stand.
         problem: why it cannot be converted; empty if it can.
+        file: where its file is; None where there is none that can be read.
     """
 
     place: int
@@ -79,6 +79,18 @@ class ImageEntry:
     height: int = 0
     annotations: list[dict[str, Any]] = field(default_factory=list)
     problem: str = ""
+    file: ImagePlace | None = None
+
+    @classmethod
+    def from_json(cls, line: str) -> ImageEntry:
+        """Return what :meth:`to_json` wrote."""
+        place, number, name, width, height, annotations, problem, file = json.loads(line)
+        return cls(place, number, name, width, height, annotations, problem, file and ImagePlace(*file))
+
+    def to_json(self) -> str:
+        """Return the entry as one line."""
+        values = (self.place, self.id, self.name, self.width, self.height, self.annotations, self.problem, self.file)
+        return json.dumps(values)
 
     @property
     def record(self) -> str:
@@ -103,31 +115,16 @@ class Listing:
     strays: Counter[str]
 
 
-def read_listing(stream: Stream, shown: str, category: Category = PEOPLE) -> Listing:
-    """Reads a JSON file.
+def listing_of(document: Mapping[str, Any], category: Category = PEOPLE) -> Listing:
+    """Check what a document lists.
 
     Args:
-        stream: the file.
-        shown: what errors call it.
+        document: has lists ``images`` and ``annotations``.
         category: whose annotations are meant; others are passed over.
-
-    Raises:
-        SourceError: it is not JSON, not COCO's annotations, or out of :mod:`podline.data.sources.bounds`.
     """
-    entries: list[ImageEntry] = []
-    annotations: list[dict[str, Any] | str] = []
-    try:
-        document = Entries(stream, ("images", "annotations"))
-        for key, place, found in document:
-            if key == "images":
-                entries.append(_image_entry(place, found))
-            else:
-                annotations.append(_annotation(found, category))
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{shown} is not valid JSON ({error}); fetch the official annotations again") from error
-    if len(document.lists) < 2:
-        raise SourceError(f"{shown} is no COCO annotation file: an object with lists images and annotations is needed")
+    entries = [_image_entry(place, found) for place, found in enumerate(document["images"])]
     by_id = _by_id(entries)
+    annotations = (_annotation(found, category) for found in document["annotations"])
     orphans, others, strays = _hand_out(annotations, by_id, category)
     for entry in entries:
         entry.problem = entry.problem or _first_problem(entry.annotations)
@@ -210,7 +207,7 @@ def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
 
 
 def _hand_out(
-    annotations: list[dict[str, Any] | str], by_id: Mapping[int, ImageEntry], category: Category
+    annotations: Iterable[dict[str, Any] | str], by_id: Mapping[int, ImageEntry], category: Category
 ) -> tuple[list[tuple[str, str]], int, Counter[str]]:
     """Gives each annotation to its image; returns those that have none, how many are not of people, and strays."""
     orphans: list[tuple[str, str]] = []

@@ -6,10 +6,24 @@ import base64
 import json
 from typing import NamedTuple
 
-from podline.data.sources.coco_images import ImagePlace
+from podline.data.sources.coco_files import ImagePlace
 
 MASK_STRIDE = 4
 """Pixels of the square to a cell of the mask of ignored people."""
+
+
+class PixelPlace(NamedTuple):
+    """Where an image's decoded pixels are, in the cache.
+
+    Attributes:
+        path: the file of pixels; every image takes as many bytes.
+        row: the image's number in it.
+        crc: the CRC-32C of its pixels.
+    """
+
+    path: str
+    row: int
+    crc: int
 
 
 class CocoImage(NamedTuple):
@@ -21,6 +35,7 @@ class CocoImage(NamedTuple):
         width: of the image that was annotated.
         height: likewise.
         place: where its file is.
+        pixels: where its pixels are.
         people: those that get a place in its record, the largest first, as
             :func:`podline.data.sources.coco_people.packed` writes them.
         ignored: annotations as :func:`podline.data.coco_masks.ignored_mask` wants them, as JSON.
@@ -33,17 +48,19 @@ class CocoImage(NamedTuple):
     width: int
     height: int
     place: ImagePlace
+    pixels: PixelPlace
     people: bytes
     ignored: str
     annotations: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """What a record is made of, as one line: all but the annotations."""
+        """Return what a record is made of, as one line: all but the annotations."""
         encoded = base64.b64encode(self.people).decode()
-        return json.dumps([self.id, self.name, self.width, self.height, self.place, encoded, self.ignored])
+        return json.dumps([*self[:6], encoded, self.ignored])
 
     @classmethod
     def from_json(cls, line: str) -> CocoImage:
-        """What :meth:`to_json` wrote."""
-        number, name, width, height, place, people, ignored = json.loads(line)
-        return cls(number, name, width, height, ImagePlace(*place), base64.b64decode(people), ignored)
+        """Return what :meth:`to_json` wrote."""
+        number, name, width, height, place, pixels, people, ignored = json.loads(line)
+        places = ImagePlace(*place), PixelPlace(*pixels)
+        return cls(number, name, width, height, *places, base64.b64decode(people), ignored)

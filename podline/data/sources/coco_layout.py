@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from podline.data.sources.coco_images import open_zip
-from podline.data.sources.remote import AnyPath
 from podline.errors import SourceError
 
 YEARS = ("2017", "2014")
@@ -27,9 +26,9 @@ class Annotated:
 
     split: str
     title: str
-    annotations: AnyPath
+    annotations: Path
     member: str
-    images: AnyPath
+    images: Path
 
     @property
     def file(self) -> str:
@@ -37,8 +36,8 @@ class Annotated:
         return self.title if self.title.endswith(".csv") else f"{self.title}.json"
 
 
-def find_coco(place: AnyPath) -> list[Annotated]:
-    """The splits that are there, training first.
+def find_coco(place: Path) -> list[Annotated]:
+    """Find the splits that are there, training first; no file is opened.
 
     Raises:
         SourceError: nothing of the kind is there, or both years are.
@@ -60,23 +59,19 @@ def find_coco(place: AnyPath) -> list[Annotated]:
     )
 
 
-def _find_split(place: AnyPath, split: str, year: str) -> Annotated | None:
+def _find_split(place: Path, split: str, year: str) -> Annotated | None:
+    """Find a split; the official zip file has annotations of both, so there those without images do not count."""
     title, images = f"person_keypoints_{split}{year}", f"{split}{year}"
-    member = f"annotations/{title}.json"
-    candidates = [(path, "") for path in (place / member, place / f"{title}.json") if path.is_file()]
-    for path in (place / f"annotations_trainval{year}.zip", place / "annotations" / f"annotations_trainval{year}.zip"):
-        if path.is_file():
-            with open_zip(path) as archive:
-                candidates += [(path, member)] if member in archive.namelist() else []
-    if not candidates:
+    member, archive = f"annotations/{title}.json", f"annotations_trainval{year}.zip"
+    files = [(place / member, ""), (place / f"{title}.json", "")]
+    files += [(place / archive, member), (place / "annotations" / archive, member)]
+    annotations, inside = next((found for found in files if found[0].is_file()), (None, ""))
+    if annotations is None:
         return None
-    annotations, inside = candidates[0]
-    for path in (
-        place / images,
-        place / "images" / images,
-        place / f"{images}.zip",
-        place / "images" / f"{images}.zip",
-    ):
-        if path.exists():
-            return Annotated(SPLITS[split], title, annotations, inside, path)
+    for folder in (place, place / "images"):
+        for path in (folder / images, folder / f"{images}.zip"):
+            if path.exists():
+                return Annotated(SPLITS[split], title, annotations, inside, path)
+    if inside:
+        return None
     raise SourceError(f"{place} has {annotations.name} without its images; put {images}/ or {images}.zip beside it")

@@ -44,6 +44,5 @@ class CocoSettings(ConverterSettings):
             "side": self.side,
             "max_people": self.max_people,
             "coco_version": _COCO_VERSION,
-            # Another version of the decoder may round a pixel differently.
-            "opencv": version("opencv-python-headless"),
+            "opencv": version("opencv-python-headless"),  # another one may round a pixel differently
         }

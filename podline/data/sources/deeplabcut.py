@@ -11,6 +11,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -18,7 +19,6 @@ import yaml
 from podline.data.sources import bounds
 from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.data.sources.rawfiles import reading
-from podline.data.sources.remote import AnyPath
 from podline.data.sources.shown import printable, shortened
 from podline.errors import SourceError
 
@@ -53,7 +53,7 @@ class Table(NamedTuple):
     frames: list[Frame]
 
 
-def tables_of(place: AnyPath) -> list[tuple[str, AnyPath]]:
+def tables_of(place: Path) -> list[tuple[str, Path]]:
     """Return the tables of a project, of its ``labeled-data``, or of a folder of that.
 
     Returns:
@@ -78,12 +78,12 @@ def tables_of(place: AnyPath) -> list[tuple[str, AnyPath]]:
     return tables
 
 
-def is_table(path: AnyPath) -> bool:
+def is_table(path: Path) -> bool:
     """Return whether a file is a table, by its name."""
     return path.name.lower().endswith(".csv") and path.is_file()
 
 
-def as_coco(place: AnyPath) -> bytes:
+def as_coco(place: Path) -> bytes:
     """Return the annotations of a table, or of a folder's tables, as JSON.
 
     The skeleton is that of the project's ``config.yaml``, as far as its names are body parts.
@@ -121,7 +121,7 @@ def _category(individual: str) -> str:
     return individual if individual in ("", _SINGLE) else "individual"
 
 
-def _read(path: AnyPath) -> Table:
+def _read(path: Path) -> Table:
     with reading(str(path)):
         data = path.read_bytes()
     refuse_lfs_pointer(data, str(path))
@@ -154,7 +154,7 @@ def _read(path: AnyPath) -> Table:
     return Table(joints, [frame for frame in frames.values() if frame.keypoints])
 
 
-def _columns(path: AnyPath, header: dict[str, list[str]]) -> dict[int, tuple[str, str]]:
+def _columns(path: Path, header: dict[str, list[str]]) -> dict[int, tuple[str, str]]:
     """Return the column of each joint's x, which that of y follows: individual and body part."""
     coords = header["coords"]
     first = next((place for place in range(1, len(coords)) if coords[place]), 0)
@@ -198,7 +198,7 @@ def _number(cell: str, where: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _skeleton(place: AnyPath) -> list[Any]:
+def _skeleton(place: Path) -> list[Any]:
     """Return the pairs of names that the project's settings join; none where there are no settings."""
     folder = place.parent if place.is_file() else place
     above = folder.parent

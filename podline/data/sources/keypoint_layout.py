@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from podline.data.sources.annotation_files import open_annotations
+from podline.data.sources.annotation_files import content_of, document_of, limits_of_annotations
 from podline.data.sources.coco_layout import Annotated
 from podline.data.sources.deeplabcut import tables_of
-from podline.data.sources.json_entries import Entries
-from podline.data.sources.remote import AnyPath, RemotePath
+from podline.data.sources.parser_pool import Parser
 from podline.data.sources.shown import shortened
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
 from podline.plurals import plural
+from podline.sandbox import Breach, refusal
+from podline.settings import load
 
 _FOLDERS = ("annotations", "train", "val", "valid", "validation", "test")
 _IMAGE_FOLDERS = ("images", "imgs", "train", "val", "valid", "validation", "test", "train2017", "val2017")
@@ -29,7 +31,7 @@ _ROLE = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])")
 _NAMES = 50  # of images, by which the folder that holds them is told
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outline:
     """What a file of annotations is about.
 
@@ -43,41 +45,37 @@ class Outline:
         annotations: how many there are.
     """
 
-    path: AnyPath
-    categories: list[Any] = field(default_factory=list)
-    values: defaultdict[Any, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    firsts: dict[Any, Any] = field(default_factory=dict)
-    unread: str = ""
-    names: list[str] = field(default_factory=list)
-    annotations: int = 0
+    path: Path
+    categories: list[Any]
+    values: dict[Any, Counter[int]]
+    firsts: dict[Any, Any]
+    unread: str
+    names: list[str]
+    annotations: int
 
     @property
     def role(self) -> str:
-        """``train``, ``val``, ``test`` or nothing, as its name or its folder's says."""
-        above, _, name = str(self.path).rpartition("/")
-        found = _ROLE.search(name.lower()) or _ROLE.search(above.rpartition("/")[2].lower())
+        """Return ``train``, ``val``, ``test`` or nothing, as its name or its folder's says."""
+        found = _ROLE.search(self.path.name.lower()) or _ROLE.search(self.path.parent.name.lower())
         return found[1] if found else ""
 
     @property
     def title(self) -> str:
-        """Its name without a suffix."""
+        """Return its name without a suffix."""
         return self.path.name.removesuffix(".json")
 
 
-def outlines_of(place: AnyPath) -> list[Outline]:
-    """The files of annotations of a folder that have keypoints, training first; or the one file that is given.
+def outlines_of(place: Path) -> list[Outline]:
+    """Return the files of annotations of a folder that have keypoints, training first; or the one file that is given.
 
     Raises:
         SourceError: there are none, or it is not clear which of them are meant.
     """
-    if place.is_file():
-        if remedy := unpacking([str(place)]):
-            raise SourceError(f"{place} is an archive vs annotations in COCO's format, or their folder: {remedy}")
-        found = [outline for outline in [_outline(place)] if outline is not None]
-    else:
-        found = list(_outlines(place))
-        if not found and tables_of(place):
-            found = [outline for outline in [_outline(place)] if outline is not None]
+    if place.is_file() and (remedy := unpacking([str(place)])):
+        raise SourceError(f"{place} is an archive vs annotations in COCO's format, or their folder: {remedy}")
+    found = _outlines([place]) if place.is_file() else _outlines(_json_files(place))
+    if not found and place.is_dir() and tables_of(place):
+        found = _outlines([place])
     if not found:
         raise SourceError(
             f"{place} holds no annotations of keypoints vs a JSON file in COCO's format (lists images, annotations and "
@@ -92,61 +90,72 @@ def outlines_of(place: AnyPath) -> list[Outline]:
     return learned if len(learned) == 1 else _splits(place, learned)
 
 
-def has_annotations(place: AnyPath) -> bool:
+def has_annotations(place: Path) -> bool:
     """Return whether a folder or a JSON file has annotations in COCO's format, or a folder DeepLabCut's tables.
 
     Raises:
         SourceError: a JSON file cannot be read.
     """
     if place.is_file():
-        return place.name.lower().endswith(".json") and _outline(place) is not None
-    return place.is_dir() and (any(_outlines(place)) or bool(tables_of(place)))
+        return place.name.lower().endswith(".json") and bool(_outlines([place]))
+    return place.is_dir() and bool(_outlines(_json_files(place)) or tables_of(place))
 
 
-def _outlines(place: AnyPath) -> Iterator[Outline]:
+def _json_files(place: Path) -> list[Path]:
     if not place.is_dir():
         raise SourceError(f"{place} is no folder and no file; give the one with annotations in COCO's format")
-    for folder in (place, *(place / name for name in _FOLDERS)):
-        if folder.is_dir():
-            for path in sorted(folder.iterdir(), key=lambda path: path.name):
-                if path.name.lower().endswith(".json") and path.is_file():
-                    outline = _outline(path)
-                    if outline is not None:
-                        yield outline
+    folders = [folder for folder in (place, *(place / name for name in _FOLDERS)) if folder.is_dir()]
+    found = [path for folder in folders for path in sorted(folder.iterdir(), key=lambda path: path.name)]
+    return [path for path in found if path.name.lower().endswith(".json") and path.is_file()]
 
 
-def _outline(path: AnyPath) -> Outline | None:
-    """What a JSON file is about; None where it holds no annotations."""
-    outline = Outline(path)
-    with open_annotations(path) as stream:
-        try:
-            document = Entries(stream, ("images", "annotations", "categories"))
-            for key, _, entry in document:
-                _note(outline, key, entry)
-        except (ValueError, RecursionError) as error:
-            raise SourceError(f"{path} is not valid JSON ({error}); restore it or move it away") from error
-    return outline if {"images", "annotations"} <= document.lists else None
+def _outlines(paths: Sequence[Path]) -> list[Outline]:
+    """Read files in a sandbox; those that hold no annotations are passed over."""
+    factor, outlines = load().parse_limits, []
+    answers = Parser(f"{__name__}:outliner", (), limits_of_annotations(0)).parse(paths, "annotations", factor)
+    for path, answer in zip(paths, answers, strict=True):
+        if isinstance(answer, Breach):
+            raise SourceError(refusal(str(path), answer, factor))
+        if answer is not None:
+            categories, kinds, unread, names, annotations = answer
+            values = {category: Counter(dict(counts)) for category, counts, _ in kinds}
+            firsts = {category: first for category, _, first in kinds}
+            outlines.append(Outline(path, categories, values, firsts, unread, names, annotations))
+    return outlines
 
 
-def _note(outline: Outline, key: str, entry: Any) -> None:
-    if key == "categories":
-        outline.categories.append(entry)
-    elif not isinstance(entry, dict):
-        return
-    elif key == "annotations":
-        outline.annotations += 1
+def outliner() -> Callable[[Path], tuple[Any, ...] | None]:
+    """Return what reads a file; runs in a sandbox."""
+    return _outline
+
+
+def _outline(path: Path) -> tuple[Any, ...] | None:
+    """Return what a JSON file is about, as :class:`Outline` has it; None where it holds no annotations."""
+    document = document_of(content_of(path), str(path), "restore it or move it away")
+    if document is None:
+        return None
+    values, firsts, unread = defaultdict[Any, Counter[int]](Counter), dict[Any, str](), ""
+    annotations = [entry for entry in document["annotations"] if isinstance(entry, dict)]
+    for entry in annotations:
         keypoints, number = flat(entry.get("keypoints")), shortened(entry.get("id"))
         if isinstance(keypoints, list) and any(isinstance(value, list) for value in keypoints):
-            outline.unread = outline.unread or (
+            unread = unread or (
                 f"annotation {number} has keypoints {shortened(keypoints)} vs numbers, or [x, y, visibility] each"
             )
         elif isinstance(keypoints, list) and any(seen not in (0, None) for seen in keypoints[2::3]):
             category = entry.get("category_id")
             category = category if type(category) is int else shortened(category)
-            outline.values[category][len(keypoints)] += 1
-            outline.firsts.setdefault(category, number)
-    elif len(outline.names) < _NAMES and isinstance(entry.get("file_name"), str):
-        outline.names.append(entry["file_name"])
+            values[category][len(keypoints)] += 1
+            firsts.setdefault(category, number)
+    names = [entry.get("file_name") for entry in document["images"][:_NAMES] if isinstance(entry, dict)]
+    categories = document.get("categories")
+    return (
+        categories if isinstance(categories, list) else [],
+        [(category, list(counts.items()), firsts[category]) for category, counts in values.items()],
+        unread,
+        [name for name in names if isinstance(name, str)],
+        len(annotations),
+    )
 
 
 def flat(keypoints: Any) -> Any:
@@ -156,7 +165,7 @@ def flat(keypoints: Any) -> Any:
     return keypoints
 
 
-def _splits(place: AnyPath, outlines: list[Outline]) -> list[Outline]:
+def _splits(place: Path, outlines: list[Outline]) -> list[Outline]:
     """Those to train on and to test on: COCO tests on what it calls val, so that is taken before test."""
     by_role = defaultdict(list)
     for outline in outlines:
@@ -171,20 +180,20 @@ def _splits(place: AnyPath, outlines: list[Outline]) -> list[Outline]:
     return [*by_role["train"], *judged]
 
 
-def annotated(place: AnyPath, outlines: list[Outline]) -> list[Annotated]:
+def annotated(place: Path, outlines: list[Outline]) -> list[Annotated]:
     """Each file of annotations with the folder of its images: the one that has most of the first of them.
 
     Raises:
         SourceError: no folder has any.
     """
-    folder = place.parent if not isinstance(place, RemotePath) and place.is_file() else place
+    folder = place.parent if place.is_file() else place
     return [
         Annotated(split, outline.title, outline.path, "", _images(folder, outline))
         for split, outline in zip(("train", "test"), outlines, strict=False)
     ]
 
 
-def _images(folder: AnyPath, outline: Outline) -> AnyPath:
+def _images(folder: Path, outline: Outline) -> Path:
     beside = outline.path.parent
     candidates = [beside, *(beside / name for name in _IMAGE_FOLDERS), folder]
     candidates += [folder / name for name in _IMAGE_FOLDERS]

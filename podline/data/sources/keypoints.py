@@ -5,19 +5,17 @@ COCO's people are one instance: what becomes of an annotation is decided in :mod
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from podline.data.sources.coco import TEST_SHARE, CocoSource, Understood, open_listed, read_annotations
+from podline.data.sources.coco import CocoSource, Understood, annotations_of_all, open_listed
 from podline.data.sources.coco_annotations import Category
-from podline.data.sources.coco_image import CocoImage
 from podline.data.sources.keypoint_layout import Outline, annotated, flat, outlines_of
 from podline.data.sources.keypoint_settings import KeypointSettings
 from podline.data.sources.keypoint_skeletons import Joints, joints_of, skeleton_of
-from podline.data.sources.remote import is_remote, open_remote
+from podline.data.sources.remote import on_this_machine
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 
@@ -34,17 +32,18 @@ def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, wo
     Raises:
         SourceError: there are no annotations in COCO's format, nothing to learn in them, or no images of them.
     """
-    place = open_remote(source) if is_remote(source) else Path(source).expanduser().resolve()
-    outlines = outlines_of(place)
-    found = annotated(place, outlines)
-    joints = _same_joints(outlines, settings.category)
-    category = Category(joints.ids, len(joints.joints), _completed)
-    listed = [read_annotations(each, category) for each in found]
-    people = (one for entry in listed[0].listing.images for one in entry.annotations if not one.get("problem"))
-    skeleton, notes = skeleton_of(joints, settings, people, found[0].annotations)
-    told = tuple(f"{each.split}: {each.annotations}, images in {each.images}" for each in found)
-    understood = Understood(category, joints.name, skeleton, (*told, *notes))
-    return open_listed(dataset.name, listed, settings.side, settings.max_people, work, understood, _tested_by_name)
+    with on_this_machine(source, work) as place:
+        outlines = outlines_of(place)
+        found = annotated(place, outlines)
+        joints = _same_joints(outlines, settings.category)
+        category = Category(joints.ids, len(joints.joints), _completed)
+        with annotations_of_all(found, category) as listed:
+            people = (one for entry in listed[0].entries() for one in entry.annotations if not one.get("problem"))
+            skeleton, notes = skeleton_of(joints, settings, people, found[0].annotations)
+            told = [f"{each.split}: {each.annotations}, images in {each.images}" for each in found]
+            told = [line.replace(str(place), source) for line in told]
+            understood = Understood(category, joints.name, skeleton, (*told, *notes))
+            return open_listed(dataset.name, listed, settings.side, settings.max_people, work, understood)
 
 
 def _same_joints(outlines: Sequence[Outline], wanted: str) -> Joints:
@@ -57,20 +56,6 @@ def _same_joints(outlines: Sequence[Outline], wanted: str) -> Joints:
                 f"{outlines[0].path}"
             )
     return first
-
-
-def _tested_by_name(images: Sequence[CocoImage]) -> Sequence[bool]:
-    """Which images of a single file are tested on, by their names alone: a new image changes no other one's split.
-
-    Of so few images that a split would be empty, the one nearest to it is put there.
-    """
-    draws = [int.from_bytes(hashlib.sha256(image.name.encode()).digest()[:8], "big") / 2**64 for image in images]
-    tested = [draw < TEST_SHARE for draw in draws]
-    if not any(tested) and len(tested) > 1:
-        tested[draws.index(min(draws))] = True
-    elif all(tested):
-        tested[draws.index(max(draws))] = False
-    return tested
 
 
 def _completed(annotation: dict[str, Any]) -> dict[str, Any]:

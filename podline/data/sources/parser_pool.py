@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -97,7 +97,8 @@ class Parser:
                 with sandboxes.lent() as sandbox:
                     return self._parsed(sandbox, batch, factor, what)
 
-            yield from chain.from_iterable(in_order(parsed, batches, processes))
+            with closing(in_order(parsed, batches, processes)) as answers:  # before the sandboxes are
+                yield from chain.from_iterable(answers)
 
     def _parsed(self, sandbox: Sandbox, batch: tuple[Any, ...], factor: float, what: str) -> list[Any]:
         try:

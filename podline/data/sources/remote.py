@@ -1,24 +1,23 @@
 """Raw files in a bucket, with the interface of files in a folder.
 
-Small images, archives and batches are downloaded into the store's cache, checked, several at a time. COCO's images and
-annotations are read where they are, by range (:mod:`podline.data.sources.ranges`).
+Files are downloaded into the store's cache, checked, several at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Literal
 
-from podline.data.sources.ranges import buffered, read_confirmed
 from podline.data.sources.rawfiles import RawFile, raw_file
 from podline.errors import SourceError
 from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.opening import open_store
+from podline.store.prefetch import in_order
 
 _OPTION = "--source"
 _HASHING_THREADS = 2
@@ -94,20 +93,6 @@ class RemotePath:
         for name in dict.fromkeys(path.parts[depth] for path in below):
             yield self / name
 
-    def read_bytes(self) -> bytes:
-        """A file's content, checked.
-
-        Raises:
-            ArtifactError: it has another generation by now.
-            StoreError: it cannot be read.
-        """
-        return self._store.read_bytes(self.place, self._listed.version)
-
-    def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
-        """A file to read here and there; for lack of a checksum, everything is read until it came twice alike."""
-        del mode  # pathlib's, whose place this takes
-        return buffered(self._read, self.bytes)
-
     def staged(self, work: Path) -> Path:
         """A file on this machine with a file's content: a link, under its own name, to the copy in the cache.
 
@@ -118,8 +103,11 @@ class RemotePath:
             ArtifactError: it has another generation by now.
             StoreError: it cannot be fetched.
         """
+        return self.linked(work / "remote" / digests.of_bytes(self.uri.encode())[:32] / self.name)
+
+    def linked(self, link: Path) -> Path:
+        """Make a link to the copy of a file in the cache; see :meth:`staged`."""
         copy = self._store.local(self.place, self._listed)
-        link = work / "remote" / digests.of_bytes(self.uri.encode())[:32] / self.name
         with explained("write", link):
             link.parent.mkdir(parents=True, exist_ok=True)
             if not (link.is_symlink() and link.readlink() == copy):
@@ -127,11 +115,13 @@ class RemotePath:
                     link.symlink_to(copy)
         return link
 
-    def _read(self, start: int, length: int) -> bytes:
-        def read() -> bytes:
-            return self._store.read_range(self.place, start, length, self._listed.version)
-
-        return read_confirmed(read, lambda _data: False, str(self))
+    def files(self) -> Iterator[RemotePath]:
+        """Yield all files below this, or this file."""
+        if self.is_file():
+            yield self
+        else:
+            for below in self.iterdir():
+                yield from below.files()
 
     @property
     def _listed(self) -> Listed:
@@ -159,6 +149,34 @@ def open_remote(uri: str) -> RemotePath:
     if not files:
         raise SourceError(f"{uri}: there is no object of that name, and none below it")
     return RemotePath("", store, files)
+
+
+@contextlib.contextmanager
+def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Iterator[Path]:
+    """Yield a source's folder or file on this machine; a bucket's are downloaded, and errors name those in the bucket.
+
+    Args:
+        source: a folder or a file, here or in a bucket.
+        work: the cache folder of sources.
+        wanted: which files are needed, by their names in a bucket.
+
+    Raises:
+        SourceError: nothing is there; the body raised it.
+        ArtifactError: an object has another generation by now.
+        StoreError: an object cannot be fetched.
+    """
+    if not is_remote(source):
+        yield Path(source).expanduser().resolve()
+        return
+    place = open_remote(source)
+    files = [file for file in place.files() if wanted(file.place)]
+    folder = work / "remote" / digests.of_json(sorted(file.uri for file in files))[:32]
+    deque(in_order(lambda file: file.linked(folder / file.place), files, place.parallel), maxlen=0)
+    local = folder / place.place
+    try:
+        yield local
+    except SourceError as error:
+        raise SourceError(str(error).replace(str(local), source.rstrip("/"))) from error
 
 
 AnyPath = Path | RemotePath

@@ -14,7 +14,8 @@ from podline.data.coco_letterbox import LetterBox, snapped
 from podline.data.coco_records import annotations_of
 from podline.data.keypoints import from_annotated
 from podline.data.sources.coco import CocoImage
-from podline.data.sources.coco_images import ImagePlace
+from podline.data.sources.coco_files import ImagePlace
+from podline.data.sources.coco_image import PixelPlace
 from podline.data.sources.coco_people import PersonEntry, packed, people_of, unpacked
 from podline.documents.skeleton import COCO
 
@@ -42,8 +43,8 @@ def image(number: int, width: int, height: int, people: int) -> CocoImage:
     entries = [person(10 * number + n, number, area=100.5 * (n + 1)) for n in range(people)]
     nobody = person(10 * number + 9, number, num_keypoints=0, keypoints=[0] * 51)
     labelled, ignored = people_of([*entries, nobody], width, height, 3, Counter())
-    place = ImagePlace(f"/images/{number}.jpg", 5, 7)
-    return CocoImage(number, f"{number}.jpg", width, height, place, packed(labelled), json.dumps(ignored))
+    place, pixels = ImagePlace(f"/images/{number}.jpg", 5, 7), PixelPlace("/work/pixels", number, 8)
+    return CocoImage(number, f"{number}.jpg", width, height, place, pixels, packed(labelled), json.dumps(ignored))
 
 
 def test_records_made_together_are_those_made_alone() -> None:

@@ -6,13 +6,17 @@ import io
 import json
 import math
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
 from PIL import Image
 
+from podline.data.coco_records import copy_pixels
+from podline.data.sources import coco_decoding
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_people import unpacked
 from podline.data.sources.jpeg import JpegError, inspect
@@ -20,7 +24,7 @@ from podline.errors import SourceError
 
 
 def opened(folder: Path, max_people: int = 20) -> CocoSource:
-    return open_coco("coco", str(folder), 64, max_people)
+    return open_coco("coco", str(folder), 64, max_people, folder / "work")
 
 
 def ids(source: CocoSource) -> dict[str, list[int]]:
@@ -48,7 +52,7 @@ def test_splits_follow_the_source(tmp_path: Path) -> None:
     assert (source.read, source.quarantined, source.counted) == (10, (), {})
 
 
-def test_one_split_is_cut_by_ids_alone(tmp_path: Path) -> None:
+def test_one_split_is_cut_by_names_alone(tmp_path: Path) -> None:
     many, few = CocoFiles(images=60), CocoFiles(images=40)
     whole, part = ids(opened(many.write(tmp_path / "a"))), ids(opened(few.write(tmp_path / "b")))
     assert sorted(whole["train"] + whole["test"]) == list(range(1, 61))
@@ -64,7 +68,8 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
     assert folders.files == zips.files
     assert ids(folders) == ids(zips)
     for image, packed in zip(folders.splits["train"], zips.splits["train"], strict=True):
-        assert image.place.read() == packed.place.read() == jpeg(image.id)
+        assert image.place.read_same() == packed.place.read_same() == jpeg(image.id)
+        assert image.pixels.crc == packed.pixels.crc
 
 
 def test_a_damaged_zip_member_is_left_out(tmp_path: Path) -> None:
@@ -77,35 +82,35 @@ def test_a_damaged_zip_member_is_left_out(tmp_path: Path) -> None:
 
 
 BROKEN = {
-    "wrong keypoint length": ({"keypoints": [1, 2, 2]}, "annotation 300: its keypoints are 3 numbers vs 51"),
-    "no keypoints": ({"keypoints": None}, "annotation 300: its keypoints are None vs 51"),
-    "NaN keypoint": ({"keypoints": [float("nan")] * 51}, "annotation 300: its keypoints are not all finite"),
-    "keypoint beyond all floats": ({"keypoints": [10**400] * 51}, "annotation 300: its keypoints are not all finite"),
-    "NaN box": ({"bbox": [1, 2, float("nan"), 4]}, "annotation 300: its box is"),
-    "short box": ({"bbox": [1, 2]}, "annotation 300: its box is"),
-    "negative box": ({"bbox": [1, 2, -3, 4]}, "annotation 300: its box has the size -3×4"),
-    "infinite area": ({"area": float("inf")}, "annotation 300: its area is inf"),
-    "visibility": ({"keypoints": [1, 1, 7] * 17}, "annotation 300: a keypoint has the visibility 7"),
-    "crowd flag": ({"iscrowd": 2}, "annotation 300: iscrowd is 2"),
-    "id too long": ({"id": 2**63}, "annotations[2] has the id 9223372036854775808, a whole number of 64 bits"),
+    "wrong keypoint length": ({"keypoints": [1, 2, 2]}, "annotation {}00: its keypoints are 3 numbers vs 51"),
+    "no keypoints": ({"keypoints": None}, "annotation {}00: its keypoints are None vs 51"),
+    "NaN keypoint": ({"keypoints": [float("nan")] * 51}, "annotation {}00: its keypoints are not all finite"),
+    "keypoint beyond all floats": ({"keypoints": [10**400] * 51}, "annotation {}00: its keypoints are not all finite"),
+    "NaN box": ({"bbox": [1, 2, float("nan"), 4]}, "annotation {}00: its box is"),
+    "short box": ({"bbox": [1, 2]}, "annotation {}00: its box is"),
+    "negative box": ({"bbox": [1, 2, -3, 4]}, "annotation {}00: its box has the size -3×4"),
+    "infinite area": ({"area": float("inf")}, "annotation {}00: its area is inf"),
+    "visibility": ({"keypoints": [1, 1, 7] * 17}, "annotation {}00: a keypoint has the visibility 7"),
+    "crowd flag": ({"iscrowd": 2}, "annotation {}00: iscrowd is 2"),
+    "id too long": ({"id": 2**63}, "annotations[12] has the id 9223372036854775808, a whole number of 64 bits"),
     "outline without end": (
         {"num_keypoints": 0, "keypoints": [0] * 51, "segmentation": [[math.inf] * 6]},
-        "annotation 300: its outline has a corner that is not a finite number",
+        "annotation {}00: its outline has a corner that is not a finite number",
     ),
-    "id twice": ({"id": 400}, "annotation 400 is there twice"),
-    "outline": ({"iscrowd": 1, "segmentation": {"size": [5, 5], "counts": [25]}}, "annotation 300: run lengths"),
-    "no outline": ({"iscrowd": 1, "segmentation": [7]}, "annotation 300: its outline is neither"),
+    "id twice": ({"id": 100}, "annotation 100 is there twice"),
+    "outline": ({"iscrowd": 1, "segmentation": {"size": [5, 5], "counts": [25]}}, "annotation {}00: run lengths"),
+    "no outline": ({"iscrowd": 1, "segmentation": [7]}, "annotation {}00: its outline is neither"),
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_person_that_cannot_be_read_leaves_its_image_out(tmp_path: Path, name: str) -> None:
-    changed, reason = BROKEN[name]
-    files = CocoFiles()
-    files.annotations[2] |= changed
+def test_a_person_that_cannot_be_read_leaves_its_image_out(tmp_path: Path) -> None:
+    files = CocoFiles(images=len(BROKEN) + 4)
+    for number, (changed, _reason) in enumerate(BROKEN.values(), start=3):
+        files.annotations[number - 1] |= changed
     found = left_out(both(tmp_path, files))
-    assert found["000000000003.jpg (image 3)"].startswith(reason)
-    assert len(found) == (2 if name == "id twice" else 1)
+    for number, (_changed, reason) in enumerate(BROKEN.values(), start=3):
+        assert found.pop(f"{number:012}.jpg (image {number})").startswith(reason.format(number)), reason
+    assert found == {"000000000001.jpg (image 1)": "annotation 100 is there twice"}
 
 
 def exif(orientation: int, width: int = WIDTH, height: int = HEIGHT) -> bytes:
@@ -134,16 +139,66 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path: Path, name: str) -> None:
-    content, reason = FILES[name]
-    files = CocoFiles()
-    del files.files["000000000003.jpg"]
-    if content is not None:
-        files.files["000000000003.jpg"] = content
+def test_a_file_that_cannot_be_decoded_is_left_out(tmp_path: Path) -> None:
+    files = CocoFiles(images=len(FILES) + 3)
+    for number, (content, _reason) in enumerate(FILES.values(), start=3):
+        name = f"{number:012}.jpg"
+        if content is None:
+            del files.files[name]
+        else:
+            files.files[name] = content
     found = left_out(both(tmp_path, files))
-    assert list(found) == ["000000000003.jpg (image 3)"]
-    assert reason in found["000000000003.jpg (image 3)"]
+    for number, (_content, reason) in enumerate(FILES.values(), start=3):
+        assert reason in found.pop(f"{number:012}.jpg (image {number})")
+    assert not found
+
+
+def test_a_file_that_only_its_decoder_refuses_is_left_out(tmp_path: Path) -> None:
+    files = CocoFiles()
+    data = jpeg(3)
+    files.files["000000000003.jpg"] = data.replace(b"\xff\xdb", b"\xff\xfe")  # no quantization tables
+    found = left_out(both(tmp_path, files))
+    assert found == {"000000000003.jpg (image 3)": "the file is damaged: it cannot be decoded"}
+
+
+def test_what_takes_too_much_is_told_with_the_setting_that_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLINE_PARSE_LIMITS", "0.05")
+    files = CocoFiles()
+    files.images[2] |= {"width": 4000, "height": 3000}
+    files.files["000000000003.jpg"] = jpeg(3, 4000, 3000)
+    folder = files.write(tmp_path)
+    [reason] = left_out(opened(folder)).values()
+    assert re.fullmatch(r"the file takes more than .*; if you trust it, raise the setting parse_limits", reason)
+    path = folder / "annotations" / "person_keypoints_train2017.json"
+    path.write_bytes(b'{"annotations": [], "images": [' + b"[]," * 1_000_000 + b"{}]}")
+    with pytest.raises(SourceError, match=r"person_keypoints_train2017.json takes more than .*raise .*parse_limits"):
+        opened(folder)
+
+
+def test_what_was_decoded_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CocoFiles().write(tmp_path)
+    first = opened(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(coco_decoding, "Parser", None)
+        assert opened(folder) == first
+    (folder / "train2017" / "000000000003.jpg").write_bytes(jpeg(4))
+    changed = opened(folder)
+    assert changed.files != first.files
+
+
+def test_damaged_pixels_in_the_cache_are_named(tmp_path: Path) -> None:
+    source = opened(CocoFiles().write(tmp_path))
+    image = source.splits["train"][0]
+    rows = np.fromfile(image.pixels.path, np.uint8).reshape(-1, 64, 64, 3)
+    square = np.empty((64, 64, 3), np.uint8)
+    copy_pixels(image, rows, square)
+    assert (square == rows[image.pixels.row]).all()
+    rows[image.pixels.row, 5, 5] ^= 1
+    for damaged in (rows, rows[:0]):
+        with pytest.raises(SourceError, match=r"pixels of 0+\d+.jpg \(image \d+\) are damaged; delete .*/work/"):
+            copy_pixels(image, damaged, square)
 
 
 def test_a_file_that_is_larger_than_any_image_is_not_read(tmp_path: Path) -> None:

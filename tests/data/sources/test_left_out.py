@@ -20,7 +20,7 @@ from podline.stages.specs import ConvertSpec
 
 def refusal(folder: Path, allowed: float = 0.1) -> str:
     """What is said of a folder of which more is left out than is allowed; nothing where it is not."""
-    source = open_coco("coco", str(folder), 64, 2)
+    source = open_coco("coco", str(folder), 64, 2, folder / "work")
     try:
         refuse_left_out("coco", source.left_out, allowed)
     except SourceError as error:
@@ -38,7 +38,7 @@ def test_images_that_are_not_there_are_counted_by_reason(tmp_path: Path) -> None
     message = refusal(files.write(tmp_path / "beyond"))
     assert message.startswith(
         "coco: 5 of 40 records of person_keypoints_train2017.json are left out, 12.5% vs 10.0% at most: "
-        f"4 as {tmp_path}/beyond/train2017 has no such file, 1 as the file is no JPEG"
+        "4 as train2017 has no such file, 1 as the file is no JPEG"
     )
     assert message.endswith("mend the source, or give --allow-left-out 0.13")
     assert refusal(tmp_path / "beyond", 0.13) == ""
