@@ -22,12 +22,12 @@ _DIGITS = 16
 
 
 def source_cache(store: Store) -> Path:
-    """Where unpacked archives are kept, from run to run."""
+    """Return the folder where unpacked archives are kept, from run to run."""
     return store.scratch / "sources"
 
 
 def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
-    """The settings of a conversion that its bytes depend on.
+    """Return the settings of a conversion that its bytes depend on.
 
     Raises:
         SettingsError: there is no such data set.
@@ -45,7 +45,7 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 
 
 def source_of(spec: ConvertSpec, store: Store) -> RawData:
-    """Opens the source that a conversion reads.
+    """Open the source that a conversion reads.
 
     Raises:
         SettingsError: there is no such data set.
@@ -59,7 +59,7 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
 
 
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
-    """A hash of all that a converted data set's bytes depend on, 16 hexadecimal digits.
+    """Hash all that a converted data set's bytes depend on: 16 hexadecimal digits.
 
     Args:
         spec: what the data set is and the settings count; its own name, where things are and how the work is divided
