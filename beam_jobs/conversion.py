@@ -16,7 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
@@ -45,7 +45,6 @@ from podline.documents.manifest import (
     shard_record,
 )
 from podline.engines import LOCAL
-from podline.errors import EngineLostError
 from podline.plurals import plural
 from podline.progress import Reporter
 from podline.recipes import datasets
@@ -116,9 +115,6 @@ def _converted(
             build(pipeline, job)
             run(pipeline, spec.engine, lambda started: _tell_engine(started, spec.engine, reporter))
         reused = len(plans) - shards.written()
-        if shards.there < len(plans):  # Dask ends so without an error when its scheduler is lost
-            missing = f"{plural(len(plans) - shards.there, 'shard')} of {len(plans)}"
-            raise EngineLostError(f"engine {spec.engine}: its job ended without {missing}; look whether it runs")
     _publish(store, draft, plans)
     return _finish(store, spec, draft, remarks, time.monotonic() - started, reused)
 
@@ -157,20 +153,19 @@ class _Shards:
     def __init__(self, store: Store, folder: str, plans: ShardPlans) -> None:
         self.plans, self.store = plans, store
         self._folder = f"{folder}/{SHARD_RECORDS}"
-        self._records = {PurePath(shard_record(plan.file)).name: plan.records for plan in plans}
         self._before = self._versions()
-        self.there, self.records = 0, 0
+        self.there, self.records = 0, 0.0
 
     def written(self) -> int:
         """Look again; return how many shards were written since; ``records`` of them, and ``there`` are so many."""
         now = self._versions()
-        new = [name for name, version in now.items() if self._before.get(name) != version]
-        self.there, self.records = len(now), sum(map(self._records.__getitem__, new))
-        return len(new)
+        new = sum(self._before.get(name) != version for name, version in now.items())
+        self.there = len(now)
+        self.records = new * sum(split.records for split in self.plans.splits) / len(self.plans)
+        return new
 
     def _versions(self) -> dict[str, str]:
-        found = ((PurePath(found.name).name, found.version) for found in self.store.listing(self._folder))
-        return {name: version for name, version in found if name in self._records}
+        return {found.name: found.version for found in self.store.listing(self._folder)}
 
 
 def _tell_engine(job: PipelineResult, engine: str, reporter: Reporter) -> None:
@@ -290,9 +285,11 @@ def _progress(reporter: Reporter, shards: _Shards, workers: str) -> Iterator[Non
         return shards.there
 
     def watch() -> None:
-        reported = 0
-        while not ended.wait(poll):
+        reported, pause = 0, poll
+        while not ended.wait(pause):
+            began = time.monotonic()
             reported = report(reported)
+            pause = max(poll, 10 * (time.monotonic() - began))  # of a million shards a listing takes minutes
         report(reported)
 
     reporter.progress(0, len(shards.plans), "shards")

@@ -44,7 +44,7 @@ def open_pipeline(spec: ConvertSpec) -> Iterator[beam.Pipeline]:
     kind, _, address = spec.engine.partition(":")
     with contextlib.ExitStack() as started:
         if kind == PRISM:
-            address = started.enter_context(_prism())
+            address = started.enter_context(prism())
         flags = [*_flags(kind, address, spec.beam_options), *spec.beam_options]
         with _refused(), quiet():
             runner, options = _runner(kind, spec.workers), _options(flags)
@@ -122,7 +122,7 @@ def _refused() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _prism() -> Iterator[str]:
+def prism() -> Iterator[str]:
     """Start Prism on a free port; yield its address."""
     program = shutil.which("prism")
     if program is None:

@@ -66,7 +66,7 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
         "the engine refuses this account; give it the right to start jobs there",
     ),
     (
-        r"Timed out|FutureTimeoutError|UNAVAILABLE|DEADLINE_EXCEEDED|onnection|ancelled|CommClosed|\b50[0234]\b",
+        r"Timed out|TimeoutError|UNAVAILABLE|DEADLINE_EXCEEDED|onnection|ancelled|CommClosed|ended as|\b50[0234]\b",
         EngineLostError,
         "the engine does not answer, or was lost; look whether it runs",
     ),
@@ -94,9 +94,10 @@ def run(pipeline: beam.Pipeline, engine: str = LOCAL, started: Callable[[Pipelin
         try:
             jobs.append(pipeline.run())
             started(jobs[0])
-            state = jobs[0].wait_until_finish()
-            if state != PipelineState.DONE:
-                raise RuntimeError(f"the engine's job ended as {state}")  # noqa: TRY301 (waited for below)
+            # Dask says that a job is done whose scheduler was lost; its futures know.
+            states = {jobs[0].wait_until_finish()} | {part.status for part in getattr(jobs[0], "futures", ())}
+            if not states <= {PipelineState.DONE, "finished"}:
+                raise RuntimeError(f"the job ended as {', '.join(map(str, states))}")  # noqa: TRY301 (waited for below)
         except BaseException as error:  # it is raised where it is waited for
             outcomes.put(error)
         else:

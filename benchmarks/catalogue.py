@@ -6,7 +6,6 @@ Nothing here imports TensorFlow or Beam; the modules that measure do, in process
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any
 from benchmarks.child import measure
 from benchmarks.row import BenchmarkRow, cost_row, rate_row
 from podline.cluster import VARIABLE
+from podline.cores import usable_cores
 from podline.frozen import Frozen
 from podline.strategies import WORKERS
 
@@ -132,7 +132,7 @@ def _convert_job(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 
 
 def _convert_coco(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    source, cores = str(work / "coco"), os.cpu_count() or 1
+    source, cores = str(work / "coco"), usable_cores()
     measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
     ours, other = alternately(
         lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours")),
@@ -323,7 +323,7 @@ def _strategies(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
             other=plain,
             unit="images/s",
             note=f"training the cifar10 recipe on {_DEVICES[name]}, batch {batch}, beside strategy cpu on the same "
-            f"{os.cpu_count()} cores; the losses of the first {sizes.steps} steps differ by "
+            f"{usable_cores()} cores; the losses of the first {sizes.steps} steps differ by "
             f"{_difference(found['losses'], first['losses']):.0e}",
         )
         for name, found in others.items()

@@ -14,7 +14,7 @@ from benchmarks import plain
 from benchmarks.timing import in_turns
 from podline.data.records import Feature, RecordLayout, layout_of
 from podline.data.shards import CHUNK_BYTES
-from podline.data.tfrecord import map_frames
+from podline.data.tfrecord import seal
 
 IMAGE_SHAPE = (32, 32, 3)
 CLASSES = 10
@@ -113,6 +113,7 @@ def write_chunks(path: Path, layout: RecordLayout, columns: dict[str, np.ndarray
             chunk = {name: values[start : start + step] for name, values in columns.items()}
             filled = frames[: len(chunk["label"])]
             layout.fill(filled, chunk)
+            seal(filled)
             stream.write(filled.data)
 
 
@@ -123,7 +124,7 @@ def _pass(path: Path, layout: RecordLayout, columns: dict[str, np.ndarray], fini
     batches = np.random.default_rng(1).permutation(examples)[: examples // BATCH_SIZE * BATCH_SIZE]
 
     def run() -> None:
-        frames = map_frames(path, layout.record_length, examples)
+        frames = np.memmap(path, np.uint8, "r").reshape(examples, -1)
         for chosen in batches.reshape(-1, BATCH_SIZE):
             finish(layout, frames[chosen])
 

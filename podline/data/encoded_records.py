@@ -23,18 +23,8 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode
 from podline.data.fitting import fitted
 from podline.data.pictures import PictureError, picture_of
-from podline.data.records import IMAGE, Feature, RecordLayout, elements, layout_of, place_of, size_of, varint
-from podline.data.tfrecord import (
-    FOOTER_BYTES,
-    FRAME_BYTES,
-    HEADER_BYTES,
-    Bytes,
-    damaged_record,
-    framed,
-    map_file,
-    payloads,
-    require_sound,
-)
+from podline.data.records import IMAGE, Feature, RecordLayout, layout_of, place_of, varint
+from podline.data.tfrecord import FRAME_BYTES, Bytes, framed, map_file, payloads
 from podline.documents.manifest import FieldInfo, FileFit, FileInfo, Manifest, ShardInfo
 from podline.errors import ArtifactError
 
@@ -127,80 +117,28 @@ def write_index(shard: Path, lengths: Sequence[int]) -> FileInfo:
     return FileInfo(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-class EncodedShard:
-    """A shard of records with image files; see :class:`podline.data.open_shards.Shard`."""
+def read_index(path: Path, info: ShardInfo) -> npt.NDArray[np.int64]:
+    """Read where a shard's records begin and where the last one ends, int64 (records + 1,).
 
-    def __init__(self, path: Path, index: Path, info: ShardInfo, fields: Sequence[FieldInfo]) -> None:
-        """Map both files.
-
-        Args:
-            path: the shard.
-            index: the array of where its records begin.
-            info: what the manifest says of both.
-            fields: of its records.
-
-        Raises:
-            ArtifactError: one is gone or not what the manifest says.
-            StoreError: one cannot be read.
-        """
-        self._path, self._data, self._fields = path, map_file(path), fields
-        starts = map_file(index)
-        found = hashlib.sha256(starts.data).hexdigest()
-        if info.index is None or found != info.index.sha256:
-            expected = info.index.sha256 if info.index else "none"
-            raise ArtifactError(f"{index} has sha256 {found} vs {expected} in the manifest; convert the data again")
-        if len(self._data) != info.bytes:
-            raise ArtifactError(
-                f"{path} has {len(self._data)} bytes vs {info.bytes} in the manifest; convert the data again"
-            )
-        self._starts = starts[-8 * (info.records + 1) :].view("<i8")
-        self._checked = np.zeros(info.records, np.bool_)
-
-    def __len__(self) -> int:
-        return len(self._checked)
-
-    def start(self, place: int) -> int:
-        """Return the byte at which a record's frame starts."""
-        return int(self._starts[place])
-
-    def take(self, places: npt.NDArray[np.int64], fields: Sequence[FieldInfo]) -> list[np.ndarray]:
-        """Return the fields' values of some records, images decoded."""
-        for place in places[~self._checked[places]].tolist():
-            require_sound(self._path, place, self.start(place), self._frame(place))
-            self._checked[place] = True
-        return [
-            elements(field, self._images(places, field) if field.fit else self._values(places, field))
-            for field in fields
-        ]
-
-    def _values(self, places: npt.NDArray[np.int64], field: FieldInfo) -> Bytes:
-        begins = self._starts[places] + HEADER_BYTES + field.offset
-        return self._data[begins[:, None] + np.arange(size_of(field))]
-
-    def _images(self, places: npt.NDArray[np.int64], field: FieldInfo) -> Bytes:
-        """Decode images side by side."""
-        size = next((other for other in self._fields if other.name == SIZE), None)
-        sizes = np.zeros((len(places), 2), np.int64) if size is None else self._values(places, size).view("<i8")
-        images = np.empty((len(places), *field.shape), np.uint8)
-
-        def put(place: int, size: Sequence[int], image: npt.NDArray[np.uint8]) -> None:
-            file = self._frame(place)[HEADER_BYTES + field.offset : -FOOTER_BYTES]
-            try:
-                _decode(file, field, size, image)
-            except PictureError as error:
-                how = f"has an image that {error}"
-                raise damaged_record(self._path, place, self.start(place), how) from error
-
-        list(_threads().map(put, places.tolist(), sizes.tolist(), images))
-        return images.reshape(len(places), -1)
-
-    def _frame(self, place: int) -> Bytes:
-        start, end = self._starts[place : place + 2]
-        return self._data[start:end]
+    Raises:
+        ArtifactError: the file is gone or not what the manifest says.
+        StoreError: it cannot be read.
+    """
+    data = map_file(path)
+    found, expected = hashlib.sha256(data.data).hexdigest(), info.index.sha256 if info.index else ""
+    if found != expected:
+        raise ArtifactError(f"{path} has sha256 {found} vs {expected} in the manifest; convert the data again")
+    return data[-8 * (info.records + 1) :].view("<i8")
 
 
-def _decode(file: Bytes, field: FieldInfo, size: Sequence[int], out: npt.NDArray[np.uint8]) -> None:
+def decode_file(file: Bytes, field: FieldInfo, size: Sequence[int], out: npt.NDArray[np.uint8]) -> None:
     """Decode an image's file into its pixels, as the conversion did.
+
+    Args:
+        file: uint8, (n,).
+        field: the manifest's, of the image.
+        size: width and height of the image that was annotated, if it was.
+        out: uint8, of the field's shape.
 
     Raises:
         PictureError: it cannot be decoded.
@@ -216,6 +154,6 @@ def _decode(file: Bytes, field: FieldInfo, size: Sequence[int], out: npt.NDArray
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Threads that decode, as many as there are cores, for all shards together."""
+def decoders() -> ThreadPoolExecutor:
+    """Return threads that decode, as many as there are cores, for all splits together."""
     return ThreadPoolExecutor(usable_cores(), thread_name_prefix="decode")

@@ -45,6 +45,7 @@ _UNDECODED = {
 }
 _KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
 _DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's names of 16 bits of grey
+_STRIP_PIXELS = 1 << 20
 _AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
 # Pillow's warnings are about fields that do not concern the pixels. A filter for the whole process, since one for a
@@ -76,10 +77,10 @@ def limits_of_pixels(pixels: int, wait: float = 10.0) -> Limits:
         wait: see :class:`Limits`.
 
     Returns:
-        12 bytes for a pixel beside 64 MB, and a second of CPU time for 5 million beside 0.4 s: the slowest decoder
+        8 bytes for a pixel beside 64 MB, and a second of CPU time for 5 million beside 0.4 s: the slowest decoder
         takes half of the time.
     """
-    return Limits(64_000_000 + 12 * pixels, 0.4 + pixels / 5e6, wait)
+    return Limits(64_000_000 + 8 * pixels, 0.4 + pixels / 5e6, wait)
 
 
 def declared_pixels(data: bytes) -> int:
@@ -189,6 +190,18 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _pillow_pixels(picture: Image.Image) -> Pixels:
+    """Return all pixels; those of a large picture strip by strip, since each step of the way takes memory."""
+    width, height = picture.size
+    rows = max(1, _STRIP_PIXELS // width)
+    if height <= rows:
+        return _strip_pixels(picture)
+    pixels = np.empty((height, width, 3), np.uint8)
+    for top in range(0, height, rows):
+        pixels[top : top + rows] = _strip_pixels(picture.crop((0, top, width, min(height, top + rows))))
+    return pixels
+
+
+def _strip_pixels(picture: Image.Image) -> Pixels:
     if picture.mode in _DEEP:
         grey = (np.asarray(picture).clip(0, 0xFFFF) >> 8).astype(np.uint8)
         return np.repeat(grey[..., np.newaxis], 3, axis=2)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.order import permutation
-from podline.data.sources.rows import SourceSplit
 from podline.errors import SettingsError, SourceError
 
 # Below this a file costs more to open than to read (1 MB).
@@ -126,34 +124,3 @@ def plan_shards(
 def shard_order(seed: int, split: str, records: int) -> npt.NDArray[np.int64]:
     """Return the order of a split's records in its shards, int64 (records,): a permutation by the seed."""
     return permutation(seed, f"shards/{split}", 0, records)
-
-
-def refuse_shared_records(splits: Sequence[SourceSplit]) -> None:
-    """Check that no place in a raw file is planned for twice, in two splits or in one.
-
-    Raises:
-        SourceError: one is; the first such record is named.
-    """
-    claims: dict[str, list[tuple[str, npt.NDArray[np.int64]]]] = {}
-    for split in splits:
-        for path, offsets in _places(split):
-            claims.setdefault(path, []).append((split.name, offsets))
-    for path, owners in claims.items():
-        places, counts = np.unique(np.concatenate([offsets for _, offsets in owners]), return_counts=True)
-        if (counts > 1).any():
-            place = int(places[counts > 1][0])
-            names = [f"{name!r}" for name, offsets in owners for _ in np.flatnonzero(offsets == place)]
-            raise SourceError(
-                f"the record at byte {place} of {path} would be converted more than once, for the splits "
-                f"{' and '.join(names)}; a raw file belongs to one split"
-            )
-
-
-def _places(split: SourceSplit) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """Each raw file of a split, with the offset of every image in it that is to be converted."""
-    kept = np.arange(len(split)) if split.kept is None else split.kept
-    start = 0
-    for block in split.blocks:
-        images = kept[(kept >= start) & (kept < start + block.count)] - start
-        yield block.path, block.offset + images * math.prod(split.image_shape)
-        start += block.count

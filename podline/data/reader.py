@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.open_shards import open_shard
-from podline.data.records import size_of, varints
+from podline.data.encoded_records import SIZE, decode_file, decoders, read_index
+from podline.data.mapped_files import MappedFiles
+from podline.data.pictures import PictureError
+from podline.data.records import size_of, values_of
+from podline.data.tfrecord import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    damaged_record,
+    header,
+    masked_crcs,
+    require_sound,
+)
 from podline.documents.completion import recorded_artifacts
 from podline.documents.manifest import FieldInfo, FileInfo, Manifest
 from podline.errors import ArtifactError
@@ -19,6 +29,8 @@ from podline.progress import Reporter, silent
 from podline.store.contract import Listed, Store
 from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
+
+Ids = npt.NDArray[np.int64]
 
 _REMEDY = "put it back, or run `podline convert` again: it writes what is damaged anew, and nothing else"
 # Of a folder, files that have to be hashed; a disk's own speed is the limit with more.
@@ -29,9 +41,9 @@ _CHUNK_BYTES = 16_000_000
 class SplitReader:
     """The examples of a split, numbered 0 … len-1 over its shards in the manifest's order.
 
-    Nothing is parsed: every value lies at a known place. Only images that records hold as files are decoded, by as many
-    threads as there are cores. Pages come into memory as they are touched and are shared by all readers of the
-    same files. Any number of threads may gather at once.
+    Nothing is parsed: every value lies at a known place of its record. Only images that records hold as files are
+    decoded, by as many threads as there are cores. Each record's checksums, which are part of the TFRecord format, are
+    checked when it is read first. Any number of threads may gather at once.
     """
 
     def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
@@ -46,28 +58,27 @@ class SplitReader:
         Raises:
             ArtifactError: no such split, or a shard is gone or has another size than the manifest says.
         """
-        self.info = manifest.split(split)
+        self.info, self._local = manifest.split(split), local
+        shards = self.info.shards
         self._fields = {field.name: field for field in manifest.fields}
-        self._shards = [open_shard(local, manifest, shard) for shard in self.info.shards]
-        paths = [local(file.file) for shard in self.info.shards for file in shard.files] if watched else []
+        self._files = MappedFiles({local(shard.file): shard.bytes for shard in shards})
+        self._edges = np.cumsum([0, *(shard.records for shard in shards)])
+        self._frame_length = manifest.record_length + FRAME_BYTES
+        indexes = [read_index(local(shard.index.file), shard) for shard in shards if shard.index]
+        self._index = np.concatenate(indexes) if indexes else None
+        self._checked = np.zeros(len(self), np.bool_)
+        paths = [local(file.file) for shard in shards for file in shard.files] if watched else []
         self._signs = {path: _sign(path) for path in paths}
-        self._edges = np.cumsum([0, *(len(shard) for shard in self._shards)])
 
     def __len__(self) -> int:
         return int(self._edges[-1])
 
-    def gather(
-        self,
-        indices: npt.NDArray[np.int64],
-        fields: Sequence[str] | None = None,
-        out: Mapping[str, np.ndarray] | None = None,
-    ) -> dict[str, np.ndarray]:
+    def gather(self, indices: Ids, fields: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Return the examples at some positions, in the order given.
 
         Args:
             indices: int64, (n,), each in 0 … len-1.
             fields: the features to read; all by default.
-            out: an array for every one of them, C-contiguous, as it would be returned; new ones by default.
 
         Returns:
             feature → values, (n, …shape): ``image`` uint8 (n, height, width, channels), labels int64 (n,).
@@ -76,17 +87,66 @@ class SplitReader:
             IndexError: a position that is not in the split.
             ArtifactError: a record is damaged.
         """
-        chosen = [self._fields[name] for name in (self._fields if fields is None else fields)]
-        gathered = {
-            field.name: np.empty((len(indices), *field.shape), field.dtype) if out is None else out[field.name]
-            for field in chosen
-        }
-        puts = [_putting(gathered[field.name], field) for field in chosen]
-        order = np.argsort(indices)
-        for shard, run, places in self._runs(indices[order]):
-            for put, found in zip(puts, self._shards[shard].take(places, chosen), strict=True):
-                put(order[run], found)
+        starts, ends = self._frames(indices)
+        fresh = ~self._checked[indices]
+        if fresh.any():
+            self._require_sound(indices[fresh], starts[fresh], ends[fresh])
+        gathered = {}
+        for field in self._fields.values() if fields is None else map(self._fields.__getitem__, fields):
+            begins = starts + (HEADER_BYTES + field.offset)
+            if field.fit:
+                gathered[field.name] = self._images(indices, begins, ends - FOOTER_BYTES, field)
+            else:
+                values = values_of(field, self._files.take(begins, size_of(field)))
+                gathered[field.name] = values.astype(field.dtype, copy=False)
         return gathered
+
+    def _frames(self, indices: Ids) -> tuple[Ids, Ids]:
+        """Return where the frames of some records start and end in the mapped files."""
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
+            raise IndexError(f"positions {indices.min()} to {indices.max()} vs {len(self)} examples in the split")
+        shards = np.searchsorted(self._edges, indices, side="right") - 1
+        first = self._files.starts[shards]
+        if self._index is None:
+            starts = first + (indices - self._edges[shards]) * self._frame_length
+            return starts, starts + self._frame_length
+        places = indices + shards  # an index has one entry more than its shard has records
+        return first + self._index[places], first + self._index[places + 1]
+
+    def _require_sound(self, indices: Ids, starts: Ids, ends: Ids) -> None:
+        data, frames = self._files.data, [*zip(starts.tolist(), ends.tolist(), strict=True)]
+        heads = b"".join([header(end - start - FRAME_BYTES) for start, end in frames])
+        crcs = masked_crcs(data[start + HEADER_BYTES : end - FOOTER_BYTES] for start, end in frames)
+        stored = self._files.take(ends - FOOTER_BYTES, FOOTER_BYTES).view("<u4")[:, 0]
+        if heads != self._files.take(starts, HEADER_BYTES).tobytes() or not np.array_equal(crcs, stored):
+            for index, (start, end) in zip(indices.tolist(), frames, strict=True):
+                require_sound(*self._found(index), data[start:end])
+        self._checked[indices] = True
+
+    def _images(self, indices: Ids, begins: Ids, ends: Ids, field: FieldInfo) -> npt.NDArray[np.uint8]:
+        """Decode the images of records that hold files."""
+        data, images = self._files.data, np.empty((len(indices), *field.shape), np.uint8)
+        sizes = self.gather(indices, [SIZE])[SIZE] if SIZE in self._fields else np.zeros((len(indices), 2), np.int64)
+
+        def decode(index: int, begin: int, end: int, size: Sequence[int], image: npt.NDArray[np.uint8]) -> None:
+            try:
+                decode_file(data[begin:end], field, size, image)
+            except PictureError as error:
+                raise damaged_record(*self._found(index), f"has an image that {error}") from error
+
+        list(decoders().map(decode, *(column.tolist() for column in (indices, begins, ends, sizes)), images))
+        return images
+
+    def _found(self, index: int) -> tuple[str, int, int]:
+        """Return where an example lies, as :meth:`locate`, its shard by its path."""
+        file, place, byte = self.locate(index)
+        return str(self._local(file)), place, byte
+
+    def locate(self, index: int) -> tuple[str, int, int]:
+        """Return where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
+        (start,), _ = self._frames(np.array([index]))
+        shard = int(np.searchsorted(self._edges, index, side="right")) - 1
+        return self.info.shards[shard].file, index - int(self._edges[shard]), int(start - self._files.starts[shard])
 
     def chunks(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
         """Read all examples in order, some megabytes at a time: the first one's position, and their values.
@@ -111,23 +171,6 @@ class SplitReader:
                     f"{path} was changed while it was read; what was made of it is not kept; give the command again: "
                     "it verifies the file and goes on from what was saved before"
                 )
-
-    def locate(self, index: int) -> tuple[str, int, int]:
-        """Return where an example lies: its shard's file, its number in it, and the byte where its frame starts."""
-        [(shard, _, places)] = self._runs(np.array([index]))
-        place = int(places[0])
-        return self.info.shards[shard].file, place, self._shards[shard].start(place)
-
-    def _runs(self, ordered: npt.NDArray[np.int64]) -> list[tuple[int, slice, npt.NDArray[np.int64]]]:
-        """Sorted positions cut at the shards' edges: the shard, which of the positions, their places in it."""
-        if len(ordered) and not 0 <= int(ordered[0]) <= int(ordered[-1]) < len(self):
-            raise IndexError(f"positions {ordered[0]} to {ordered[-1]} vs {len(self)} examples in the split")
-        cuts = np.searchsorted(ordered, self._edges).tolist()
-        return [
-            (shard, slice(start, stop), ordered[start:stop] - self._edges[shard])
-            for shard, (start, stop) in enumerate(itertools.pairwise(cuts))
-            if start < stop
-        ]
 
 
 def open_folder(folder: Path, manifest: Manifest, split: str) -> SplitReader:
@@ -194,19 +237,3 @@ def _sign(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return facts.st_size, facts.st_mtime_ns
-
-
-def _putting(values: np.ndarray, field: FieldInfo) -> Callable[[npt.NDArray[np.int64], np.ndarray], None]:
-    """Return what puts elements of a field into places of an array of its values."""
-    if field.encoding == "varint":
-
-        def put(places: npt.NDArray[np.int64], found: np.ndarray) -> None:
-            values[places] = varints(np.ascontiguousarray(found).view(np.uint8).reshape(-1, field.width))
-
-        return put
-    return _elements(values, field).__setitem__
-
-
-def _elements(values: np.ndarray, field: FieldInfo) -> np.ndarray:
-    """View a C-contiguous array of values as one opaque element a record, (n,)."""
-    return values.reshape(len(values), math.prod(field.shape), copy=False).view(f"V{size_of(field)}")[:, 0]

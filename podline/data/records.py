@@ -98,29 +98,7 @@ class RecordLayout:
             and the dtype is one byte. ``varint`` features: (n,), a uint8 view of single bytes, int64 of wider ones.
         """
         field = next(field for field in self.fields if field.name == name)
-        raw = frames[:, place_of(field)]
-        if field.encoding == "varint":
-            return varints(raw)
-        if field.dtype != "uint8":
-            raw = np.ascontiguousarray(raw).view(np.dtype(field.dtype).newbyteorder("<"))
-        return raw.reshape(len(frames), *field.shape)
-
-    def encode(self, columns: Mapping[str, np.ndarray]) -> Bytes:
-        """Encode records as sealed frames.
-
-        Args:
-            columns: every feature's values, (n, …shape).
-
-        Returns:
-            uint8, (n, frame_length).
-
-        Raises:
-            SourceError: an integer does not fit into its varint.
-        """
-        frames = self.frames(len(next(iter(columns.values()))))
-        self.fill(frames, columns)
-        seal(frames)
-        return frames
+        return values_of(field, frames[:, place_of(field)])
 
     def fill(self, frames: Bytes, columns: Mapping[str, np.ndarray]) -> None:
         """Write values into frames made by :meth:`frames`, over whatever they held; the frames are not sealed.
@@ -179,12 +157,13 @@ def varints(raw: Bytes) -> np.ndarray:
     return (raw & np.uint8(0x7F)).astype(np.int64) @ (1 << _SHIFT * np.arange(width))
 
 
-def elements(field: FieldInfo, raw: Bytes) -> np.ndarray:
-    """View a field's values, uint8 (n, size), as one element each, (n,): a single byte's number, else the bytes.
-
-    What NumPy then copies for each is one run of bytes, not a row of single ones.
-    """
-    return raw[:, 0] if field.encoding == "varint" and field.width == 1 else raw.view(f"V{size_of(field)}")[:, 0]
+def values_of(field: FieldInfo, raw: Bytes) -> np.ndarray:
+    """Return a field's values from their bytes, uint8 (n, size); see :meth:`RecordLayout.values`."""
+    if field.encoding == "varint":
+        return varints(raw)
+    if field.dtype != "uint8":
+        raw = np.ascontiguousarray(raw).view(np.dtype(field.dtype).newbyteorder("<"))
+    return raw.reshape(len(raw), *field.shape)
 
 
 def limit_of(field: FieldInfo) -> int:

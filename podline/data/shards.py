@@ -38,9 +38,6 @@ _ONE_LOADS = threading.Lock()
 _FILES, _EDGES = "-files", "-edges"  # of a shard's table, which no feature is called
 _PLACE, _LABELS = "place", "labels"  # the columns of a split's table
 
-Read = Callable[[int, int], Mapping[str, np.ndarray]]
-"""``read(start, stop)``: the values of a shard's records start … stop-1, feature by feature."""
-
 Fill = Callable[[Bytes, int], Sequence[bytes]]
 """``fill(frames, start)``: writes a shard's records from ``start`` on into frames, as many as these are.
 
@@ -213,16 +210,6 @@ def _places(split: SourceSplit, seed: int) -> np.ndarray:
     for name, values in split.labels.items():
         table[_LABELS][name] = values[places]
     return table
-
-
-def filled_from(layout: RecordLayout, read: Read) -> Fill:
-    """Return a filler of frames with the values that ``read`` gives."""
-
-    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
-        layout.fill(frames, read(start, start + len(frames)))
-        return ()
-
-    return fill
 
 
 class _Chunk(NamedTuple):

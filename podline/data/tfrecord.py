@@ -8,6 +8,7 @@ constant) keeps a CRC of data that holds CRCs meaningful.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import struct
 from collections.abc import Iterable
@@ -18,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.errors import ArtifactError
-from podline.plurals import plural
 from podline.store.contract import explained
 
 Bytes = npt.NDArray[np.uint8]
@@ -37,6 +37,7 @@ def masked(crcs: Crcs) -> Crcs:
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
 
 
+@functools.lru_cache
 def header(record_length: int) -> bytes:
     """Return the first 12 bytes of every frame with a payload of so many bytes."""
     length = struct.pack("<Q", record_length)
@@ -63,45 +64,14 @@ def payloads(frames: Bytes) -> Bytes:
     return frames[:, HEADER_BYTES:-FOOTER_BYTES]
 
 
-def payload_crcs(frames: Bytes, places: Iterable[int] | None = None) -> Crcs:
-    """Compute the masked CRC-32C of frames' payloads, (n,): of all, or of those at some places."""
-    rows = payloads(frames)
-    chosen = rows if places is None else map(rows.__getitem__, places)
-    return masked(np.fromiter(map(google_crc32c.value, chosen), np.uint32))
-
-
-def stored_crcs(frames: Bytes) -> Crcs:
-    """Return the masked CRC-32C that each frame holds, (n,)."""
-    return np.ascontiguousarray(frames[:, -FOOTER_BYTES:]).view("<u4")[:, 0].astype(np.uint32)
+def masked_crcs(payloads: Iterable[Bytes]) -> Crcs:
+    """Compute the CRC-32C of payloads as TFRecord stores them, (n,)."""
+    return masked(np.fromiter(map(google_crc32c.value, payloads), np.uint32))
 
 
 def seal(frames: Bytes) -> None:
     """Write the CRC of each frame's payload into the frame."""
-    frames[:, -FOOTER_BYTES:] = payload_crcs(frames).astype("<u4")[:, None].view(np.uint8)
-
-
-def map_frames(path: Path, record_length: int, records: int) -> Bytes:
-    """Map a shard's file into memory as an array; it is read only where it is touched.
-
-    Args:
-        path: the file.
-        record_length: bytes of every payload.
-        records: how many the file must hold.
-
-    Returns:
-        uint8, (records, 16 + record_length), not writable.
-
-    Raises:
-        ArtifactError: the file is gone or has another size.
-        StoreError: it cannot be read.
-    """
-    data, frame = map_file(path), FRAME_BYTES + record_length
-    if len(data) != records * frame:
-        raise ArtifactError(
-            f"{path} has {len(data)} bytes vs {records * frame} for {plural(records, 'record')} of {frame}; "
-            "convert the data again"
-        )
-    return data.reshape(records, frame)
+    frames[:, -FOOTER_BYTES:] = masked_crcs(payloads(frames)).astype("<u4")[:, None].view(np.uint8)
 
 
 def count_records(path: Path) -> int:
@@ -125,14 +95,14 @@ def count_records(path: Path) -> int:
     return record
 
 
-def require_sound(path: Path, record: int, byte: int, frame: Bytes) -> None:
+def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> None:
     """Check both checksums of a record.
 
     Args:
         path: its shard, for the error.
         record: its number there, likewise.
         byte: at which it starts, likewise.
-        frame: uint8, (n,): from its first byte to its last.
+        frame: uint8, (n,): its bytes, from the first of its length to the last of its checksum.
 
     Raises:
         ArtifactError: one is wrong.
@@ -147,7 +117,7 @@ def require_sound(path: Path, record: int, byte: int, frame: Bytes) -> None:
         raise damaged_record(path, record, byte, how)
 
 
-def damaged_record(path: Path, record: int, byte: int, how: str) -> ArtifactError:
+def damaged_record(path: str | Path, record: int, byte: int, how: str) -> ArtifactError:
     """Return the error for a damaged record, and make its file newer than its completion record says.
 
     So the next conversion hashes the file, and writes it anew.

@@ -18,7 +18,7 @@ replicas and nothing else. So the examples of step k are the same, whatever the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,7 +29,6 @@ import tensorflow as tf
 from podline import entry_points
 from podline.data.order import TrainingOrder
 from podline.documents.manifest import Manifest
-from podline.input.buffers import Buffers
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.changes import ByEpoch
 
@@ -52,8 +51,8 @@ class Reader(Protocol):
         """How many records there are."""
         ...
 
-    def gather(self, indices: npt.NDArray[np.int64], fields: tuple[str, ...], out: Arrays) -> Arrays:
-        """Write the fields of some records into given arrays, in the order of the indices."""
+    def gather(self, indices: npt.NDArray[np.int64], fields: Sequence[str]) -> Arrays:
+        """Return the fields of some records, in the order of the indices."""
         ...
 
 
@@ -65,7 +64,6 @@ class _Batches:
     manifest: Manifest
     fields: tuple[str, ...]
     failures: list[Exception] = field(default_factory=list, kw_only=True, compare=False, repr=False)
-    buffers: Buffers = field(default_factory=Buffers, kw_only=True, compare=False, repr=False)
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
@@ -74,13 +72,8 @@ class _Batches:
             yield
         except tf.errors.OpError as error:
             if self.failures:
-                raise self.failures[0] from error
+                raise self.failures[-1] from error
             raise
-
-    def _gather(self, ids: npt.NDArray[np.int64]) -> Arrays:
-        infos = [self.manifest.field(name) for name in self.fields]
-        out = {info.name: self.buffers.empty((len(ids), *info.shape), np.dtype(info.dtype)) for info in infos}
-        return self.reader.gather(ids, self.fields, out)
 
     def _spec(self, batch_size: int) -> dict[str, tf.TensorSpec]:
         infos = [self.manifest.field(name) for name in self.fields]
@@ -160,7 +153,7 @@ class TrainingInput(_Batches):
         epoch, ids = self.order.batch(step)
         share = len(ids) // replicas
         ids = ids[replica * share : (replica + 1) * share]
-        return epoch, ids, self._gather(ids)
+        return epoch, ids, self.reader.gather(ids, self.fields)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
         """Augment a batch."""
@@ -245,7 +238,7 @@ class EvaluationInput(_Batches):
         share = self._share(replicas)
         positions = (number * replicas + replica) * share + np.arange(share)
         padded = np.minimum(positions, self.count - 1)
-        arrays = self._gather(padded if self.ids is None else self.ids[padded])
+        arrays = self.reader.gather(padded if self.ids is None else self.ids[padded], self.fields)
         return arrays | {MASK: (positions < self.count).astype(np.float32)}
 
     def dataset(self, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:

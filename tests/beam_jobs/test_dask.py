@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import dask_cluster
 import pytest
 from click.testing import CliRunner
 from coco_files import CocoFiles
+from distributed import Client
+from drawn_images import as_folders, images
+from killed_conversions import convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.steps import Job
 from podline.cli import cli
-from podline.errors import EngineError, EngineLostError
+from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError
 from podline.progress import Event, Reporter, silent
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
+from podline.supervision.supervisor import Ending, run_stage
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +93,20 @@ def test_workers_need_not_see_images(dask: dask_cluster.Cluster, hidden: Path, g
     assert contents(there) == contents(here)
 
 
+@pytest.mark.parametrize("keep_files", [False, True])
+def test_images_of_a_folder_that_workers_do_not_see(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool
+) -> None:
+    source = as_folders(hidden / f"images {keep_files}", images())
+    given = {"dataset": "images", "side": 24, "keep_files": keep_files, "shard_bytes": 20_000}
+    here = ConvertSpec.model_validate({**given, "root": str(hidden / "pictures"), "source": str(source)})
+    there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
+    folders = {convert(spec, silent()).folder for spec in (here, there)}
+    (folder,) = folders
+    expected = {name: content for name, content in contents(here).items() if name.startswith(folder)}
+    assert contents(there) == expected
+
+
 def test_a_worker_of_another_release_is_refused(
     dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,11 +125,90 @@ def test_a_scheduler_that_is_killed_is_an_error_of_one_line_and_the_next_run_goe
     with dask_cluster.cluster(tmp_path / "cluster", hidden, workers=1, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
         kill_when_shards_are_there(spec, dask.scheduler.pid, 3)
         lost = spec.model_copy(update={"engine": dask.engine})
-        with pytest.raises(EngineLostError, match=r"^engine dask:\S+: its job ended without \d+ shards of 51; look"):
+        with pytest.raises(EngineLostError, match=r"^engine dask:\S+: the engine does not .*: the job ended as \S+"):
             convert(lost, silent())
         with pytest.raises(EngineLostError, match=r"does not answer"):
             convert(lost.model_copy(update={"beam_options": ("--dask_connection_timeout=1",)}), silent())
     assert convert(spec, silent()).shards_reused >= 3
+
+
+def test_a_conversion_that_is_asked_to_end_cancels_the_engine_s_job(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str
+) -> None:
+    raw = write_raw_cifar(hidden / "ended", train=1500)
+    spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine, shard_bytes=10_000)
+    heard: list[Event] = []
+    done = run_stage_in_thread(spec, heard)
+    while not any(event.get("done") for event in heard):
+        time.sleep(0.02)
+
+    def tasks(dask_scheduler: Any) -> int:
+        return len(dask_scheduler.tasks)
+
+    tasks.__module__ = "__main__"  # it travels itself, and not by its name
+    with Client(dask.address) as client:
+        assert client.run_on_scheduler(tasks) > 0
+        done.ending.ask(PreemptedError("asked to end"), at_once=False)
+        done.thread.join(60)
+        assert client.run_on_scheduler(tasks) == 0
+    assert open_store(spec.root).list("jobs") == []
+    assert convert(spec.model_copy(update={"engine": "local"}), silent()).shards_reused >= 1
+
+
+class Running(NamedTuple):
+    thread: threading.Thread
+    ending: Ending
+
+
+def run_stage_in_thread(spec: ConvertSpec, heard: list[Event]) -> Running:
+    """The conversion as a flow's task runs it: in a child process that may be asked to end."""
+    ending = Ending()
+
+    def work() -> None:
+        with pytest.raises(PreemptedError):
+            run_stage(spec, heard.append, ending=ending, silence=60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return Running(thread, ending)
+
+
+def in_a_process(url: str, cache: Path, spec: ConvertSpec) -> None:
+    os.environ |= {"STORAGE_EMULATOR_HOST": url, "PODLINE_STORE_CACHE": str(cache)}
+    try:
+        convert_silently(spec)
+    except PodlineError as error:
+        sys.exit(error.exit_code)
+
+
+@pytest.mark.long
+def test_twenty_kills_at_random_moments(tmp_path: Path, hidden: Path, gcs: str, gcs_root: str) -> None:
+    raw = write_raw_cifar(hidden / "kills", train=1000)
+    here = convert_spec(hidden / "undisturbed", raw)
+    convert(here, silent())
+    codes: dict[str, list[int | None]] = {"worker": [], "scheduler": [], "driver": []}
+    for number in range(20):
+        victim = random.choice(list(codes))
+        folder = tmp_path / f"cluster{number}"
+        with dask_cluster.cluster(folder, hidden, more={"STORAGE_EMULATOR_HOST": gcs}) as dask:
+            there = here.model_copy(update={"root": f"{gcs_root}root{number}", "engine": dask.engine})
+            driver = start(in_a_process, gcs, hidden / "cache", there)
+            victims = {"worker": dask.workers[0].pid, "scheduler": dask.scheduler.pid, "driver": driver.pid}
+            time.sleep(random.uniform(0.5, 6))
+            os.kill(victims[victim] or 0, signal.SIGKILL)
+            driver.join(120)
+            codes[victim].append(driver.exitcode)
+            if victim == "scheduler":
+                there = there.model_copy(update={"engine": "local"})
+            left = contents(there)
+            assert {name: content for name, content in left.items() if contents(here).get(name) != content} == {}
+            if driver.exitcode:
+                convert(there, silent())
+            assert contents(there) == contents(here)
+    print(codes)  # noqa: T201 (for whoever runs the long tests)
+    assert set(codes["worker"]) <= {0}
+    assert set(codes["scheduler"]) <= {0, EngineLostError.exit_code}  # 0: all was done by then
+    assert set(codes["driver"]) <= {0, -signal.SIGKILL}
 
 
 # What a worker's Python runs first.

@@ -31,6 +31,7 @@ FILES = {
     "history": r"models/.*",
     "census": r"ledger/data/.*",
     "shard record": r"datasets/.*/shards/.*",
+    "index": r"datasets/.*\.index\.npy",
     "shard": r"datasets/.*tfrecord.*",
     "data set": r"datasets/.*",
     "checkpoint": r"runs/.*/checkpoints/.*",

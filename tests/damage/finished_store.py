@@ -63,7 +63,7 @@ class Finished(NamedTuple):
 def finished_store(folder: Path) -> Finished:
     """Two runs, each with its place in the ledger and a decision about its promotion; a night that failed; pages.
 
-    Beside them people are converted, and a learning rate is searched for.
+    Beside them people are converted, with their images' files, and a learning rate is searched for.
     """
     root = folder / "root"
     store = open_store(root)
@@ -85,7 +85,7 @@ def finished_store(folder: Path) -> Finished:
     with contextlib.suppress(DivergenceError), recorded(open_store(root), "cifar10", "flow", silent()):
         raise DivergenceError("the loss is no finite number")
     census_of(store, "cifar10", converted.fingerprint)
-    publish_people(root, side=32)
+    publish_people(root, side=32, keep_files=True)
     shutil.rmtree(root / "people")  # the images that they were made of
     searching = learning_rate_spec(store, _recipe(0), silent(), steps=20)
     find_learning_rate(searching, silent())

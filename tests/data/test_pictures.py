@@ -172,3 +172,15 @@ def test_what_is_no_picture_is_named(name, change, message, tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(SourceError, match=r"gone\.jpg cannot be read: No such file"):
         read_picture_file(tmp_path / "gone.jpg")
+
+
+@pytest.mark.parametrize("mode", ["P", "RGBA", "I;16", "L"])
+def test_a_large_picture_is_the_same_strip_by_strip(mode, monkeypatch):
+    picture = Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA")
+    pixels = PIXELS[..., 0].astype(np.uint16) * 257
+    picture = Image.fromarray(pixels) if mode == "I;16" else picture.convert(mode)
+    stream = io.BytesIO()
+    picture.save(stream, "PNG", **({"transparency": 3} if mode == "P" else {}))
+    whole = picture_of(stream.getvalue()).pixels
+    monkeypatch.setattr("podline.data.pictures._STRIP_PIXELS", 350)
+    assert np.array_equal(picture_of(stream.getvalue()).pixels, whole)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podline.data.planning import plan_shards, refuse_shared_records, shard_count, shard_order
-from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data.planning import plan_shards, shard_count, shard_order
 from podline.errors import SettingsError, SourceError
 
 CIFAR, MNIST = 3126, 838  # bytes of a record in a file
@@ -85,30 +82,3 @@ def test_the_order_is_a_permutation_of_seed_and_split() -> None:
     assert (order == shard_order(0, "train", 1000)).all()
     assert (order != shard_order(1, "train", 1000)).mean() > 0.9
     assert (order != shard_order(0, "test", 1000)).mean() > 0.9
-
-
-def split(name: str, *blocks: tuple[str, int, int], kept: list[int] | None = None) -> SourceSplit:
-    """A split of blocks (path, offset, count) of 10-byte images."""
-    rows = tuple(RowBlock(path, path, count, offset) for path, offset, count in blocks)
-    return SourceSplit(name, (1, 10, 1), rows, {}, None if kept is None else np.array(kept))
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "refused"),
-    [
-        (split("train", ("a", 0, 5)), split("test", ("b", 0, 5)), None),
-        (split("train", ("a", 0, 5)), split("test", ("a", 50, 5)), None),
-        (split("train", ("a", 0, 5)), split("test", ("a", 40, 5)), "byte 40 of a .* splits 'train' and 'test'"),
-        (split("train", ("a", 0, 5), kept=[0, 1, 2, 3]), split("test", ("a", 40, 5)), None),
-        (split("train", ("a", 0, 5), ("b", 3, 2)), split("test", ("b", 13, 1)), "byte 13 of b"),
-        (split("train", ("a", 0, 5), ("a", 0, 5)), split("test", ("b", 0, 5)), "splits 'train' and 'train'"),
-        (split("train", ("a", 0, 3), ("b", 0, 3), kept=[1, 4, 4]), split("test", ("c", 0, 1)), "byte 10 of b"),
-    ],
-)
-def test_a_record_belongs_to_one_split_once(train: SourceSplit, test: SourceSplit, refused: str | None) -> None:
-    if refused is None:
-        refuse_shared_records([train, test])
-        return
-    with pytest.raises(SourceError) as error:
-        refuse_shared_records([train, test])
-    assert re.search(refused, str(error.value))

@@ -57,20 +57,8 @@ def test_an_empty_batch(reader: SplitReader) -> None:
     assert (batch["image"].shape, batch["label"].shape) == ((0, 32, 32, 3), (0,))
 
 
-def test_fields_and_out(reader: SplitReader) -> None:
+def test_fields(reader: SplitReader) -> None:
     assert list(reader.gather(np.array([1]), ["label"])) == ["label"]
-    out = {"image": np.zeros((3, 32, 32, 3), np.uint8), "label": np.zeros(3, np.int64)}
-    batch = reader.gather(np.array([4, 80, 41]), out=out)
-    assert batch["image"] is out["image"]
-    expected = reader.gather(np.array([4, 80, 41]))
-    assert (out["image"] == expected["image"]).all()
-    assert (out["label"] == expected["label"]).all()
-
-
-def test_an_out_that_is_not_contiguous_is_refused_not_ignored(reader: SplitReader) -> None:
-    planes = np.zeros((3, 3, 32, 32), np.uint8).transpose(0, 2, 3, 1)
-    with pytest.raises(ValueError, match="copy"):
-        reader.gather(np.array([4, 80, 41]), ["image"], out={"image": planes})
 
 
 @pytest.mark.parametrize("indices", [[-1], [100], [0, 5, 100]])
@@ -100,7 +88,7 @@ def test_threads_may_share_a_reader(reader: SplitReader) -> None:
 def test_another_size_than_the_manifest_s_is_refused(folder: Path, manifest: Manifest, change: int) -> None:
     shard = manifest.split("train").shards[2]
     os.truncate(folder / shard.file, shard.bytes + change)
-    with pytest.raises(ArtifactError, match=rf"02-of-00005 has {shard.bytes + change} bytes vs {shard.bytes} for 20"):
+    with pytest.raises(ArtifactError, match=rf"02-of-00005 has {shard.bytes + change} bytes vs {shard.bytes} in"):
         open_folder(folder, manifest, "train")
     open_folder(folder, manifest, "test")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_dataset import encoded
 
 from podline.data.records import Feature, label_feature, layout_of, limit_of
 from podline.data.tfrecord import payloads, seal
@@ -48,7 +49,7 @@ def is_varint(feature: Feature) -> bool:
 def test_bytes_are_those_of_tensorflow(tmp_path: Path, name: str) -> None:
     import tensorflow as tf  # noqa: PLC0415  (ten seconds that only these tests need)
 
-    def encoded(feature: Feature, value: np.ndarray) -> tf.train.Feature:
+    def one(feature: Feature, value: np.ndarray) -> tf.train.Feature:
         if is_varint(feature):
             return tf.train.Feature(int64_list=tf.train.Int64List(value=[int(value)]))
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value.tobytes()]))
@@ -57,16 +58,16 @@ def test_bytes_are_those_of_tensorflow(tmp_path: Path, name: str) -> None:
     columns = drawn(features, count)
     with tf.io.TFRecordWriter(str(tmp_path / "plain")) as writer:
         for index in range(count):
-            values = {feature.name: encoded(feature, columns[feature.name][index]) for feature in features}
+            values = {feature.name: one(feature, columns[feature.name][index]) for feature in features}
             example = tf.train.Example(features=tf.train.Features(feature=values))
             writer.write(example.SerializeToString(deterministic=True))
-    assert layout_of(features).encode(columns).tobytes() == (tmp_path / "plain").read_bytes()
+    assert encoded(layout_of(features), columns).tobytes() == (tmp_path / "plain").read_bytes()
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_values_come_back(name: str) -> None:
     layout, columns = layout_of(LAYOUTS[name]), drawn(LAYOUTS[name], 7)
-    frames = layout.encode(columns)
+    frames = encoded(layout, columns)
     assert frames.shape == (7, layout.frame_length)
     for field in layout.fields:
         values = layout.values(frames, field.name)
@@ -76,17 +77,17 @@ def test_values_come_back(name: str) -> None:
 
 def test_images_and_labels_are_views() -> None:
     layout = layout_of(LAYOUTS["cifar100"])
-    frames = layout.encode(drawn(LAYOUTS["cifar100"], 3))
+    frames = encoded(layout, drawn(LAYOUTS["cifar100"], 3))
     for name in ("image", "label", "coarse_label"):
         assert np.shares_memory(layout.values(frames, name), frames)
 
 
 def test_frames_can_be_filled_again() -> None:
     layout, columns = layout_of(LAYOUTS["cifar10"]), drawn(LAYOUTS["cifar10"], 4)
-    frames = layout.encode({name: values[::-1] for name, values in columns.items()})
+    frames = encoded(layout, {name: values[::-1] for name, values in columns.items()})
     layout.fill(frames, columns)
     seal(frames)
-    assert frames.tobytes() == layout.encode(columns).tobytes()
+    assert frames.tobytes() == encoded(layout, columns).tobytes()
 
 
 @settings(deadline=None)  # a busy machine is no bug
@@ -95,10 +96,10 @@ def test_a_label_that_is_no_single_byte_is_refused(labels: list[int]) -> None:
     layout, features = layout_of(LAYOUTS["one pixel"]), LAYOUTS["one pixel"]
     columns = {**drawn(features, len(labels)), "label": np.array(labels)}
     if min(labels) >= 0 and max(labels) < 128:
-        assert layout.values(layout.encode(columns), "label").tolist() == labels
+        assert layout.values(encoded(layout, columns), "label").tolist() == labels
     else:
         with pytest.raises(SourceError, match=f"from {min(labels)} to {max(labels)}; a record holds 0 to 127"):
-            layout.encode(columns)
+            encoded(layout, columns)
 
 
 @pytest.mark.parametrize(("classes", "width"), [(0, 1), (1, 1), (128, 1), (129, 2), (16_384, 2), (16_385, 3)])
@@ -112,14 +113,14 @@ def test_wide_labels_are_parsed_by_tensorflow(classes: int) -> None:
 
     features = [Feature("image", "uint8", (2, 1, 1)), label_feature("label", classes)]
     layout, labels = layout_of(features), np.array([0, 1, 127, 128, classes // 2, classes - 1])
-    frames = layout.encode({**drawn(features, len(labels)), "label": labels})
+    frames = encoded(layout, {**drawn(features, len(labels)), "label": labels})
     assert layout.values(frames, "label").tolist() == labels.tolist()
     shapes = {"label": tf.io.FixedLenFeature((), tf.int64), "image": tf.io.FixedLenFeature((), tf.string)}
     parsed = tf.io.parse_example([payload.tobytes() for payload in payloads(frames)], shapes)
     assert parsed["label"].numpy().tolist() == labels.tolist()
     field = next(field for field in layout.fields if field.name == "label")
     with pytest.raises(SourceError, match=f"to {limit_of(field)}; a record holds 0 to {limit_of(field) - 1}"):
-        layout.encode({**drawn(features, 1), "label": np.array([limit_of(field)])})
+        encoded(layout, {**drawn(features, 1), "label": np.array([limit_of(field)])})
 
 
 def test_only_a_wide_label_s_width_is_in_a_manifest() -> None:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from raw_cifar import write_raw_cifar
+from small_dataset import encoded, filled_from
 
 from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
 from podline.data.records import Feature, RecordLayout, layout_of
-from podline.data.shards import filled_from, write_shard
+from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source, Work
 from podline.data.tfrecord import Bytes
@@ -47,7 +48,7 @@ def test_the_file_is_the_same_whatever_the_chunk_and_the_threads(
 ) -> None:
     monkeypatch.setattr(shards, "CHUNK_BYTES", chunk_bytes)
     written, values = write(tmp_path / "shard", threads=threads), columns()
-    assert (tmp_path / "shard").read_bytes() == LAYOUT.encode(values).tobytes()
+    assert (tmp_path / "shard").read_bytes() == encoded(LAYOUT, values).tobytes()
     assert written.info.bytes == (tmp_path / "shard").stat().st_size
     assert written.info.sha256 == digests.of_file(tmp_path / "shard")
     assert written.info.class_counts == tuple(np.bincount(values["label"], minlength=10).tolist())
@@ -84,7 +85,7 @@ def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
     assert len(written) == PLAN.records
     # While chunk k is written, as many more as there are threads are filled.
     assert max(begun - number for number, begun in enumerate(written)) <= 5
-    assert (tmp_path / "shard").read_bytes() == LAYOUT.encode(values).tobytes()
+    assert (tmp_path / "shard").read_bytes() == encoded(LAYOUT, values).tobytes()
 
 
 def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> None:

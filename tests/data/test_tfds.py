@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_coco import publish_people
+from small_dataset import filled_from
 
 from podline.data.planning import plan_shards
 from podline.data.reader import open_folder
 from podline.data.records import Feature, label_feature, layout_of
-from podline.data.shards import filled_from, write_shard
+from podline.data.shards import write_shard
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import Draft
 from podline.documents.manifest import Manifest, dataset_folder

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 _START_SECONDS = 240.0
 # Of a worker: nothing of the folders in HIDDEN is there. The shell mounts empty ones in a namespace of its own.
-_ALONE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done; exec "$@"'
+ALONE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done; exec "$@"'
 
 
 class Cluster(NamedTuple):
@@ -54,7 +54,7 @@ def cluster(
         here = folder / name
         here.mkdir()
         environment = {**os.environ, "HOME": str(here), "PODLINE_STORE_CACHE": str(here / "cache"), **(more or {})}
-        apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", _ALONE, "sh") if alone else ()
+        apart = ("unshare", "-m", "--propagation", "private", "sh", "-c", ALONE, "sh") if alone else ()
         with (here / "log").open("wb") as log:
             process = subprocess.Popen(
                 [*apart, sys.executable, "-m", *command],

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import ExifTags, Image
 
-from podline.data.images.detecting import found_layout, source_files
 from podline.data.images.items import Item
+from podline.data.images.listing import source_files
 from podline.data.images.opening import ImagesSource, open_images
+from podline.data.images.parsing import found_layout
 from podline.data.images.settings import ImagesSettings
 from podline.recipes.datasets import SHIPPED
 

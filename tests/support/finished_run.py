@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from small_dataset import encoded
 
 from podline.data.records import Feature, layout_of
 from podline.documents.evaluation import CalibrationBin, ClassFigures, Evaluation, Figures, Mistake
@@ -99,7 +100,7 @@ def _data_set(
     layout = layout_of([Feature("image", "uint8", images.shape[1:]), Feature("label", "int64", ())])
     splits = []
     for split in ("train", "test"):
-        data = layout.encode({"image": images, "label": labels}).tobytes()
+        data = encoded(layout, {"image": images, "label": labels}).tobytes()
         file = f"cifar10-{split}.tfrecord-00000-of-00001"
         store.publish_bytes(f"{folder}/{file}", data)
         counts = tuple(np.bincount(labels, minlength=len(names)).tolist())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from podline.data import tfrecord
 from podline.data.planning import plan_shards
-from podline.data.records import LABEL, Feature, label_feature, layout_of
-from podline.data.shards import filled_from, write_shard
+from podline.data.records import LABEL, Feature, RecordLayout, label_feature, layout_of
+from podline.data.shards import Fill, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name
 from podline.documents.manifest import MANIFEST, Manifest, ShardInfo, SplitInfo, dataset_folder, read_manifest
 from podline.stages.specs import ConvertResult
@@ -34,6 +35,24 @@ def drawn(count: int, seed: int, side: int = 8) -> dict[str, np.ndarray]:
         level + np.where(labels[:, None, None, None] == 1, stripes, 0) + random.normal(0, 40, (count, side, side, 3))
     )
     return {"image": images.clip(0, 255).astype(np.uint8), "label": labels}
+
+
+def encoded(layout: RecordLayout, columns: Mapping[str, np.ndarray]) -> tfrecord.Bytes:
+    """Records as sealed frames; ``columns`` has every feature's values."""
+    frames = layout.frames(len(next(iter(columns.values()))))
+    layout.fill(frames, columns)
+    tfrecord.seal(frames)
+    return frames
+
+
+def filled_from(layout: RecordLayout, read: Callable[[int, int], Mapping[str, np.ndarray]]) -> Fill:
+    """A filler of frames with the values that ``read(start, stop)`` gives."""
+
+    def fill(frames: tfrecord.Bytes, start: int) -> Sequence[bytes]:
+        layout.fill(frames, read(start, start + len(frames)))
+        return ()
+
+    return fill
 
 
 def publish_dataset(

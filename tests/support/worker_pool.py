@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-_ALONE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done; exec "$@"'
+from dask_cluster import ALONE
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def worker_pool(folder: Path, hidden: Path, more: Mapping[str, str]) -> Iterator
     own = {"HIDDEN": str(hidden), "PODLINE_STORE_CACHE": str(folder / "cache"), "HOME": str(folder)}
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            ["unshare", "-m", "--propagation", "private", "sh", "-c", _ALONE, "sh", *command],
+            ["unshare", "-m", "--propagation", "private", "sh", "-c", ALONE, "sh", *command],
             # The pool starts plain `python`.
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **own, **more},
             cwd=folder,

@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Self
 
 from podline.data.images.items import Item, Place
-from podline.data.images.listing import Found
+from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.data.sources.rawfiles import parsing, reading
@@ -21,34 +20,6 @@ _ENTRY_BYTES = 500  # that a file in the source counts for
 _WAIT = 60.0  # seconds for a slow disk
 
 _entries = 0  # of the source that this process, a sandbox's child, reads
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of a source.
-
-    Attributes:
-        asked: those that the source names.
-        around: all that may be meant: beside a table lie the images that it names.
-    """
-
-    asked: Sequence[Found]
-    around: Sequence[Found]
-
-    @cached_property
-    def readable(self) -> list[Found]:
-        """Those that the source names, without what is hidden or cannot be read."""
-        return [file for file in self.asked if file.bytes >= 0 and not file.hidden]
-
-    @property
-    def state(self) -> list[object]:
-        """What tells that the content of all of them is still the same."""
-        beside = [] if self.around is self.asked else self.around
-        return [[file.state for file in files] for files in (self.asked, beside)]
-
-    def ending(self, *endings: str) -> list[Found]:
-        """Return the readable files whose names end so."""
-        return [file for file in self.readable if file.name.endswith(endings)]
 
 
 @dataclass(frozen=True)

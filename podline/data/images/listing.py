@@ -1,20 +1,24 @@
-"""Every file of a folder, and the folders without one."""
+"""Lists the files of a source, and the folders without one."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from podline.data.images.settings import ImagesSettings
 from podline.data.sources.rawfiles import reading
-from podline.data.sources.remote import RemotePath, open_remote
+from podline.data.sources.remote import RemotePath, is_remote, open_remote
 from podline.errors import SourceError
 from podline.store import digests
 from podline.store.prefetch import in_order
 
+_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # whatever lies beside one is not meant
 _MOST_VISITS, _DEEPEST = 100, 100  # of a folder, by links to it; of folders above a file
 # Of images, whether they are decoded or not.
 IMAGE_ENDINGS = frozenset(
@@ -62,6 +66,65 @@ class Found(NamedTuple):
 
 
 _NOT_OURS = re.compile(r"(?:^|/)(?:\.|(?:__MACOSX|Thumbs\.db|desktop\.ini|@eaDir)(?:/|$))")
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a source.
+
+    Attributes:
+        asked: those that the source names.
+        around: all that may be meant: beside a table lie the images that it names.
+    """
+
+    asked: Sequence[Found]
+    around: Sequence[Found]
+
+    @cached_property
+    def readable(self) -> list[Found]:
+        """Those that the source names, without what is hidden or cannot be read."""
+        return [file for file in self.asked if file.bytes >= 0 and not file.hidden]
+
+    @property
+    def state(self) -> list[object]:
+        """What tells that the content of all of them is still the same."""
+        beside = [] if self.around is self.asked else self.around
+        return [[file.state for file in files] for files in (self.asked, beside)]
+
+    def ending(self, *endings: str) -> list[Found]:
+        """Return the readable files whose names end so."""
+        return [file for file in self.readable if file.name.endswith(endings)]
+
+
+def source_files(source: str, settings: ImagesSettings, work: Path) -> Files:
+    """Return the files of a source; none is opened.
+
+    Args:
+        source: a folder or a file, here or in ``gs://``.
+        settings: may name a folder of images.
+        work: the cache folder, for what is in a bucket.
+
+    Raises:
+        SourceError: nothing is there.
+        StoreError: the bucket cannot be read.
+    """
+    if is_remote(source):
+        files = listed_in_bucket(source, work)
+        return Files(files, files)
+    place = Path(source).expanduser().absolute()
+    if not place.exists():
+        raise SourceError(f"{source} does not exist; give an existing folder or file")
+    asked = [one(place)] if place.is_file() else listing(place)
+    folder = place.parent if place.is_file() else place
+    if settings.images:
+        return Files(asked, _images(folder / Path(settings.images).expanduser()))
+    return Files(asked, listing(folder) if place.is_file() and place.suffix not in _ARCHIVES else asked)
+
+
+def _images(folder: Path) -> list[Found]:
+    if not folder.is_dir():
+        raise SourceError(f"{folder} is no folder vs one with a table's images, as --set conversion.images says")
+    return listing(folder)
 
 
 def listing(folder: Path) -> list[Found]:

@@ -20,10 +20,10 @@ from podline import settings as machine
 from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.decoders import pixels_digest
 from podline.data.images.decoding import looks
-from podline.data.images.detecting import source_files
 from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
+from podline.data.images.listing import source_files
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
-from podline.data.images.parsing import Parsed, parsed
+from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.records import LABEL, Feature
 from podline.data.sources.left_out import LeftOut
@@ -150,22 +150,9 @@ def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, 
     places: list[Place | bytes] = []
     with explained("write", folder):
         (folder / _PIXELS).touch()
-        for item, row, look in looks(layout.items(), str(folder / _PIXELS), settings.shape, settings.fit, limits):
-            said = Seen(
-                key=item.key,
-                label=item.label,
-                split=item.split,
-                group=item.group,
-                row=row,
-                sha256=look.sha256,
-                pixels=look.pixels_sha256,
-                bytes=look.bytes,
-                width=look.width,
-                height=look.height,
-                turned=look.turned,
-                stray=item.stray and not look.picture,
-                reason=item.reason or look.reason,
-            )
+        for item, row, look in looks(layout.items, str(folder / _PIXELS), settings.shape, settings.fit, limits):
+            stray, reason = item.stray and not look.picture, item.reason or look.reason
+            said = Seen(item.key, item.label, item.split, item.group, row, *look[:6], stray, reason)
             if item.same >= 0:
                 said = seen[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
             seen.append(said)
@@ -176,7 +163,7 @@ def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, 
             stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
         if settings.keep_files:
             _copy_files(places, seen, folder / _FILES)
-        layout.delete()
+        delete_parsed(folder)
         known = {"words": layout.words, "splits": sorted(layout.splits), "columns": [*zip(*seen, strict=True)]}
         (folder / _SEEN).write_text(json.dumps(known))
     kept = (_FILES, f"{_FILES}{EDGES}") if settings.keep_files else ()

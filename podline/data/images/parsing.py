@@ -1,4 +1,4 @@
-"""Lists the images of a source in a sandbox, which writes the items of its layout into files.
+"""Finds the layout of a source and lists its images, in a sandbox, which writes them into files.
 
 One child reads all of them. Limits are in proportion to the bytes of the file that is being read, and to the number of
 files in the source.
@@ -9,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import posixpath
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from podline.data.images.detecting import found_layout, others
 from podline.data.images.items import Item, Place, unread_splits
-from podline.data.images.layout import Files, begin_source, limits_of_file, outside
-from podline.data.images.settings import ImagesSettings
+from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
+from podline.data.images.listing import Files, Found
+from podline.data.images.settings import AUTO, ImagesSettings
+from podline.data.sources.lfs import refuse_lfs_pointer
 from podline.data.sources.rawfiles import parsing
-from podline.errors import SettingsError
+from podline.data.sources.remote import is_remote
+from podline.data.sources.unpacking import unpacking
+from podline.errors import SettingsError, SourceError
 from podline.recipes.parts import LAYOUTS
 from podline.sandbox import Sandbox
 from podline.store.contract import explained
@@ -34,24 +39,12 @@ class Parsed(NamedTuple):
     Attributes:
         words: the layout's, for the log.
         splits: what the source calls its splits.
-        folder: where the items are.
+        items: of the layout, in its order; their data are places.
     """
 
     words: str
     splits: frozenset[str]
-    folder: Path
-
-    def items(self) -> Iterator[Item]:
-        """The items of the layout, in its order; their data are places."""
-        with explained("read", self.folder), (self.folder / _ITEMS).open() as stream:
-            for line in stream:
-                for key, data, *rest in json.loads(line):
-                    yield Item(key, Place(*data) if data else b"", *rest)
-
-    def delete(self) -> None:
-        """Delete the items, and the images that were in other files."""
-        for name in (_ITEMS, _IMAGES):
-            (self.folder / name).unlink(missing_ok=True)
+    items: Iterator[Item]
 
 
 def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) -> Parsed:
@@ -61,22 +54,34 @@ def parsed(source: str, files: Files, settings: ImagesSettings, folder: Path) ->
         source: what errors call it.
         files: of the source.
         settings: may say which layout it is.
-        folder: gets what is read.
+        folder: gets what is read; :func:`delete_parsed` deletes it.
 
     Raises:
         SourceError: it is none that can be read, or takes too much.
-        SettingsError: see :func:`podline.data.images.detecting.found_layout`.
+        SettingsError: see :func:`found_layout`.
         StoreError: the folder cannot be written.
     """
-    given = (source, files, settings, str(folder))
+    if not _opens_files(files, settings):
+        _, layout, items = _listed(source, files, settings)
+        return Parsed(layout.words, layout.splits, items)
     limits = limits_of_file(sum(max(0, file.bytes) for file in files.asked), len(files.around))
-    with explained("write", folder):
-        if _opens_files(files, settings):
-            with Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
-                words, splits = sandbox.one(given, limits, source)
-        else:
-            words, splits = parse(*given)
-    return Parsed(words, frozenset(splits), folder)
+    given = (source, files, settings, str(folder))
+    with explained("write", folder), Sandbox(f"{__name__}:lister", settings.layouts) as sandbox:
+        words, splits = sandbox.one(given, limits, source)
+    return Parsed(words, frozenset(splits), _written(folder))
+
+
+def delete_parsed(folder: Path) -> None:
+    """Delete the items, and the images that were in other files."""
+    for name in (_ITEMS, _IMAGES):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _written(folder: Path) -> Iterator[Item]:
+    with explained("read", folder), (folder / _ITEMS).open() as stream:
+        for line in stream:
+            for key, data, *rest in json.loads(line):
+                yield Item(key, Place(*data) if data else b"", *rest)
 
 
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:
@@ -96,21 +101,27 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[str, list[st
 
 
 def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> tuple[str, list[str]]:
-    """Find the layout of a source and write its items into a folder; runs in a sandbox if it opens files."""
+    """Find the layout of a source and write its items into a folder; runs in a sandbox."""
     begin_source(source, len(files.around))
-    name, layout = found_layout(source, files, settings)
+    name, layout, items = _listed(source, files, settings)
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
         images = _Images(stream)
-        unread = unread_splits(layout.splits)
-        left_out = (outside(file, layout.unread) for file in others(layout, files))
         begin_source(source, len(files.around))
-        items = (item for item in chain(layout.items(), left_out) if item.split not in unread)
         listed = ([item.key, *images.place(item, number), item] for number, item in enumerate(items))
         rows = ([key, data, *item[2:-1], same] for key, data, same, item in listed)
         while batch := list(islice(rows, _BATCH)):
             with explained("write", lines.name):
                 lines.write(f"{json.dumps(batch)}\n")
         return layout.words, sorted(layout.splits)
+
+
+def _listed(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout, Iterator[Item]]:
+    """Return the layout of a source, by its name, and its items with the files that it does not read."""
+    name, layout = found_layout(source, files, settings)
+    with parsing(source, name):
+        unread = unread_splits(layout.splits)
+        left_out = (outside(file, layout.unread) for file in others(layout, files))
+        return name, layout, (item for item in chain(layout.items(), left_out) if item.split not in unread)
 
 
 class _Images:
@@ -132,3 +143,71 @@ class _Images:
                 self._stream.write(data)
             return Place(self._stream.name, start, len(data)), -1
         return Place(self._stream.name, start, len(data)), same
+
+
+def found_layout(source: str, files: Files, settings: ImagesSettings) -> tuple[str, Layout]:
+    """Return the layout of a source, by its name.
+
+    Args:
+        source: what errors call it.
+        files: of the source.
+        settings: may say which layout it is.
+
+    Raises:
+        SourceError: nothing is there, or nothing that is known, or more than one.
+        SettingsError: there is no such layout, or an installed one cannot be imported.
+    """
+    fitting: dict[str, Layout] = {}
+    problems: list[str] = []
+    kinds: dict[str, type[Layout]] = {name: LAYOUTS.load(name) for name in settings.layouts}
+    for name, kind in sorted(kinds.items(), key=lambda found: not found[1].exclusive):
+        try:
+            with parsing(source, name):
+                layout = kind.find(files, settings)
+        except SourceError as error:
+            if kind.exclusive:
+                raise
+            problems.append(str(error))
+            continue
+        if layout and kind.exclusive:
+            return name, layout
+        fitting |= {name: layout} if layout else {}
+    if len(fitting) > 1:
+        words = "; ".join(layout.words for layout in fitting.values())
+        raise SourceError(f"{source} has several layouts: {words}; say which by --layout {' or '.join(fitting)}")
+    if not fitting:
+        wanted = "images" if settings.layout == AUTO else f"images as {settings.layout}"
+        why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
+        remedy = "" if "Git LFS" in why else f"; {_remedy(files)}"
+        raise SourceError(f"{source} is no source of {wanted}: it holds {_summary(files.asked)}{why}{remedy}")
+    return next(iter(fitting.items()))
+
+
+def others(layout: Layout, files: Files) -> list[Found]:
+    """Return the files that a layout does not read: of the source, and of the folders of images that a table names."""
+    read, asked = layout.paths, {file.path for file in files.asked}
+    found = [file for file in files.asked if file.path not in read]
+    if folders := {posixpath.dirname(path) for path in read - asked}:
+        beside = (file for file in files.around if file.path not in read and file.path not in asked)
+        found += [file for file in beside if posixpath.dirname(file.path) in folders]
+    return found
+
+
+def _accepted() -> str:
+    return ", ".join(LAYOUTS.load(name).accepts for name in LAYOUTS.names()) + "; see docs/images.md"
+
+
+def _remedy(files: Files) -> str:
+    """What to do where nothing fits: unpack an archive, or give what is accepted."""
+    for file in files.ending(".zip"):
+        refuse_lfs_pointer(Path(file.path), file.path)
+    remedy = unpacking([file.name if is_remote(file.path) else file.path for file in files.asked if not file.hidden])
+    if remedy:
+        return f"of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
+    return f"accepted are {_accepted()}"
+
+
+def _summary(files: Sequence[Found]) -> str:
+    """How many files of which kinds there are."""
+    kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"

@@ -6,28 +6,22 @@ tries something is not the archive that it is said to be.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
-import io
 import os
 import tarfile
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from podline.data.sources import bounds
-from podline.data.sources.rawfiles import RawFile, listed_files, reading, write_raw_file
-from podline.errors import PodlineError, SourceError
+from podline.data.sources.rawfiles import RawFile, listed_files, parsing, reading, write_raw_file
+from podline.errors import SourceError
 from podline.sandbox import Limits, confined
 
-# What tarfile reads at once: headers of a few hundred bytes, and the blocks that are asked for below.
 _BLOCK = 1 << 20
-
+_KIND = "gzip"
 _REMEDY = "fetch the official archive again with `podline data download`"
 GZIP_MAGIC = b"\x1f\x8b"
-
-
 _MEMORY = 64_000_000
 _RATE = 100e6  # bytes that a second of CPU time unpacks at least
 
@@ -59,71 +53,28 @@ def listed(function: str, packed: Path, argument: Any, folder: Path) -> list[dic
     return [file.info.model_dump() for file in files]
 
 
-@contextlib.contextmanager
-def _explained(archive: Path) -> Iterator[None]:
-    """Turns whatever a damaged archive makes gzip, zlib or tarfile raise into a :class:`SourceError`."""
-    try:
-        yield
-    except (PodlineError, MemoryError):
-        raise
-    except EOFError as error:
-        raise SourceError(f"{archive} is truncated: it ends in the middle of the compressed data; {_REMEDY}") from error
-    except (gzip.BadGzipFile, zlib.error, tarfile.TarError) as error:
-        raise SourceError(f"{archive} is damaged, or not a .tar.gz ({error}); {_REMEDY}") from error
-    except OSError as error:
-        raise SourceError(f"cannot read {archive}: {error.strerror or error}") from error
-    except Exception as error:  # tarfile parses headers with int(), decode() and recursion, and lets their errors out
-        raise SourceError(f"{archive} has a damaged header ({type(error).__name__}: {error}); {_REMEDY}") from error
-
-
-class _Forward(io.RawIOBase):
-    """The decompressed archive, read forward in small pieces: what a hostile header asks for beyond that is refused."""
-
-    def __init__(self, archive: Path, stream: gzip.GzipFile, limit: int) -> None:
-        self._archive, self._stream, self._limit = archive, stream, limit
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if size is None or not 0 <= size <= _BLOCK:
-            raise SourceError(f"{self._archive}: a header claims {size:,} bytes vs {_BLOCK:,} at most; {_REMEDY}")
-        if self.tell() > self._limit:
-            raise _too_large(self._archive, self._limit)
-        return self._stream.read(size)
-
-    def seek(self, place: int, whence: int = 0, /) -> int:
-        if whence or not self.tell() <= place:
-            raise SourceError(f"{self._archive}: a header leads from byte {self.tell():,} back to {place:,}; {_REMEDY}")
-        if place > self._limit:
-            raise _too_large(self._archive, self._limit)
-        return self._stream.seek(place)
-
-
-def _blocks(stream: IO[bytes] | gzip.GzipFile, archive: Path) -> Iterator[bytes]:
-    """A stream in blocks; an error in reading is the archive's, not that of the file being written."""
+def _blocks(stream: IO[bytes] | gzip.GzipFile, archive: Path, limit: int) -> Iterator[bytes]:
+    """Yield a stream in blocks; an error in reading is the archive's, not that of the file being written."""
+    size = 0
     while True:
-        with _explained(archive):
+        with parsing(archive, _KIND, _REMEDY):
             block = stream.read(_BLOCK)
         if not block:
             return
+        size += len(block)
+        _require_size(archive, size, limit)
         yield block
+
+
+def _require_size(archive: Path, size: int, limit: int) -> None:
+    if size > limit:
+        raise SourceError(f"{archive} unpacks to more than {limit:,} bytes, far more than images would; {_REMEDY}")
 
 
 def _limit_of(archive: Path) -> int:
     """Bytes that an archive may unpack to."""
     with reading(archive):
         return min(bounds.UNPACKED_BYTES, bounds.unpacked(archive.stat().st_size))
-
-
-def _too_large(archive: Path, limit: int) -> SourceError:
-    return SourceError(f"{archive} unpacks to more than {limit:,} bytes, far more than images would; {_REMEDY}")
 
 
 def decompress(path: Path, name: str, target: Path) -> RawFile:
@@ -138,16 +89,8 @@ def decompress(path: Path, name: str, target: Path) -> RawFile:
         SourceError: it is truncated, damaged (its checksum is looked at), or grows out of proportion.
         StoreError: the target cannot be written.
     """
-    limit = _limit_of(path)
-
-    def bounded(stream: gzip.GzipFile) -> Iterator[bytes]:
-        for block in _blocks(stream, path):
-            if stream.tell() > limit:
-                raise _too_large(path, limit)
-            yield block
-
-    with _explained(path), gzip.open(path) as stream:
-        return write_raw_file(name, target, bounded(stream))
+    with parsing(path, _KIND, _REMEDY), gzip.open(path) as stream:
+        return write_raw_file(name, target, _blocks(stream, path, _limit_of(path)))
 
 
 def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFile]:
@@ -169,9 +112,10 @@ def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFi
     """
     written: dict[str, RawFile] = {}
     limit, folders = _limit_of(archive), set[str]()
-    with _explained(archive), gzip.open(archive) as stream:
-        with tarfile.open(fileobj=_Forward(archive, stream, limit), mode="r:") as members:
+    with parsing(archive, "a .tar.gz", _REMEDY), gzip.open(archive) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as members:  # which reads forward alone
             for member in members:
+                _require_size(archive, stream.tell(), limit)
                 name = _safe_name(archive, member, limit)
                 if not member.isreg() or PurePosixPath(name).name not in wanted:
                     continue
@@ -187,11 +131,12 @@ def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFi
                 if name in folders or above & written.keys():
                     raise SourceError(f"{archive}: member {name!r}: a file there is a folder as well; {_REMEDY}")
                 content = cast("IO[bytes]", members.extractfile(member))  # a regular file has content
-                written[name] = write_raw_file(name, folder / name, _blocks(content, archive))
+                written[name] = write_raw_file(name, folder / name, _blocks(content, archive, limit))
                 if written[name].bytes != member.size:
                     found = f"{written[name].bytes:,} bytes vs {member.size:,} in its header"
                     raise SourceError(f"{archive}: member {name!r} has {found}; {_REMEDY}")
-        _read_to_end(archive, stream, limit)
+        for _ in _blocks(stream, archive, limit):  # gzip's checksum comes at the very end
+            pass
     return list(written.values())
 
 
@@ -213,10 +158,3 @@ def _safe_name(archive: Path, member: tarfile.TarInfo, limit: int) -> str:
     else:
         return path.as_posix()
     raise SourceError(f"{archive}: member {member.name[:120]!r} {problem}; nothing was unpacked; {_REMEDY}")
-
-
-def _read_to_end(archive: Path, stream: gzip.GzipFile, limit: int) -> None:
-    """Reads what follows the last member, because gzip's checksum comes at the very end."""
-    for _ in _blocks(stream, archive):
-        if stream.tell() > limit:
-            raise _too_large(archive, limit)

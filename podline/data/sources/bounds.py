@@ -9,32 +9,8 @@ from __future__ import annotations
 PIXELS = 48_000_000
 """Of an image: OpenCV holds the decoded pixels twice, six bytes for each. COCO's largest have 0.4 million."""
 
-SAMPLE_BYTES = 4 * PIXELS
-"""Of a PNG's decoded pixels: four for each, so those of 16 bits may be fewer."""
-
 IMAGE_BYTES = 64_000_000
 """Of an image's file; COCO's largest has less than a million."""
-
-PIXELS_OF_A_BYTE = 512
-"""Of a JPEG file: each block of 8×8 pixels takes one bit at least, so whoever claims more has no such image."""
-
-DEFLATED_RATIO = 1_032
-"""Bytes of a PNG's pixels to a byte of its file: deflated data become no more, so nobody has more pixels."""
-
-PNG_CHUNKS = 100_000
-"""Of a PNG file; each is looked at. One of 64 MB has 8,000 as libpng writes it."""
-
-JPEG_SEGMENTS = 10_000
-"""Of a JPEG file: each is looked at. Cameras write some dozens, with a large colour profile some hundreds."""
-
-JPEG_SCANS = 100
-"""Of a JPEG file; a progressive one has about ten."""
-
-SCANNED_PIXELS = 10 * PIXELS
-"""Pixels times scans: each scan costs the decoder a pass over all pixels, 2 ns for each of them."""
-
-SCANNED_BYTES = 280_000_000
-"""For a pixel of a JPEG file of several scans three, and two for each coefficient, which waits for the last scan."""
 
 PACKED_RATIO = 16
 """Bytes that a packed byte may become, on average. Images become 1 to 5, annotations 4 to 8, spaces 1,000."""

@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from podline.data.records import LABEL
 from podline.data.sources.pixel_cache import CachedImages, Shape, Written, cached_images, write_images
-from podline.data.sources.rawfiles import RawFile, reading
+from podline.data.sources.rawfiles import RawFile, parsing, reading
 from podline.data.sources.remote import AnyPath, is_remote, open_remote, raw_files
 from podline.data.sources.rows import SourceSplit
 from podline.data.sources.source import Source
 from podline.entry_points import reason
-from podline.errors import PodlineError, SourceError
+from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 from podline.recipes.own_code import of_dataset
 from podline.sandbox import Sandbox, limits_of
@@ -145,13 +145,9 @@ def _images(file: _File, read: Read, labels: list[tuple[int]]) -> Iterator[npt.N
 
 def _given(file: _File, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
     """Yield what ``read`` gives; what it raises is about the file."""
-    try:
+    with parsing(file.shown, "images"):
         for image, label in read(file.path):
             yield np.asarray(image), int(label)
-    except (PodlineError, MemoryError):
-        raise
-    except Exception as error:
-        raise SourceError(f"{file.shown} cannot be read: {reason(error)}; restore the file") from error
 
 
 def _checked(file: _File, number: int, image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

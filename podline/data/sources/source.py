@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from podline import entry_points
 from podline.data.official import OfficialCheck
-from podline.data.planning import ShardPlans, refuse_shared_records
+from podline.data.planning import ShardPlans
 from podline.data.records import Feature
 from podline.data.shards import (
     RowsByPlace,
@@ -195,13 +195,11 @@ class Source(RawRows):
         """The source without training images that the test split has too.
 
         Raises:
-            SourceError: too many are, or have two labels; or a place in a raw file is converted twice.
+            SourceError: too many are, or have two labels.
         """
         repeated = repeated_images(self)
         remarks = Remarks(check_official(self), contradictions(self, repeated))
-        apart = quarantine_shared(self, repeated)
-        refuse_shared_records(apart.splits)
-        return apart, remarks
+        return quarantine_shared(self, repeated), remarks
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
         """A class is judged by the record's own label."""

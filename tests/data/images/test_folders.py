@@ -11,9 +11,8 @@ import pytest
 from drawn_images import CLASSES, as_folders, drawn, encoded, images, opened, reasons, records
 from PIL import Image, ImageOps
 
-from podline.data.images.layout import Files
 from podline.data.images.layouts.folders import Folders
-from podline.data.images.listing import Found
+from podline.data.images.listing import Files, Found
 from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError

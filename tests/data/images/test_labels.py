@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from drawn_images import as_table, drawn, encoded, images, opened
 
-from podline.data.images.labels import Labels, refuse_boxes
+from podline.data.images.columns import Labels, refuse_boxes
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 

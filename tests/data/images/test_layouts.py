@@ -217,7 +217,7 @@ def test_what_is_no_source_says_what_is_there_and_what_could_be(tmp_path: Path) 
     (tmp_path / "raw" / "notes.md").write_text("none")
     with pytest.raises(SourceError, match=r"raw is no source of images: it holds 1 \.md; accepted are class folders"):
         opened(tmp_path / "raw")
-    with pytest.raises(SourceError, match="missing does not exist; give a folder or a file"):
+    with pytest.raises(SourceError, match="missing does not exist; give an existing folder or file"):
         opened(tmp_path / "missing")
 
 

@@ -2,75 +2,142 @@
 
 Input ``i`` of a parser is a function of the seed, the parser's name and ``i``, so any one can be made again:
 
-    python tests/data/sources/mutated_inputs.py --parser pickle --first 17 --count 1
+    python tests/data/sources/mutated_inputs.py --parser pickle --first 17 --count 1 --write input
 
-What comes out must be data or one of Podline's own errors, in one line, in bounded time and memory. Time is that of the
-processor, so a busy machine changes nothing; memory is what the input takes at most beyond what was there before it.
+What comes out must be data or one of Podline's own errors, in one line. All is read in one sandbox: those that the
+readers start are called in it, with their own limits, so that thousands of inputs need one process.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import json
 import os
 import random
+import shutil
 import sys
 import tempfile
-import time
 import traceback
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
 
-from mutated_parsers import PARSERS, Parser  # noqa: E402 (they lie beside this file)
+from hostile_files import KINDS  # noqa: E402 (it lies in a folder that was just added)
+from mutated_parsers import PARSERS, Parser  # noqa: E402 (it lies beside this file)
 
+from podline import entry_points, sandbox  # noqa: E402
 from podline.errors import PodlineError  # noqa: E402
+from podline.sandbox import Breach, Limits, Sandbox  # noqa: E402
 
 SEED = 18
-MAX_SECONDS = 2.0
-MAX_BYTES = 300_000_000
+_OUTER = Limits(2 << 30, 120.0)
+_BATCH = 20
+_WORDS = [
+    b"\0" * 4,
+    b"\xff" * 4,
+    b"\xff\xff\xff\x7f",
+    b"PK\1\2",
+    b",",
+    b"\n",
+    b'"',
+    b"{",
+    b"]",
+    b"1e999",
+    b"-1",
+    b"../",
+]
 
 
 class Finding(NamedTuple):
-    """What an input did: its parser and number, its size, what it took, and what was wrong, if anything."""
+    """What an input did: its parser and number, and what was wrong, if anything."""
 
     parser: str
     number: int
-    size: int
-    seconds: float
-    memory: int
     problem: str
 
 
-class Watched:
-    """Runs inputs one after another in one folder."""
+class _Here:
+    """Stands for the child of a sandbox: calls its function in this process, which is one itself."""
 
-    def __init__(self, name: str, folder: Path, seed: int = SEED) -> None:
-        self.name, self.folder, self.seed, self.parser = name, folder, seed, PARSERS[name]
-        self.parser.prepare(folder)
+    def __init__(self, maker: str, arguments: Sequence[object]) -> None:
+        self._parse: Callable[[Any], Any] = entry_points.load(maker)(*arguments)
 
-    def content(self, number: int) -> bytes:
-        return self.parser.input(random.Random(f"{self.seed}/{self.name}/{number}"))
+    def ask(self, items: Sequence[Any], limits: Sequence[Limits], _factor: float) -> list[Any]:
+        guard: Any = sandbox._guard
+        replies = []
+        for item, limit in zip(items, limits, strict=True):
+            guard.begin(limit, "input")
+            guard.what = ""
+            replies.append(sandbox._guarded(guard, partial(self._parse, item)))
+            guard.end()
+        return json.loads(json.dumps(replies))
 
-    def run(self, number: int) -> Finding:
-        content = self.content(number)
-        before = _reset_peak()
-        started = time.process_time()
-        problem = _outcome(self.parser, self.folder, content)
-        seconds, memory = time.process_time() - started, _peak() - before
-        if not problem and seconds > MAX_SECONDS:
-            problem = f"{seconds:.1f} s"
-        if not problem and memory > MAX_BYTES:
-            problem = f"{memory / 1e6:,.0f} MB"
-        return Finding(self.name, number, len(content), seconds, memory, problem)
+    def end(self) -> None:
+        """There is nothing to end."""
 
 
-def _outcome(parser: Parser, folder: Path, content: bytes) -> str:
+def _of_kind(kind: str) -> Parser:
+    """A parser that reads a source with an input in the place of one of its files."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = KINDS[kind].write(Path(folder))
+        place, seed = written.relative_to(folder), written.read_bytes()
+
+    def prepare(folder: Path) -> None:
+        (folder / "source").mkdir()
+        KINDS[kind].write(folder / "source")
+
+    def read(folder: Path, content: bytes) -> None:
+        file = folder / "source" / place
+        file.write_bytes(content)
+        try:
+            KINDS[kind].read(folder / "source", file)
+        finally:
+            file.write_bytes(seed)
+            shutil.rmtree(folder / "work", ignore_errors=True)
+
+    return Parser([seed], _WORDS, prepare, read)
+
+
+_OF_KINDS = [kind for kind in KINDS if kind not in PARSERS and kind not in ("asked PNG", "asked JPEG")]
+NAMES = [*PARSERS, *_OF_KINDS]
+
+
+@functools.cache
+def parser(name: str) -> Parser:
+    """Return a parser by its name."""
+    return PARSERS[name] if name in PARSERS else _of_kind(name)
+
+
+@functools.cache
+def _prepared(name: str) -> tuple[Path, Any]:
+    folder = tempfile.TemporaryDirectory(prefix="podline-mutated-")
+    parser(name).prepare(Path(folder.name))
+    return Path(folder.name), folder
+
+
+def content(name: str, number: int) -> bytes:
+    """Return an input."""
+    return parser(name).input(random.Random(f"{SEED}/{name}/{number}"))
+
+
+def runner() -> Callable[[tuple[str, int]], Finding]:
+    """Return what reads an input; runs in a sandbox."""
+    sandbox._Child = _Here
+
+    def run(request: tuple[str, int]) -> Finding:
+        return Finding(*request, _outcome(parser(request[0]), _prepared(request[0])[0], content(*request)))
+
+    return run
+
+
+def _outcome(read_by: Parser, folder: Path, data: bytes) -> str:
     """What was wrong with what came of an input; empty if nothing was."""
     try:
-        parser.read(folder, content)
+        read_by.read(folder, data)
     except PodlineError as error:
         try:
             str(error).encode()
@@ -83,54 +150,35 @@ def _outcome(parser: Parser, folder: Path, content: bytes) -> str:
     return ""
 
 
-def _reset_peak() -> int:
-    """Lets the kernel measure the peak of this process's memory anew; returns what it has now."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
+def opened() -> Sandbox:
+    """Return a sandbox for :func:`findings`."""
+    return Sandbox(f"{Path(__file__).stem}:runner")
 
 
-def _peak() -> int:
-    return _status("VmHWM")
-
-
-def _status(key: str) -> int:
-    """A line of /proc/self/status in bytes; 0 where there is none."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{key}:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+def findings(outer: Sandbox, name: str, first: int, count: int) -> Iterator[Finding]:
+    """Read inputs; yield what was wrong. One that takes too much, or crashes its parser, is refused by its sandbox."""
+    for start in range(first, first + count, _BATCH):
+        requests = [(name, number) for number in range(start, min(start + _BATCH, first + count))]
+        for result in outer.map(requests, [_OUTER] * len(requests)):
+            if not isinstance(result, Breach) and result[2]:
+                yield Finding(*result)
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description="Runs mutated inputs; prints a line of JSON for each that is odd.")
-    options.add_argument("--parser", choices=PARSERS, required=True)
+    """Run inputs; print what is odd."""
+    options = argparse.ArgumentParser(description="Runs mutated inputs; prints a line for each that is odd.")
+    options.add_argument("--parser", choices=NAMES, required=True)
     options.add_argument("--first", type=int, default=0)
     options.add_argument("--count", type=int, required=True)
-    options.add_argument("--seed", type=int, default=SEED)
     options.add_argument("--write", help="write the first input to this file, and run none")
     chosen = options.parse_args()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # decoders warn of each damaged image
-    with tempfile.TemporaryDirectory() as folder:
-        watched = Watched(chosen.parser, Path(folder), chosen.seed)
-        if chosen.write:
-            Path(chosen.write).write_bytes(watched.content(chosen.first))
-            return
-        slowest = largest = Finding(chosen.parser, -1, 0, 0.0, 0, "")
-        for number in range(chosen.first, chosen.first + chosen.count):
-            _say(str(number))  # who is killed has said where
-            found = watched.run(number)
-            slowest = max(slowest, found, key=lambda one: one.seconds)
-            largest = max(largest, found, key=lambda one: one.memory)
-            if found.problem:
-                _say(json.dumps(found))
-        _say(json.dumps({"slowest": slowest, "largest": largest}))
+    if chosen.write:
+        Path(chosen.write).write_bytes(content(chosen.parser, chosen.first))
+        return
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+    with opened() as outer:
+        for found in findings(outer, chosen.parser, chosen.first, chosen.count):
+            sys.stdout.write(f"{found}\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
+from coco_files import HEIGHT, WIDTH, CocoFiles, person
 from published import python3, write_archive, write_cifar10_bins, write_cifar10_pickles
 
 from podline.data.coco_letterbox import LetterBox
@@ -22,7 +22,6 @@ from podline.data.coco_masks import check_outlines, ignored_mask
 from podline.data.pictures import PictureError, picture_of
 from podline.data.sources import bounds
 from podline.data.sources.coco import CocoSource, open_coco
-from podline.data.sources.jpeg import JpegError, inspect
 from podline.data.sources.opening import open_source
 from podline.errors import SourceError
 from podline.evaluation.coco_results import read_results
@@ -56,67 +55,7 @@ def test_every_bound_is_in_the_docs() -> None:
     assert listed == {name: f"{value:,}" for name, value in values.items()}
 
 
-# JPEG
-
-
-@pytest.mark.parametrize(
-    ("piece", "found"), [(b"\xff\xda\0\2", "more than 100 scans"), (b"\xff\xe0\0\2", "more than 10,000 segments")]
-)
-@pytest.mark.timeout(20)
-def test_a_megabyte_of_markers(piece: bytes, found: str) -> None:
-    data = jpeg(3)
-    with pytest.raises(JpegError, match=found):
-        inspect(data[:-2] + piece * 250_000 + data[-2:])
-
-
-def test_what_a_scan_is_followed_by_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred scans, then many bytes, which are not looked at to their end after each scan."""
-    looked, plain = [], np.frombuffer
-
-    def frombuffer(data: bytes, dtype: type, count: int = -1, offset: int = 0) -> Any:
-        found = plain(data, dtype, count, offset)
-        looked.append(found.size)
-        return found
-
-    monkeypatch.setattr(np, "frombuffer", frombuffer)
-    data = jpeg(3)
-    inspect(data[:-2] + b"\xff\xda\0\2" * 99 + bytes(3_000_000) + data[-2:])
-    assert 3_000_000 < sum(looked) < 3_000_000 + 100 * 70_000
-
-
-def test_scans_of_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scan costs the decoder a pass over all pixels: 99 of 64 million took 12 seconds."""
-    data = jpeg(3)
-    scan = data.index(b"\xff\xda")
-    many = data[:scan] + data[scan:-2] * 50 + data[-2:]
-    assert inspect(many) == (WIDTH, HEIGHT, 3, 1)
-    monkeypatch.setattr(bounds, "SCANNED_PIXELS", 49 * WIDTH * HEIGHT)
-    with pytest.raises(JpegError, match=f"has 50 scans of 1,536 pixels vs {49 * 1536:,} together at most"):
-        inspect(many)
-
-
-def test_coefficients_that_wait_for_the_last_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 million pixels in two scans took 384 MB."""
-    data = jpeg(3)
-    scan = data.index(b"\xff\xda")
-    two = data[:scan] + data[scan:-2] * 2 + data[-2:]
-    monkeypatch.setattr(bounds, "SCANNED_BYTES", 9 * WIDTH * HEIGHT)
-    assert inspect(two) == (WIDTH, HEIGHT, 3, 1)
-    monkeypatch.setattr(bounds, "SCANNED_BYTES", 9 * WIDTH * HEIGHT - 1)
-    with pytest.raises(
-        JpegError, match=f"has 2 scans of 1,536 pixels, which take {9 * 1536:,} bytes vs 13,823 at most"
-    ):
-        inspect(two)
-    assert inspect(data) == (WIDTH, HEIGHT, 3, 1)
-
-
-def test_more_pixels_than_so_few_bytes_can_hold() -> None:
-    """Decoders fill in what is not there: 200 MB of grey for a kilobyte."""
-    data = bytearray(jpeg(3))
-    frame = data.index(b"\xff\xc0")
-    data[frame + 5 : frame + 9] = struct.pack(">HH", 4000, 4000)
-    with pytest.raises(JpegError, match=r"is damaged: 4000×4000 pixels in [0-9,]+ bytes"):
-        inspect(bytes(data))
+# PNG
 
 
 def png(*chunks: tuple[bytes, bytes]) -> bytes:

@@ -127,13 +127,6 @@ def bomb() -> bytes:
     return bytes(data)
 
 
-def many_scans() -> bytes:
-    """A file that costs a decoder a pass over all pixels for each of its scans."""
-    data = jpeg(3)
-    scan = data.index(b"\xff\xda")
-    return data[:scan] + data[scan:-2] * 101 + data[-2:]
-
-
 FILES = {
     "missing": (None, "has no such file"),
     "truncated": (jpeg(3)[:-200], "the file is truncated"),
@@ -141,7 +134,6 @@ FILES = {
     "empty": (b"", "the file is no JPEG"),
     "no JPEG": (b"GIF89a", "the file is no JPEG and no PNG: it starts with 4749 vs ffd8 or 8950"),
     "bomb": (bomb(), "the file has 65535×65535 pixels vs 48,000,000 at most"),
-    "many scans": (many_scans(), "the file has more than 100 scans"),
     "other size": (jpeg(3, 50, 32), "the file has 50×32 pixels vs 48×32 in the annotations"),
     "only a head": (b"\xff\xd8\xff\xd9", "the file is a JPEG without an image"),
 }

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Self
 
 from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, split_in_name
-from podline.data.images.layout import Files, Layout, outside
+from podline.data.images.layout import Layout, outside
+from podline.data.images.listing import Files
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.shown import printable
 from podline.errors import SourceError

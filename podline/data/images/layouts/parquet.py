@@ -11,11 +11,10 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from podline.data.images.columns import Columns, NoColumnError, columns_of, text_of
+from podline.data.images.columns import Columns, Labels, class_columns
 from podline.data.images.items import Item, split_in_name
-from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
-from podline.data.images.layout import Files, Layout, opened
-from podline.data.images.listing import Found
+from podline.data.images.layout import Layout, opened
+from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources.rawfiles import parsing
 from podline.errors import SourceError
@@ -98,7 +97,7 @@ class ParquetImages(Layout):
         if not self.columns.split:
             return frozenset(split_in_name(file.name) for file in self.read) - {""}
         rows = (row for file in self.read for row in parquet_rows(file, [self.columns.split]))
-        return frozenset(_text(row[self.columns.split]).strip().lower() for row in rows) - {""}
+        return frozenset(str(row[self.columns.split] or "").strip().lower() for row in rows) - {""}
 
     def items(self) -> Iterator[Item]:
         """Every row."""
@@ -108,25 +107,20 @@ class ParquetImages(Layout):
                 yield self._item(file, f"{file.name}[{number}]", row)
 
     def _item(self, file: Found, key: str, row: dict[str, Any]) -> Item:
-        image = row[self.columns.file]
+        image, number = row[self.columns.file], row[self.columns.label]
         data = image.get("bytes") if is_object(image) else image
-        split = _text(row[self.columns.split]).strip().lower() if self.columns.split else split_in_name(file.name)
-        group = _text(row[self.columns.group]) if self.columns.group else ""
-        label, problem = self._label(row[self.columns.label])
-        if not isinstance(data, bytes):
-            problem = "holds no image's bytes"
-        return Item(key, b"" if problem or not isinstance(data, bytes) else data, label, split, group, problem)
-
-    def _label(self, value: Any) -> tuple[str | None, str]:
-        """A row's class, and why it has none."""
-        if self.class_names and isinstance(value, int):
-            if not 0 <= value < len(self.class_names):
-                return None, f"has the label {value} vs 0 to {len(self.class_names) - 1}"
-            return self.class_names[value], ""
         try:
-            return text_of(value), ""
+            label, split, group = self.columns.read(row, file.name)
         except ValueError as error:
-            return None, f"has a label that {error}"
+            return Item(key, b"", reason=str(error))
+        if not isinstance(data, bytes):
+            return Item(key, b"", label, split, group, "holds no image's bytes")
+        if self.class_names and isinstance(number, int):
+            if not 0 <= number < len(self.class_names):
+                has = f"has the label {number} vs 0 to {len(self.class_names) - 1}"
+                return Item(key, data, None, split, group, has)
+            label = self.class_names[number]
+        return Item(key, data, label, split, group)
 
 
 def holds_images(table: Found) -> bool:
@@ -148,14 +142,9 @@ def _columns_and_names(table: Found, settings: ImagesSettings) -> tuple[Columns,
         raise SourceError(
             f"{table.path}: images may be in {', '.join(holding)}; say in which by --set conversion.file_column=NAME"
         )
-    try:
-        columns = columns_of(table.path, schema.names, settings, settings.file_column or holding[0])
-    except NoColumnError:
-        others = [name for name in schema.names if name not in holding]
-        refuse_boxes(table.path, others, settings)
-        refuse_one_hot(table.path, parquet_rows(table, others))
-        raise
-    refuse_boxes(table.path, schema.names, settings)
+    others = [name for name in schema.names if name not in holding]
+    image = settings.file_column or holding[0]
+    columns = class_columns(table.path, schema.names, settings, lambda: parquet_rows(table, others), image)
     class_names = _class_names(table, schema, columns.label)
     _refuse_unclear(table, columns.label, bool(class_names), settings)
     return columns, class_names
@@ -187,10 +176,3 @@ def _class_names(table: Found, schema: pa.Schema, label: str) -> tuple[str, ...]
     if not isinstance(said, list) or not all(isinstance(name, str) for name in said):
         raise SourceError(f"{table.path}: the names of its classes are no list of texts; write the file anew")
     return tuple(str(name) for name in said)
-
-
-def _text(value: Any) -> str:
-    try:
-        return text_of(value) or ""
-    except ValueError:
-        return "?"

@@ -12,13 +12,12 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
-from podline.data.images.columns import Columns, NoColumnError, columns_of, known_columns, text_of
-from podline.data.images.items import Item, Place, split_in_name
-from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
-from podline.data.images.layout import Files, Layout, opened
+from podline.data.images.columns import Columns, Labels, class_columns, text_of
+from podline.data.images.items import Item, Place
+from podline.data.images.layout import Layout, opened
 from podline.data.images.layouts.parquet import ENDING as PARQUET
 from podline.data.images.layouts.parquet import holds_images, parquet_columns, parquet_rows
-from podline.data.images.listing import IMAGE_ENDINGS, Found
+from podline.data.images.listing import IMAGE_ENDINGS, Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
 from podline.data.sources.rawfiles import parsing
@@ -125,15 +124,13 @@ class Tables(Layout):
         if row.reason:
             return Item(row.key, b"", reason=row.reason)
         try:
-            values = {what: text_of(row.values.get(name)) if name else None for what, name in columns._asdict().items()}
+            label, split, group = columns.read(row.values, table.name)
+            name = text_of(row.values.get(columns.file))
         except ValueError as error:
-            return Item(row.key, b"", reason=f"has a value that {error}")
-        if values["file"] is None:
-            return Item(row.key, b"", values["label"], reason="names no file")
-        split = (
-            values["split"].strip().lower() if values["split"] else "" if columns.split else split_in_name(table.name)
-        )
-        return self._item_of(table, values["file"], Item("", b"", values["label"], split, values["group"] or ""))
+            return Item(row.key, b"", reason=str(error))
+        if name is None:
+            return Item(row.key, b"", label, reason="names no file")
+        return self._item_of(table, name, Item("", b"", label, split, group))
 
     def _item_of(self, table: Found, name: str, item: Item) -> Item:
         folder = "" if self.settings.images else posixpath.dirname(table.name)
@@ -161,15 +158,7 @@ def _columns(table: Found, settings: ImagesSettings) -> Columns:
         SourceError: it has none of files or of labels, or its labels are of something else.
     """
     header = _header(table)
-    try:
-        columns = columns_of(table.path, header, settings)
-    except NoColumnError:
-        if known_columns(table.path, header, settings).file:
-            refuse_boxes(table.path, header, settings)
-            refuse_one_hot(table.path, (row.values for row in _rows(table, header)))
-        raise
-    refuse_boxes(table.path, header, settings)
-    return columns
+    return class_columns(table.path, header, settings, lambda: (row.values for row in _rows(table, header)))
 
 
 def _header(table: Found) -> Sequence[str]:

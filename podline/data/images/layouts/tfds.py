@@ -6,19 +6,19 @@ stays where it is in its shard until somebody looks at it.
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self, TypeVar
+from typing import IO, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from pydantic import BaseModel, Field, NonNegativeInt
 
 from podline.data.images.items import SPLITS, Item, Place
-from podline.data.images.layout import Files, Layout, opened
-from podline.data.images.listing import Found
+from podline.data.images.layout import Layout, opened
+from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
 from podline.data.sources.rawfiles import parsing
@@ -31,6 +31,8 @@ INFO, FEATURES = "dataset_info.json", "features.json"
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _REMEDY = "prepare the data set again"
 Value = TypeVar("Value")
+Document = TypeVar("Document", bound=BaseModel)
+Features: TypeAlias = dict[str, dict[str, Any]]
 
 # As much of tf.train.Example as is read here; TensorFlow takes seconds to import.
 _PROTO = """
@@ -52,6 +54,33 @@ _POOL = descriptor_pool.DescriptorPool()
 _POOL.Add(text_format.Parse(_PROTO, descriptor_pb2.FileDescriptorProto()))  # pyright: ignore[reportAttributeAccessIssue]
 _Example: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Example"))
 _NOTHING: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Feature"))()
+
+
+class _Split(BaseModel):
+    """A split, in dataset_info.json."""
+
+    name: str
+    lengths: list[NonNegativeInt] = Field(alias="shardLengths")
+    template: str = Field(default="", alias="filepathTemplate")
+
+
+class _Info(BaseModel):
+    """dataset_info.json."""
+
+    name: str = "?"
+    version: str = ""
+    format: str = Field(default="tfrecord", alias="fileFormat")
+    splits: list[_Split] = []
+
+
+class _FeaturesDict(BaseModel):
+    features: Features
+
+
+class _Features(BaseModel):
+    """features.json."""
+
+    dict_: _FeaturesDict = Field(alias="featuresDict")
 
 
 class Shard(NamedTuple):
@@ -102,13 +131,13 @@ class Prepared(Layout):
             folders = ", ".join(_sibling(name, "").rstrip("/") or "." for name in infos[:3])
             raise SourceError(f"{len(infos)} prepared data sets lie there ({folders}); give the folder of one version")
         info, features = beside[infos[0]], beside[_sibling(infos[0], FEATURES)]
-        said = _json(info)
+        said = _said(info, _Info)
         image, label, classes = _chosen(features, settings)
         names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
         shards = _shards(said, info, [file for name, file in beside.items() if _sibling(name, INFO) == infos[0]])
         return cls(
             [info, features, *([names] if names else []), *(shard.file for shard in shards)],
-            name=f"{said.get('name', '?')} {said.get('version', '')}".strip(),
+            name=f"{said.name} {said.version}".strip(),
             shards=shards,
             image=image,
             label=label,
@@ -155,19 +184,13 @@ def _sibling(name: str, other: str) -> str:
     return f"{folder}{slash}{other}"
 
 
-def _json(file: Found) -> dict[str, Any]:
-    if file.bytes > bounds.CLASS_FILE_BYTES * 16:
-        raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for what TFDS writes; {_REMEDY}")
-    with opened(file, "JSON", _REMEDY):
-        said: Any = json.loads(Path(file.path).read_bytes())
-    if not is_object(said):
-        raise SourceError(f"{file.path} holds no JSON object; {_REMEDY}")
-    return said
+def _said(file: Found, model: type[Document]) -> Document:
+    """Return what TFDS wrote as JSON."""
+    with opened(file, "JSON of TensorFlow Datasets", _REMEDY):
+        return model.model_validate_json(Path(file.path).read_bytes())
 
 
 def _lines(file: Found, classes: int) -> tuple[str, ...]:
-    if file.bytes > bounds.CLASS_FILE_BYTES * 16:
-        raise SourceError(f"{file.path} has {file.bytes:,} bytes, which is too many for the names of {classes} classes")
     with opened(file, "UTF-8", _REMEDY):
         names = tuple(Path(file.path).read_text("utf-8").split("\n"))
     names = names[:-1] if names[-1] == "" else names
@@ -182,9 +205,7 @@ def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
     Raises:
         SourceError: none of a sort is there, or several and no setting says which.
     """
-    said: Any = _json(file).get("featuresDict")
-    features: Any = said.get("features") if is_object(said) else None
-    found: Mapping[str, Any] = features if is_object(features) else {}
+    found = _said(file, _Features).dict_.features
     image = _of_sort(file, found, "image", settings.file_column, "an encoded image", "file_column")
     label = _of_sort(file, found, "classLabel", settings.label_column, "a label of classes", "label_column")
     classes = str(found[label]["classLabel"].get("numClasses", ""))
@@ -193,9 +214,11 @@ def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
     return image, label, int(classes)
 
 
-def _of_sort(file: Found, features: Mapping[str, Any], sort: str, given: str, what: str, setting: str) -> str:
+def _of_sort(
+    file: Found, features: Mapping[str, dict[str, Any]], sort: str, given: str, what: str, setting: str
+) -> str:
     """The name of the feature that is one of a sort."""
-    fitting = [name for name, said in features.items() if is_object(said) and is_object(said.get(sort))]
+    fitting = [name for name, said in features.items() if is_object(said.get(sort))]
     if given in fitting:
         return given
     if given or len(fitting) != 1:
@@ -208,54 +231,44 @@ def _of_sort(file: Found, features: Mapping[str, Any], sort: str, given: str, wh
     return fitting[0]
 
 
-def _shards(said: dict[str, Any], info: Found, found: Sequence[Found]) -> list[Shard]:
+def _shards(said: _Info, info: Found, found: Sequence[Found]) -> list[Shard]:
     """The shards that dataset_info.json tells of, in order.
 
     Raises:
         SourceError: their format is another one, or one is missing.
     """
-    if said.get("fileFormat", "tfrecord") != "tfrecord":
+    if said.format != "tfrecord":
         raise SourceError(
-            f"{info.path}: the file format is {printable(str(said['fileFormat']))} vs tfrecord; prepare it with "
+            f"{info.path}: the file format is {printable(said.format)} vs tfrecord; prepare it with "
             "file_format='tfrecord'"
         )
     there = {file.name.split("/")[-1]: file for file in found}
     shards: list[Shard] = []
-    splits: Any = said.get("splits")
-    for split in splits if isinstance(splits, list) else []:
-        name, lengths = _split_of(split, info, len(there))
-        for at, records in enumerate(lengths):
-            file = _file_name(str(split.get("filepathTemplate") or _TEMPLATE), said, name, at, len(lengths))
+    for split in said.splits:
+        count = len(split.lengths)
+        if count > len(there):
+            raise SourceError(f"{info.path} tells of {count:,} shards vs {len(there):,} files beside it; {_REMEDY}")
+        for at, records in enumerate(split.lengths):
+            file = _file_name(said, split, at)
             if file not in there:
                 raise SourceError(f"{info.path} tells of a shard {printable(file)}, which is not there; {_REMEDY}")
-            shards.append(Shard(there[file], name.lower(), records))
+            shards.append(Shard(there[file], split.name.lower(), records))
     if not shards:
         raise SourceError(f"{info.path} tells of no split with a shard; {_REMEDY}")
     return shards
 
 
-def _file_name(template: str, said: dict[str, Any], split: str, at: int, count: int) -> str:
+def _file_name(said: _Info, split: _Split, at: int) -> str:
+    count = f"{len(split.lengths):05}"
     values = {
-        "DATASET": str(said.get("name")),
-        "SPLIT": split,
+        "DATASET": said.name,
+        "SPLIT": split.name,
         "FILEFORMAT": "tfrecord",
         "SHARD_INDEX": f"{at:05}",
-        "NUM_SHARDS": f"{count:05}",
-        "SHARD_X_OF_Y": f"{at:05}-of-{count:05}",
+        "NUM_SHARDS": count,
+        "SHARD_X_OF_Y": f"{at:05}-of-{count}",
     }
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), template)
-
-
-def _split_of(split: Any, info: Found, files: int) -> tuple[str, list[int]]:
-    name, lengths = (split.get("name"), split.get("shardLengths")) if is_object(split) else (None, None)
-    if not isinstance(name, str) or not isinstance(lengths, list):
-        raise SourceError(f"{info.path}: a split without name or shardLengths; {_REMEDY}")
-    if len(lengths) > files:
-        raise SourceError(f"{info.path} tells of {len(lengths):,} shards vs {files:,} files beside it; {_REMEDY}")
-    counts = [str(length) for length in lengths]
-    if not all(re.fullmatch(r"[0-9]{1,15}", count) for count in counts):
-        raise SourceError(f"{info.path}: the shardLengths of {printable(name)} are no numbers; {_REMEDY}")
-    return name, [int(count) for count in counts]
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), split.template or _TEMPLATE)
 
 
 def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:

@@ -14,15 +14,14 @@ import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-from podline.data.images.columns import NoColumnError, columns_of, known_columns, text_of
+from podline.data.images.columns import Labels, NoColumnError, class_columns, known_columns, refuse_boxes
 from podline.data.images.items import Item, Place, split_in_name
-from podline.data.images.labels import Labels, refuse_boxes, refuse_one_hot
-from podline.data.images.layout import Files, Layout, opened
-from podline.data.images.listing import Found
+from podline.data.images.layout import Layout, opened
+from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import bounds
 from podline.data.sources.rawfiles import reading
@@ -34,6 +33,7 @@ from podline.frozen import is_object
 ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
 _CLASS, _JSON = "cls", "json"
+_KEY = "__key__"  # what leads to a sample's image
 _REMEDY = "restore the archive"
 # An archive may have one more for so many bytes: a header alone takes 40 bytes of a compressed one.
 _FREE_MEMBERS, _MEMBER_BYTES = 10_000, 128
@@ -103,16 +103,15 @@ class WebDataset(Layout):
                 with contextlib.suppress(ValueError):
                     said += [_json(sample)] if _JSON in sample else []
             if said:
-                refuse_boxes(file.path, list(said[0]), self.settings)
-                refuse_one_hot(file.path, said)
-                columns_of(f"{file.path}: a sample's JSON", ["__key__", *said[0]], self.settings, "__key__")
+                where = f"{file.path}: a sample's JSON"
+                class_columns(where, [_KEY, *said[0]], self.settings, partial(iter, said), _KEY)
 
     def _items_of(self, file: Found) -> Iterator[Item]:
         for key, sample in _samples(file):
-            yield self._item(f"{file.name}/{key}", split_in_name(file.name), sample)
+            yield self._item(f"{file.name}/{key}", file.name, sample)
 
-    def _item(self, key: str, split: str, sample: Sample) -> Item:
-        key = printable(key, 1_000)
+    def _item(self, key: str, archive: str, sample: Sample) -> Item:
+        key, split = printable(key, 1_000), split_in_name(archive)
         images = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
         if len(images) != 1:
             has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
@@ -120,44 +119,36 @@ class WebDataset(Layout):
             data = next((sample[ending] for ending in sample if stray and ending != _JSON), b"")
             return Item(key, data, None, split, reason=f"{printable(has)} vs one image", stray=stray)
         try:
-            said = self._said(sample)
+            label, said, group = self._said(sample, archive)
         except ValueError as error:
             return Item(key, b"", None, split, reason=str(error))
-        split = (said.get("split") or split).strip().lower()
-        return Item(key, sample[images[0]], said.get("label"), split, said.get("group") or "")
+        return Item(key, sample[images[0]], label, said or split, group)
 
-    def _said(self, sample: Sample) -> dict[str, str | None]:
+    def _said(self, sample: Sample, archive: str) -> tuple[str | None, str, str]:
         """Return a sample's label, split and group, as far as it says them.
 
         Raises:
             ValueError: what is there cannot be read.
         """
-        said: dict[str, str | None] = {}
+        label, split, group = None, "", ""
         named = _CLASS in sample and not self.settings.label_column
         if _JSON in sample:
             values = _json(sample)
             try:
-                columns = known_columns("its JSON", ["__key__", *values], self.settings, "__key__")
+                columns = known_columns("its JSON", [_KEY, *values], self.settings, _KEY)
             except NoColumnError as error:
                 raise ValueError(f"cannot be used: {error}") from None
             if columns.label and not named:
                 self.labels[columns.label].add(values[columns.label])
                 refuse_boxes(f"{self.read[0].path}: a sample's JSON", list(values), self.settings)
-            try:
-                said = {
-                    what: text_of(values[name])
-                    for what, name in columns._asdict().items()
-                    if name in values and not (named and what == "label")
-                }
-            except ValueError as error:
-                raise ValueError(f"has a value that {error}") from None
+            label, split, group = columns._replace(label="" if named else columns.label).read(values, archive)
         if named:
             try:
-                said["label"] = _content(sample[_CLASS]).decode().strip() or None
+                label = _content(sample[_CLASS]).decode().strip() or None
             except UnicodeDecodeError:
                 raise ValueError("has a class that is no UTF-8") from None
-            self.labels[_CLASS].add(said["label"])
-        return said
+            self.labels[_CLASS].add(label)
+        return label, split, group
 
 
 def _has_samples(file: Found) -> bool:
