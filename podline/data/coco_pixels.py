@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.sources.headers import inspect_image
+from podline.data.headers import inspect_image
 
 Pixels = npt.NDArray[np.uint8]
 

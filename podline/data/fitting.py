@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.items import Fit
+from podline.documents.manifest import Fit
 
 Pixels = npt.NDArray[np.uint8]
 

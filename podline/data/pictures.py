@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageCms, UnidentifiedImageError
 
+from podline.data import bounds, lfs
 from podline.data.coco_pixels import imdecoded, turned
-from podline.data.sources import bounds, lfs
-from podline.data.sources.jpeg import ORIENTATION, Jpeg, JpegError, inspect
+from podline.data.jpeg import ORIENTATION, Jpeg, JpegError, inspect
 from podline.entry_points import reason
 from podline.sandbox import Limits
 

@@ -23,7 +23,7 @@ from podline.data.encoded_records import EncodedLayout, write_index
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, RecordLayout
-from podline.data.sources.rows import RawRows, SourceSplit
+from podline.data.rows import RawRows, SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, ShardInfo
 from podline.frozen import Frozen

@@ -22,7 +22,10 @@ MANY_CLASSES = 128
 # In a data set's folder: a folder with what is known of each shard.
 SHARD_RECORDS = "shards"
 
-FileFit = Literal["annotated", "letterbox", "crop", "squeeze"]
+Fit = Literal["letterbox", "crop", "squeeze"]
+"""How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
+FileFit = Fit | Literal["annotated"]
+"""Likewise of the file that a record holds; an annotated image is letter-boxed in its annotated size."""
 
 
 class FieldInfo(Frozen):
@@ -78,7 +81,7 @@ class ShardInfo(FileInfo):
 class SplitInfo(Frozen):
     """One split: ``records`` is the sum over its shards; ``mean`` and ``std`` are per channel, of pixels in 0…255.
 
-    ``truth`` is the file that COCO's people are judged by, see :mod:`podline.data.coco_truth`.
+    ``truth`` is the file that COCO's people are judged by, see :mod:`podline.data.sources.coco_truth`.
     """
 
     name: str

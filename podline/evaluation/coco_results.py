@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
-from podline.data.sources import bounds
-from podline.data.sources.shown import shortened
+from podline.data.shown import shortened
 from podline.documents.noun import PEOPLE, Noun, noun_of
 from podline.documents.skeleton import COCO, Skeleton, sigmas_by_name
 from podline.errors import SourceError

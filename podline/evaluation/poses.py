@@ -12,8 +12,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_truth import read_truth
 from podline.data.reader import SplitReader, open_split
+from podline.data.sources.coco_truth import read_truth
 from podline.documents.evaluation import EVALUATION
 from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name

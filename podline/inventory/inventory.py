@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podline.data.sources.rawfiles import unpacked, use_of
+from podline.data.rawfiles import unpacked, use_of
 from podline.datasets.fingerprint import source_cache
 from podline.documents import champions
 from podline.documents.manifest import MANIFEST, dataset_folder

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from podline.data.coco_truth import truth_name
+from podline.data.sources.coco_truth import truth_name
 from podline.data.tfds import tfds_names
 from podline.documents import champions
 from podline.documents.completion import Artifact, Completion, completion_name, damage

@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.sources import bounds
+from podline.data import bounds
 from podline.entry_points import reason
 from podline.errors import ArtifactError
 

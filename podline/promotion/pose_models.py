@@ -8,9 +8,9 @@ from typing import Any
 import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
+from podline.data.sources.coco_truth import read_truth
 from podline.documents.metric import Metric
 from podline.documents.pose_evaluation import PoseEvaluation, read_people
 from podline.errors import SettingsError

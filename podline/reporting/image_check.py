@@ -17,7 +17,7 @@ from podline.data.images.items import TEST, TRAIN
 from podline.data.images.near_pairs import NearPair
 from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
-from podline.data.sources.shown import printable
+from podline.data.shown import printable
 from podline.data.sources.source import open_raw
 from podline.datasets.fingerprint import source_cache
 from podline.drawing.picture_sheet import Block, Picture, PictureRow, Sheet, sheet

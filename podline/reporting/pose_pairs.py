@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podline.data.coco_truth import read_truth
 from podline.data.reader import SplitReader
+from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.documents.noun import Noun
 from podline.documents.pose_evaluation import PoseEvaluation, read_people

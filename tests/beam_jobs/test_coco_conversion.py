@@ -18,13 +18,13 @@ from podline.beam_jobs import steps
 from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
 from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_truth import read_truth
 from podline.data.encoded_records import stored_layout
 from podline.data.keypoints import to_annotated
 from podline.data.planning import plan_shards
 from podline.data.reader import open_folder, open_split
 from podline.data.shards import write_shard
 from podline.data.sources.coco import open_coco
+from podline.data.sources.coco_truth import read_truth
 from podline.data.sources.source import Work
 from podline.data.tfrecord import header
 from podline.datasets.counting import count_splits

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import coco, plain_poses
-from podline.data.coco_records import annotations_of
 from podline.data.sources.coco import open_coco
+from podline.data.sources.coco_records import annotations_of
 from podline.documents.skeleton import COCO
 from podline.input.pose_targets import pose_targets
 from podline.recipes.pose_settings import PoseTargetSettings

@@ -5,7 +5,7 @@ import pytest
 from pycocotools import mask as rle
 
 from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_masks import ignored_mask, is_unlabelled
+from podline.data.sources.coco_masks import ignored_mask, is_unlabelled
 from podline.errors import SourceError
 
 IMAGE = LetterBox(80, 60, 80)  # ten rows above, ten below, not scaled

@@ -14,9 +14,9 @@ from coco_files import CocoFiles
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.data.coco_truth import read_truth, truth_name
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_sample import write_coco_sample
+from podline.data.sources.coco_truth import read_truth, truth_name
 from podline.documents import skeleton
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.errors import ArtifactError

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline.data.sources import rows
-from podline.data.sources.rows import RowBlock, SourceSplit
+from podline.data import rows
+from podline.data.rows import RowBlock, SourceSplit
 from podline.errors import SourceError
 
 SIZE, COUNT, OFFSET = 12, 40, 7

@@ -10,8 +10,8 @@ from evaluation_case import case_of
 from pose_oracle import POSES, RECIPE, nothing, perfect
 from small_coco import publish_people
 
-from podline.data.coco_truth import read_truth
 from podline.data.reader import open_split
+from podline.data.sources.coco_truth import read_truth
 from podline.documents.manifest import dataset_folder
 from podline.documents.noun import PEOPLE
 from podline.documents.pose_evaluation import MAPS, SEEN, people_name

@@ -12,11 +12,11 @@ import pytest
 from coco_files import CocoFiles, person
 
 from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_records import annotations_of
 from podline.data.sources.coco import CocoImage, CocoSource, open_coco
 from podline.data.sources.coco_files import ImagePlace
 from podline.data.sources.coco_image import PixelPlace
 from podline.data.sources.coco_people import packed, people_of
+from podline.data.sources.coco_records import annotations_of
 from podline.documents.skeleton import COCO
 from podline.input.pose_augmentation import affine_maps, moved_boxes, moved_images, moved_joints, moved_masks
 from podline.input.pose_targets import PoseTargets, pose_targets

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from podline.data.images.items import split_in_name
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources.shown import shortened
+from podline.data.shown import shortened
 from podline.errors import SourceError
 
 _KNOWN = {
@@ -149,7 +149,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def text_of(value: Any) -> str | None:
-    """A value of a table as text, the same from any kind of table; None where there is none.
+    """Return a value of a table as text, the same from any kind of table; None where there is none.
 
     Raises:
         ValueError: it is a list, bytes or another thing that names nothing.

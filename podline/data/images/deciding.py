@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from podline.data.images.items import HELD_OUT, SPLITS, TEST, TRAIN, test_split_of
+from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
 from podline.data.sources.duplicates import MAX_SHARED
-from podline.data.sources.shown import printable, shortened
 from podline.errors import SourceError
 
 _REMEDY = "the evaluation would lie inside the training set; get splits that are apart, or give the images without any"
@@ -74,7 +74,7 @@ class Decided:
         self.reasons = [one.reason for one in self.seen]
 
     def kept(self, split: str | None = None) -> list[int]:
-        """The images that are not left out, of one split or of both."""
+        """Return the images that are not left out, of one split or of both."""
         return [
             at for at, reason in enumerate(self.reasons) if not reason and (split is None or self.splits[at] == split)
         ]
@@ -98,7 +98,7 @@ class Decided:
 
 
 def in_general(reason: str) -> str:
-    """A reason without the other image's name."""
+    """Return a reason without the other image's name."""
     return re.sub(r"^the same (file|image) as .*(, which is .*| of the test split)$", _general, reason)
 
 
@@ -107,7 +107,7 @@ def _general(found: re.Match[str]) -> str:
 
 
 def decide(seen: list[Seen], given: frozenset[str], test_share: float) -> Decided:
-    """Splits and reasons.
+    """Return splits and reasons.
 
     Args:
         seen: all images.

@@ -7,8 +7,8 @@ import functools
 import hashlib
 
 from podline.data.fitting import fitted
-from podline.data.images.items import Fit
 from podline.data.pictures import PictureError, picture_of
+from podline.documents.manifest import Fit
 
 # Drawn images of at most 20 × 24 pixels in base85, one for each decoder and each way to 8 bits of red, green and blue.
 _IMAGES = (

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from podline.data import bounds
 from podline.data.coco_pixels import ready_for_many
 from podline.data.fitting import fitted
-from podline.data.images.items import Fit, Item, Place
+from podline.data.images.items import Item, Place
 from podline.data.pictures import PictureError, limits_of_pixels, looks_like_picture, picture_of
-from podline.data.sources import bounds
 from podline.data.sources.parser_pool import Parser
+from podline.documents.manifest import Fit
 from podline.errors import StoreError
 from podline.sandbox import Breach, Limits, begin, refusal
 

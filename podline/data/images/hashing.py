@@ -34,7 +34,7 @@ _CHUNK_BYTES = 1_000_000
 
 
 def hashes(read: Read, boxes: Numbers) -> npt.NDArray[np.void]:
-    """The hash and the contrast of every image.
+    """Return the hash and the contrast of every image.
 
     Args:
         read: gives the images of some rows; it is asked for a megabyte at a time.
@@ -77,7 +77,7 @@ def agreement(read: Read, boxes: Numbers, ones: Numbers, others: Numbers) -> tup
 
 
 def _aligned(first: Floats, second: Floats) -> Floats:
-    """The correlation of pairs after the best alignment, to first order: a regression on the image and its gradients.
+    """Return the correlation of pairs after the best alignment, to first order: a regression on image and gradients.
 
     A shift or a stretch adds multiples of the gradients. (B. D. Lucas, T. Kanade, An Iterative Image Registration
     Technique with an Application to Stereo Vision, 1981.)
@@ -99,7 +99,7 @@ def _aligned(first: Floats, second: Floats) -> Floats:
 
 
 def _shown(read: Read, rows: Numbers, boxes: Numbers) -> Iterator[tuple[Numbers, Pixels]]:
-    """What some images show: rows whose boxes are equal, and uint8 (n, height, width, channels), a part at a time."""
+    """Yield what some images show, a part at a time: rows of equal boxes, and uint8 (n, height, width, channels)."""
     order = rows[np.lexsort(boxes[rows].T)]
     for same in np.split(order, np.flatnonzero(np.diff(boxes[order], axis=0).any(axis=1)) + 1):
         height, width = boxes[same[:1]].max(axis=0, initial=1).tolist()
@@ -123,7 +123,7 @@ def _grey(shown: Pixels) -> Floats:
 
 
 def _frequencies(grey: Floats, count: int) -> Floats:
-    """The lowest so many frequencies of each direction without the constant one, (n, count² - 1)."""
+    """Return the lowest so many frequencies of each direction without the constant one, (n, count² - 1)."""
     rows, columns = grey.shape[1:]
     waves = _cosines(count, rows) @ (grey @ _cosines(count, columns).T)
     return waves.reshape(len(grey), -1)[:, 1:].astype(np.float32, copy=False)
@@ -131,7 +131,7 @@ def _frequencies(grey: Floats, count: int) -> Floats:
 
 @functools.cache
 def _cosines(count: int, size: int) -> Floats:
-    """The cosine transform as a matrix, (count, size); zeros for frequencies that so few pixels do not have."""
+    """Return the cosine transform as a matrix, (count, size); zeros for frequencies that so few pixels do not have."""
     number, pixel = np.arange(count)[:, np.newaxis], np.arange(size)
     waves = np.cos(np.pi * number * (2 * pixel + 1) / (2 * size)) * np.where(number, np.sqrt(2), 1) * (number < size)
     return (waves / np.sqrt(size)).astype(np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 TRAIN, TEST = "train", "test"
 TRAINING = ("train", "training")
@@ -12,10 +12,6 @@ TRAINING = ("train", "training")
 HELD_OUT = ("test", "testing", "val", "valid", "validation")
 """What they call images to test on; the first that is there is taken, the others are not read."""
 SPLITS = frozenset((*TRAINING, *HELD_OUT))
-
-
-Fit = Literal["letterbox", "crop", "squeeze"]
-"""How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
 
 
 class Place(NamedTuple):
@@ -69,6 +65,6 @@ def unread_splits(splits: frozenset[str]) -> frozenset[str]:
 
 @lru_cache
 def split_in_name(name: str) -> str:
-    """The split that a path names, as train-00000-of-00010.parquet or test/part.tar, in small letters; else empty."""
+    """Return the split that a path names, as train-00000-of-00010.parquet, in small letters; else empty."""
     words = re.split(r"[^a-z]+", name.lower())
     return next((word for word in reversed(words) if word in SPLITS), "")

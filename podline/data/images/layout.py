@@ -12,8 +12,8 @@ from typing import ClassVar, Self
 from podline.data.images.items import Item, Place
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources.lfs import refuse_lfs_pointer
-from podline.data.sources.rawfiles import parsing, reading
+from podline.data.lfs import refuse_lfs_pointer
+from podline.data.rawfiles import parsing, reading
 from podline.sandbox import Limits, begin
 
 _ENTRY_BYTES = 500  # that a file in the source counts for
@@ -58,7 +58,7 @@ class Layout(ABC):
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
-        """The images in an order that does not change, with what lies among them.
+        """Return the images in an order that does not change, with what lies among them.
 
         Raises:
             SourceError: the source cannot be read.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources.rawfiles import reading
+from podline.data.rawfiles import reading
 from podline.data.sources.remote import RemotePath, is_remote, open_remote
 from podline.errors import SourceError
 from podline.store import digests
@@ -137,7 +137,7 @@ def listing(folder: Path) -> list[Found]:
 
 
 def one(path: Path) -> Found:
-    """A file by itself.
+    """Return a file by itself.
 
     Raises:
         SourceError: it cannot be read.

@@ -17,9 +17,9 @@ from podline.data.images.hashing import HASHED, VERSION, Numbers, Pixels, Read, 
 from podline.data.images.items import TEST, TRAIN
 from podline.data.images.near import near_duplicates
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources.rawfiles import RawFile, made_once, write_raw_file
-from podline.data.sources.rows import RowBlock
-from podline.data.sources.shown import printable
+from podline.data.rawfiles import RawFile, made_once, write_raw_file
+from podline.data.rows import RowBlock
+from podline.data.shown import printable
 from podline.errors import SourceError
 from podline.store import digests
 from podline.store.contract import explained
@@ -113,7 +113,7 @@ def near_lines(pairs: Sequence[NearPair], decided: Decided) -> list[str]:
 
 
 def refuse_near(pairs: Sequence[NearPair], decided: Decided, allowed: float) -> None:
-    """Checks that few test images have a near-duplicate; two are let pass.
+    """Check that few test images have a near-duplicate; two are let pass.
 
     Raises:
         SourceError: more than a share, 0 … 1, have one.

@@ -25,11 +25,11 @@ from podline.data.images.listing import source_files
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
+from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.records import LABEL, Feature
+from podline.data.rows import EDGES, RowBlock, SourceSplit
+from podline.data.shown import printable
 from podline.data.sources.left_out import LeftOut
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
-from podline.data.sources.rows import EDGES, RowBlock, SourceSplit
-from podline.data.sources.shown import printable
 from podline.data.sources.source import Remarks, Source
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
@@ -87,7 +87,7 @@ class ImagesSource(Source):
         return {rule: count for rule, count in counts.items() if count}
 
     def looked_at(self) -> tuple[ImagesSource, Remarks]:
-        """The source as it is: images that are the same were left out when it was opened.
+        """Return the source as it is: images that are the same were left out when it was opened.
 
         Raises:
             SourceError: too many test images nearly repeat a training image.
@@ -100,7 +100,7 @@ class ImagesSource(Source):
         return near_lines(self.near, self.decided)
 
     def refuse_near(self) -> None:
-        """Checks that few test images have a near-duplicate.
+        """Check that few test images have a near-duplicate.
 
         Raises:
             SourceError: more than ``near_share`` have one.
@@ -110,7 +110,7 @@ class ImagesSource(Source):
 
 
 def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:
-    """Opens images of one's own.
+    """Open images of one's own.
 
     Args:
         dataset: what it is called.
@@ -267,7 +267,7 @@ def _parts(decided: Decided) -> tuple[LeftOut, ...]:
 
 
 def _most_left_out(decided: Decided) -> str:
-    """The most frequent reason, to end an error with."""
+    """Return the most frequent reason, to end an error with."""
     found = Counter(reason for reason in decided.reasons if reason).most_common(1)
     if not found:
         return ""
@@ -291,7 +291,7 @@ def _words(
 
 
 def _smaller(settings: ImagesSettings, decided: Decided) -> list[str]:
-    """That the images are so small that most of their pixels would be made up, and which side fits them."""
+    """Say that the images are so small that most pixels would be made up, and which side fits them."""
     typical = int(np.median([max(one.width, one.height) for one in map(decided.seen.__getitem__, decided.kept())]))
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:

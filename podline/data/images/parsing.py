@@ -20,8 +20,8 @@ from podline.data.images.items import Item, Place, unread_splits
 from podline.data.images.layout import Layout, begin_source, limits_of_file, outside
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import AUTO, ImagesSettings
-from podline.data.sources.lfs import refuse_lfs_pointer
-from podline.data.sources.rawfiles import parsing
+from podline.data.lfs import refuse_lfs_pointer
+from podline.data.rawfiles import parsing
 from podline.data.sources.remote import is_remote
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SettingsError, SourceError
@@ -198,7 +198,7 @@ def _accepted() -> str:
 
 
 def _remedy(files: Files) -> str:
-    """What to do where nothing fits: unpack an archive, or give what is accepted."""
+    """Return what to do where nothing fits: unpack an archive, or give what is accepted."""
     for file in files.ending(".zip"):
         refuse_lfs_pointer(Path(file.path), file.path)
     remedy = unpacking([file.name if is_remote(file.path) else file.path for file in files.asked if not file.hidden])

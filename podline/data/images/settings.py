@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from podline import entry_points
-from podline.data.images.items import Fit
+from podline.documents.manifest import Fit
 from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.parts import LAYOUTS

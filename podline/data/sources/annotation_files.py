@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podline.data.sources import bounds
+from podline.data import bounds
+from podline.data.lfs import refuse_lfs_pointer
+from podline.data.rawfiles import reading
+from podline.data.shown import printable
 from podline.data.sources.coco_annotations import PEOPLE, Category, ImageEntry, listing_of
 from podline.data.sources.coco_files import images_in, open_zip
 from podline.data.sources.coco_layout import Annotated
 from podline.data.sources.deeplabcut import as_coco, is_table
-from podline.data.sources.lfs import refuse_lfs_pointer
-from podline.data.sources.rawfiles import reading
-from podline.data.sources.shown import printable
 from podline.documents.manifest import SourceFile
 from podline.errors import SourceError
 from podline.sandbox import Limits, begin, confined, limits_of

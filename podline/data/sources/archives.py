@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from podline.data.sources import bounds
-from podline.data.sources.rawfiles import RawFile, listed_files, parsing, reading, write_raw_file
+from podline.data import bounds
+from podline.data.rawfiles import RawFile, listed_files, parsing, reading, write_raw_file
 from podline.errors import SourceError
 from podline.sandbox import Limits, confined
 
@@ -107,7 +107,7 @@ def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFi
 
     Raises:
         SourceError: the archive is truncated or damaged, or a member leaves the folder, is a link or a device, comes
-            twice, lies below a file, or is out of :mod:`podline.data.sources.bounds`.
+            twice, lies below a file, or is out of :mod:`podline.data.bounds`.
         StoreError: the folder cannot be written.
     """
     written: dict[str, RawFile] = {}
@@ -141,7 +141,7 @@ def unpack(archive: Path, wanted: Mapping[str, int], folder: Path) -> list[RawFi
 
 
 def _safe_name(archive: Path, member: tarfile.TarInfo, limit: int) -> str:
-    """A member's name, normalised, if nothing about the member is out of order."""
+    """Return a member's name, normalised, if nothing about the member is out of order."""
     path = PurePosixPath(member.name)
     if path.is_absolute():
         problem = "has an absolute name"

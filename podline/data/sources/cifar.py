@@ -18,14 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from podline.cores import usable_cores
-from podline.data.sources import bounds, class_names
+from podline.data import bounds
+from podline.data.rawfiles import RawFile, reading
+from podline.data.rows import RowBlock, SourceSplit
+from podline.data.shown import shortened
+from podline.data.sources import class_names
 from podline.data.sources.parser_pool import Sandboxes
 from podline.data.sources.pickles import REMEDY
 from podline.data.sources.pixel_cache import CachedImages, Written, cached_images
 from podline.data.sources.raw_batches import MAKER, SIZE, Batch, Label, checked_labels
-from podline.data.sources.rawfiles import RawFile, reading
-from podline.data.sources.rows import RowBlock, SourceSplit
-from podline.data.sources.shown import shortened
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -107,7 +108,7 @@ _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
 def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
-    """The python layout.
+    """Return the python layout.
 
     Args:
         dataset: ``cifar10``, ``cifar100`` or ``sample``.
@@ -131,7 +132,7 @@ def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sour
 
 
 def open_binary(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """The binary layout.
+    """Return the binary layout.
 
     Args:
         dataset: ``cifar10``, ``cifar100`` or ``sample``.
@@ -246,7 +247,7 @@ def _check_class_file(file: RawFile) -> None:
 
 
 def _lines(file: RawFile) -> list[str]:
-    """A text file's lines, without empty ones: the official files end in some."""
+    """Return a text file's lines, without empty ones: the official files end in some."""
     _check_class_file(file)
     with reading(file.shown):
         text = file.path.read_bytes().decode("utf-8", "replace")
@@ -254,7 +255,7 @@ def _lines(file: RawFile) -> list[str]:
 
 
 def _class_names(names: Sequence[str], kind: LabelKind, file: RawFile) -> tuple[str, ...]:
-    """The class names that a source brings, once they are text and as many as there are classes."""
+    """Return the class names that a source brings, once they are text and as many as there are classes."""
     if len(names) != len(kind.names):
         raise SourceError(f"{file.shown}: {plural(len(names), 'class name')} vs {len(kind.names)} classes; {REMEDY}")
     for name in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from podline.data.sources import bounds
+from podline.data import bounds
 
 # Categories of Unicode: control characters, ends of lines and paragraphs, halves of surrogate pairs.
 _NO_LETTERS = frozenset({"Cc", "Zl", "Zp", "Cs"})

@@ -16,9 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from podline.data.coco_masks import check_outlines
-from podline.data.coco_records import PeopleByPlace, rows_of_people, tables_of_people
-from podline.data.coco_truth import category_of, publish_truths
+from podline.data.jpeg import Jpeg
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
 from podline.data.shards import RowsInTables
@@ -27,9 +25,11 @@ from podline.data.sources.coco_annotations import PEOPLE, Category, ImageEntry, 
 from podline.data.sources.coco_decoding import Decoded, Look, decoded
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, PixelPlace
 from podline.data.sources.coco_layout import Annotated, find_coco
+from podline.data.sources.coco_masks import check_outlines
 from podline.data.sources.coco_people import BEYOND, limbs_of_no_length, packed, people_of, unpacked
+from podline.data.sources.coco_records import PeopleByPlace, rows_of_people, tables_of_people
 from podline.data.sources.coco_settings import CocoSettings
-from podline.data.sources.jpeg import Jpeg
+from podline.data.sources.coco_truth import category_of, publish_truths
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Work
@@ -130,11 +130,11 @@ class CocoSource:
         return sum(self.sizes.values()) + len(self.quarantined)
 
     def looked_at(self) -> tuple[CocoSource, Remarks]:
-        """The source itself: every image was looked at when it was opened."""
+        """Return the source itself: every image was looked at when it was opened."""
         return self, Remarks(notes=self.notes)
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
-        """See :func:`podline.data.coco_truth.publish_truths`."""
+        """See :func:`podline.data.sources.coco_truth.publish_truths`."""
         category = category_of(self.skeleton, self.category)
         return publish_truths(store, folder, self.dataset, self.splits, category)
 
@@ -160,13 +160,13 @@ class _Part:
 
 
 def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Path) -> CocoSource:
-    """Opens COCO person keypoints as a data set; see :func:`open_coco`."""
+    """Open COCO person keypoints as a data set; see :func:`open_coco`."""
     opened = open_coco(dataset.name, source, settings.side, settings.max_people, work)
     return replace(opened, keep_files=settings.keep_files)
 
 
 def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path) -> CocoSource:
-    """Opens COCO person keypoints.
+    """Open COCO person keypoints.
 
     Args:
         dataset: what it is called.
@@ -190,7 +190,7 @@ def open_coco(dataset: str, uri: str, side: int, max_people: int, work: Path) ->
 
 @contextlib.contextmanager
 def annotations_of_all(found: Sequence[Annotated], category: Category = PEOPLE) -> Iterator[list[Listed]]:
-    """Yields what some files of annotations list; it is deleted when the body ends.
+    """Yield what some files of annotations list; it is deleted when the body ends.
 
     Raises:
         SourceError: see :func:`podline.data.sources.annotation_files.read_annotations`.
@@ -216,7 +216,7 @@ class Understood(NamedTuple):
 def open_listed(
     dataset: str, listed: Sequence[Listed], side: int, max_people: int, work: Path, understood: Understood
 ) -> CocoSource:
-    """Decodes the images of annotations that were read, and decides about each.
+    """Decode the images of annotations that were read, and decides about each.
 
     Args:
         dataset: what it is called.
@@ -307,7 +307,7 @@ def _decided(listed: Listed, found: Decoded, max_people: int, understood: Unders
 
 
 def _convert(part: _Part, entry: ImageEntry, look: Look, pixels: PixelPlace, max_people: int) -> str:
-    """Adds a decoded image to those that are converted; returns why it cannot be, or nothing."""
+    """Add a decoded image to those that are converted; return why it cannot be, or nothing."""
     header, file = look.header, entry.file
     if header is None or file is None:
         return "the file cannot be decoded"
@@ -340,7 +340,7 @@ def _convert(part: _Part, entry: ImageEntry, look: Look, pixels: PixelPlace, max
 
 
 def _unusual(entry: ImageEntry, header: Jpeg, size: tuple[int, int]) -> Iterator[str]:
-    """Yields the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
+    """Yield the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
     if not entry.annotations:
         yield "images without people"
     if header.components in _COLOURS:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from podline.data.sources import bounds
+from podline.data import bounds
+from podline.data.shown import printable, shortened
 from podline.data.sources.coco_files import ImagePlace
-from podline.data.sources.shown import printable, shortened
 from podline.documents.skeleton import COCO
 
 PERSON = 1
@@ -132,7 +132,7 @@ def listing_of(document: Mapping[str, Any], category: Category = PEOPLE) -> List
 
 
 def _annotation(found: Any, category: Category) -> dict[str, Any] | str:
-    """An annotation without what no record needs: outlines of labelled people are most of the file.
+    """Return an annotation without what no record needs: outlines of labelled people are most of the file.
 
     Of other things than people, and of what cannot be converted, only what it says it is; of what is no annotation, its
     kind.
@@ -161,7 +161,7 @@ def _annotation(found: Any, category: Category) -> dict[str, Any] | str:
 
 
 def _scalar(value: Any) -> Any:
-    """A value that is no list and no object as it is, text cut short."""
+    """Return a value that is no list and no object as it is, text cut short."""
     if value is None or type(value) in (bool, float):
         return value
     return value[:80] if type(value) is str else type(value).__name__
@@ -185,7 +185,7 @@ def _image_entry(place: int, image: Any) -> ImageEntry:
 
 
 def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
-    """The image that annotations of an id belong to; marks those whose id or file is there twice."""
+    """Return the image that annotations of an id belong to; mark those whose id or file is there twice."""
     by_id: dict[int, ImageEntry] = {}
     by_name: dict[str, ImageEntry] = {}
     for entry in entries:
@@ -209,7 +209,7 @@ def _by_id(entries: list[ImageEntry]) -> dict[int, ImageEntry]:
 def _hand_out(
     annotations: Iterable[dict[str, Any] | str], by_id: Mapping[int, ImageEntry], category: Category
 ) -> tuple[list[tuple[str, str]], int, Counter[str]]:
-    """Gives each annotation to its image; returns those that have none, how many are not of people, and strays."""
+    """Give each annotation to its image; return those that have none, how many are not of people, and strays."""
     orphans: list[tuple[str, str]] = []
     strays: Counter[str] = Counter()
     owners: dict[int, ImageEntry] = {}
@@ -258,7 +258,7 @@ def _first_problem(annotations: list[dict[str, Any]]) -> str:
 
 
 def _problem(annotation: dict[str, Any], values: int) -> str:
-    """What is wrong with a person's annotation; empty if nothing is."""
+    """Return what is wrong with a person's annotation; empty if nothing is."""
     if type(annotation.get("iscrowd")) is not int or annotation["iscrowd"] not in (0, 1):
         return f"iscrowd is {shortened(annotation.get('iscrowd'))} vs 0 or 1"
     box: Any = annotation.get("bbox")
@@ -283,7 +283,7 @@ def _problem(annotation: dict[str, Any], values: int) -> str:
 
 
 def _outline_problem(outline: Any) -> str:
-    """What is wrong with an outline by itself, whatever its image."""
+    """Return what is wrong with an outline by itself, whatever its image."""
     if isinstance(outline, dict):
         rest = (value for key, value in outline.items() if key not in ("size", "counts"))
         counts = outline.get("counts")
@@ -325,7 +325,7 @@ def _are_numbers(values: Any, count: int) -> bool:
 
 
 def annotation_texts(annotations: Iterable[dict[str, Any]]) -> tuple[str, ...]:
-    """The annotations of an image without a problem as JSON, each a text; every number as it was read.
+    """Return the annotations of an image without a problem as JSON, each a text; every number as it was read.
 
     The number of keypoints is put in where a source left it out: pycocotools needs it. All are of one category.
     """

@@ -17,16 +17,16 @@ import google_crc32c
 import numpy as np
 
 from podline import settings
+from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode, ready_for_many
+from podline.data.headers import inspect_image
+from podline.data.jpeg import Jpeg, JpegError
 from podline.data.pictures import limits_of_pixels
-from podline.data.sources import bounds
+from podline.data.rawfiles import RawFile, made_once, raw_file
 from podline.data.sources.annotation_files import Listed
 from podline.data.sources.coco_files import ImagePlace, MemberError
-from podline.data.sources.headers import inspect_image
-from podline.data.sources.jpeg import Jpeg, JpegError
 from podline.data.sources.parser_pool import Parser
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file
 from podline.sandbox import Breach, Limits, begin, refusal
 from podline.store import digests
 from podline.store.contract import explained

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from podline.data.sources import bounds
-from podline.data.sources.rawfiles import reading
-from podline.data.sources.shown import printable
+from podline.data import bounds
+from podline.data.rawfiles import reading
+from podline.data.shown import printable
 from podline.errors import SourceError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")

@@ -38,7 +38,7 @@ class CocoImage(NamedTuple):
         pixels: where its pixels are.
         people: those that get a place in its record, the largest first, as
             :func:`podline.data.sources.coco_people.packed` writes them.
-        ignored: annotations as :func:`podline.data.coco_masks.ignored_mask` wants them, as JSON.
+        ignored: annotations as :func:`podline.data.sources.coco_masks.ignored_mask` wants them, as JSON.
         annotations: all that are of people, in the source's order, each as JSON; see
             :func:`podline.data.sources.coco_annotations.annotation_texts`.
     """

@@ -39,7 +39,7 @@ class PersonEntry(NamedTuple):
 def people_of(
     annotations: Iterable[Mapping[str, Any]], width: int, height: int, max_people: int, counted: Counter[str]
 ) -> tuple[list[PersonEntry], list[dict[str, Any]]]:
-    """The people of an image: those that get a place in its record, the largest first, and those that are ignored.
+    """Return the people of an image: those with a place in its record, the largest first, and those that are ignored.
 
     Args:
         annotations: of an image without a problem.
@@ -49,7 +49,7 @@ def people_of(
         counted: the rules that apply are counted here.
 
     Returns:
-        The labelled people, and annotations as :func:`podline.data.coco_masks.ignored_mask` wants them.
+        The labelled people, and annotations as :func:`podline.data.sources.coco_masks.ignored_mask` wants them.
     """
     people: list[PersonEntry] = []
     ignored: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ def people_of(
 
 
 def _person(annotation: Mapping[str, Any], size: tuple[int, int], counted: Counter[str]) -> PersonEntry | None:
-    """A person with the joints that are in the image; None if there are none."""
+    """Return a person with the joints that are in the image; None if there are none."""
     width, height = size
     values = annotation["keypoints"]
     # In plain Python: for so few numbers NumPy takes three times as long.
@@ -106,12 +106,12 @@ def _layout(values: int) -> struct.Struct:
 
 
 def people_type(joints: int) -> np.dtype[np.void]:
-    """A labelled person with so many annotated joints, as :func:`packed` writes one."""
+    """Return a labelled person with so many annotated joints, as :func:`packed` writes one."""
     return np.dtype([("id", "<i8"), ("keypoints", "<f8", (joints, 3)), ("bbox", "<f8", (4,)), ("area", "<f8")])
 
 
 def unpacked(people: bytes, joints: int) -> npt.NDArray[np.void]:
-    """What :func:`packed` wrote: :func:`people_type`, (n,)."""
+    """Return what :func:`packed` wrote: :func:`people_type`, (n,)."""
     return np.frombuffer(people, people_type(joints))
 
 

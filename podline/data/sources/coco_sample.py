@@ -40,7 +40,7 @@ class _Split:
     annotations: list[dict[str, Any]] = field(default_factory=list)
 
     def annotate(self, image: int, outline: npt.NDArray[np.bool_], **values: Any) -> None:
-        """Adds an annotation of what was painted."""
+        """Add an annotation of what was painted."""
         rows, columns = np.flatnonzero(outline.any(axis=1)), np.flatnonzero(outline.any(axis=0))
         if not len(rows):
             return
@@ -55,7 +55,7 @@ class _Split:
         )
 
     def document(self) -> bytes:
-        """The annotation file."""
+        """Return the annotation file."""
         category = {"supercategory": "person", "id": PERSON, "name": "person", "keypoints": list(COCO.annotated)}
         document = {"images": self.images, "annotations": self.annotations, "categories": [category]}
         return json.dumps({"info": {"description": "stick people, drawn by Podline"}} | document).encode()
@@ -106,7 +106,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _files(split: _Split, count: int, seed: int) -> Iterator[tuple[str, bytes]]:
-    """The images of a split by name, its annotations being added on the way."""
+    """Yield the images of a split by name, its annotations being added on the way."""
     for place in range(count):
         number = split.first + place
         draws = Draws(seed, f"coco sample/{split.name}", number)
@@ -170,7 +170,7 @@ def _people(split: _Split, number: int, draws: Draws, picture: npt.NDArray[np.ui
 
 
 def _hull(person: Person) -> list[list[float]]:
-    """An outline around a person as one polygon."""
+    """Return an outline around a person as one polygon."""
     places = np.argwhere(person.outline)[:, ::-1].astype(np.int32)
     return [cv2.convexHull(places).ravel().astype(float).tolist()]
 

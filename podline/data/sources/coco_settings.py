@@ -37,7 +37,7 @@ class CocoSettings(ConverterSettings):
     )
 
     def converter(self) -> dict[str, int | str]:
-        """What a converted data set's bytes depend on, the decoder's version included."""
+        """Return what a converted data set's bytes depend on, the decoder's version included."""
         kept = {"images": "files"} if self.keep_files else {}
         return {
             **kept,

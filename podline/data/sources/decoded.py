@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.rawfiles import RawFile, parsing, reading
 from podline.data.records import LABEL
+from podline.data.rows import SourceSplit
 from podline.data.sources.pixel_cache import CachedImages, Shape, Written, cached_images, write_images
-from podline.data.sources.rawfiles import RawFile, parsing, reading
 from podline.data.sources.remote import AnyPath, is_remote, open_remote, raw_files
-from podline.data.sources.rows import SourceSplit
 from podline.data.sources.source import Source
 from podline.entry_points import reason
 from podline.errors import SourceError
@@ -61,7 +61,7 @@ def decoded_source(
     read: Read,
     work: Path,
 ) -> Source:
-    """Opens a folder of raw files, each of which a function reads.
+    """Open a folder of raw files, each of which a function reads.
 
     Args:
         dataset: what it is.
@@ -151,7 +151,7 @@ def _given(file: _File, read: Read) -> Iterator[tuple[npt.NDArray[Any], int]]:
 
 
 def _checked(file: _File, number: int, image: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """An image with three dimensions."""
+    """Return an image with three dimensions."""
     array = image[..., np.newaxis] if image.ndim == 2 else image
     if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
         found = f"{image.dtype} {_sides(image.shape)}"

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from podline.data.sources import bounds
-from podline.data.sources.lfs import refuse_lfs_pointer
-from podline.data.sources.rawfiles import reading
-from podline.data.sources.shown import printable, shortened
+from podline.data import bounds
+from podline.data.lfs import refuse_lfs_pointer
+from podline.data.rawfiles import reading
+from podline.data.shown import printable, shortened
 from podline.errors import SourceError
 
 _LABELS = "labeled-data"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from podline.data.official import RemoteFile, published
-from podline.data.sources.rawfiles import md5_of
+from podline.data.rawfiles import md5_of
 from podline.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
 from podline.progress import Reporter, silent
 from podline.recipes import datasets
@@ -29,7 +29,7 @@ _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_url: str | None = None) -> Path:
-    """Fetches a data set's official files into a folder; those that are there and whole are left as they are.
+    """Fetch a data set's official files into a folder; those that are there and whole are left as they are.
 
     Args:
         dataset: one that is published.
@@ -65,7 +65,7 @@ def fetch_all(
     delays: Sequence[float] = RETRY_DELAYS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Path:
-    """Fetches files from one place into a folder, one after the other; see :func:`download`.
+    """Fetch files from one place into a folder, one after the other; see :func:`download`.
 
     Args:
         files: what to fetch.
@@ -147,7 +147,7 @@ def _check_present(file: RemoteFile, target: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(part: Path) -> Iterator[IO[bytes]]:
-    """The part file, open at its end, for one process at a time."""
+    """Yield the part file, open at its end, for one process at a time."""
     with explained("write", part):
         stream = part.open("ab")
     with stream:
@@ -212,7 +212,7 @@ def _extent(response: http.client.HTTPResponse) -> tuple[int, int | None]:
 
 
 def _other_file(file: RemoteFile, url: str, part: Path, found: str) -> SourceError:
-    """Deletes what was fetched of a file that is not the published one, and says so."""
+    """Delete what was fetched of a file that is not the published one, and say so."""
     with explained("delete", part):
         part.unlink()
     return SourceError(
@@ -222,7 +222,7 @@ def _other_file(file: RemoteFile, url: str, part: Path, found: str) -> SourceErr
 
 
 def _publish(file: RemoteFile, url: str, part: Path, target: Path) -> None:
-    """Gives a fetched file its name, if it is the one that was published."""
+    """Give a fetched file its name, if it is the one that was published."""
     size, md5 = part.stat().st_size, md5_of(part)
     if (size, md5) != (file.bytes, file.md5):
         raise _other_file(file, url, part, f"{size:,} bytes with md5 {md5}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from podline.data.content import image_crcs, same_images
 from podline.data.records import LABEL
-from podline.data.sources.rows import RawRows, SourceSplit
+from podline.data.rows import RawRows, SourceSplit
 from podline.documents.manifest import Quarantined
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -29,7 +29,7 @@ MAX_CONTRADICTING = 0.01
 
 
 def split_crcs(split: SourceSplit) -> npt.NDArray[np.uint32]:
-    """The CRC-32C of each record's image as it is stored, in the split's order; the raw files are read through once."""
+    """Return the CRC-32C of each record's image as it is stored, in the split's order; reads the raw files once."""
     size = math.prod(split.image_shape)
     crcs = np.concatenate([image_crcs(images) for block in split.blocks for images in block.scan(size)])
     return crcs if split.kept is None else crcs[split.kept]
@@ -51,7 +51,7 @@ class Repeated:
 
 
 def repeated_images(source: RawRows) -> Repeated:
-    """Looks for images that are there more than once; the raw files are read through once."""
+    """Look for images that are there more than once; the raw files are read through once."""
     train, test = _splits(source)
     first = len(train)
 
@@ -69,7 +69,7 @@ def repeated_images(source: RawRows) -> Repeated:
 
 
 def quarantine_shared(source: Rows, repeated: Repeated | None = None) -> Rows:
-    """The source without those training records whose image the test split has too.
+    """Return the source without those training records whose image the test split has too.
 
     Args:
         source: what is converted.
@@ -142,7 +142,7 @@ def contradictions(source: RawRows, repeated: Repeated) -> dict[str, int]:
 
 
 def contradiction_lines(counts: Mapping[str, int]) -> list[str]:
-    """What :func:`contradictions` found, in words."""
+    """Return what :func:`contradictions` found, in words."""
     return [
         f"labelled in two ways: {plural(count, 'record')} of the {split} split with the image of another one in it"
         for split, count in counts.items()

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from podline.data.shown import shortened
 from podline.data.sources.annotation_files import content_of, document_of, limits_of_annotations
 from podline.data.sources.coco_layout import Annotated
 from podline.data.sources.deeplabcut import tables_of
 from podline.data.sources.parser_pool import Parser
-from podline.data.sources.shown import shortened
 from podline.data.sources.unpacking import unpacking
 from podline.errors import SourceError
 from podline.plurals import plural

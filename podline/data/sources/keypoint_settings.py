@@ -30,6 +30,6 @@ class KeypointSettings(CocoSettings):
     )
 
     def converter(self) -> dict[str, int | str]:
-        """What a converted data set's bytes depend on, the decoder's version included."""
+        """Return what a converted data set's bytes depend on, the decoder's version included."""
         ours = self.model_dump(mode="json", include={"category", "sigmas", "mirrored"})
         return super().converter() | {"keypoints": json.dumps(ours, sort_keys=True)}

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.shown import shortened
 from podline.data.sources.keypoint_layout import Outline
 from podline.data.sources.keypoint_settings import KeypointSettings
-from podline.data.sources.shown import shortened
 from podline.documents.skeleton import (
     COCO,
     OTHER_SIGMA,
@@ -55,7 +55,7 @@ class Joints:
 
 
 def joints_of(outline: Outline, wanted: str) -> Joints:
-    """The joints of a file's annotations.
+    """Return the joints of a file's annotations.
 
     Args:
         outline: of the file.
@@ -126,7 +126,7 @@ def _sigmas(outline: Outline, category: Mapping[str, Any], count: int) -> tuple[
 
 
 def _described(outline: Outline, category: Mapping[str, Any], counts: Counter[int]) -> tuple[tuple[str, ...], str]:
-    """The names of a category's joints, and what was made up of them."""
+    """Return the names of a category's joints, and what was made up of them."""
     [(values, _)] = counts.most_common(1)
     count = values // 3
     given = category.get("keypoints") or []
@@ -172,7 +172,7 @@ def _limbs(outline: Outline, skeleton: Any, count: int, notes: list[str]) -> tup
 def skeleton_of(
     joints: Joints, settings: KeypointSettings, annotations: Iterable[Mapping[str, Any]], path: object
 ) -> tuple[Skeleton, tuple[str, ...]]:
-    """A skeleton whose limbs reach all joints, and what there is to say of it.
+    """Return a skeleton whose limbs reach all joints, and what there is to say of it.
 
     Args:
         joints: what the categories say.
@@ -236,7 +236,7 @@ def _distances(annotations: Iterable[Mapping[str, Any]], count: int) -> npt.NDAr
 
 
 def _connecting(limbs: Sequence[Limb], distances: npt.NDArray[np.float64]) -> Iterator[Limb]:
-    """The shortest limbs that join what is apart (Kruskal's minimum spanning tree); ties go to the first joints."""
+    """Yield the shortest limbs that join what is apart (Kruskal's minimum spanning tree); the first joints win ties."""
     count = len(distances)
     group = list(range(count))
 

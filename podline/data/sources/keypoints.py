@@ -21,7 +21,7 @@ from podline.recipes.datasets import DataSet
 
 
 def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, work: Path) -> CocoSource:
-    """Opens a folder with annotations, or a file of annotations with images beside it.
+    """Open a folder with annotations, or a file of annotations with images beside it.
 
     Args:
         dataset: what it is.
@@ -47,7 +47,7 @@ def open_keypoints(dataset: DataSet, source: str, settings: KeypointSettings, wo
 
 
 def _same_joints(outlines: Sequence[Outline], wanted: str) -> Joints:
-    """The joints of the file that is trained on; another file has the same."""
+    """Return the joints of the file that is trained on; another file has the same."""
     first, *others = (joints_of(outline, wanted) for outline in outlines)
     for outline, joints in zip(outlines[1:], others, strict=True):
         if joints.joints != first.joints:
@@ -59,7 +59,7 @@ def _same_joints(outlines: Sequence[Outline], wanted: str) -> Joints:
 
 
 def _completed(annotation: dict[str, Any]) -> dict[str, Any]:
-    """An annotation with what COCO's have and this one may lack: whether it is a crowd, its box and its area."""
+    """Return an annotation with what COCO's have and this one may lack: whether it is a crowd, its box and its area."""
     made = dict(annotation)
     if made.get("iscrowd") in (None, False, True):
         made["iscrowd"] = int(made.get("iscrowd") or 0)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from podline.data.sources.rows import RawRows
+from podline.data.rows import RawRows
 from podline.errors import SourceError
 
 _NAMED = 3
@@ -36,13 +36,13 @@ class LeftOut:
     _alike: dict[str, str] = field(default_factory=dict)
 
     def add(self, reason: str, count: int = 1) -> None:
-        """Counts what is left out; reasons that differ in numbers alone count as the first of them."""
+        """Count what is left out; reasons that differ in numbers alone count as the first of them."""
         if count:
             self.reasons[self._alike.setdefault(re.sub(r"\d+", "", reason), reason)] += count
 
 
 def left_out_of(source: RawRows) -> list[LeftOut]:
-    """What is left out of each split of raw pixels."""
+    """Return what is left out of each split of raw pixels."""
     parts = {split.name: LeftOut(f"records of the {split.name} split", len(split)) for split in source.splits}
     for record in source.quarantined:
         parts[record.split].read += 1
@@ -51,7 +51,7 @@ def left_out_of(source: RawRows) -> list[LeftOut]:
 
 
 def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> None:
-    """Checks that no part of a source loses more than a share.
+    """Check that no part of a source loses more than a share.
 
     Args:
         dataset: its name.

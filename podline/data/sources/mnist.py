@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from podline.data.rawfiles import RawFile, made_once, reading
+from podline.data.rows import SourceSplit
 from podline.data.sources import class_names
 from podline.data.sources.archives import GZIP_MAGIC, in_child
 from podline.data.sources.pixel_cache import Written, cached_images
 from podline.data.sources.raw_batches import MAKER, Batch, Label
-from podline.data.sources.rawfiles import RawFile, made_once, reading
-from podline.data.sources.rows import SourceSplit
 from podline.data.sources.source import Source
 from podline.sandbox import Sandbox, limits_of
 from podline.store import digests
@@ -29,13 +29,13 @@ _FORMAT = "idx 1"  # of the files in the cache; another one when they change
 
 
 def spellings(name: str) -> tuple[str, ...]:
-    """The file names under which an official file is found: with a dot before ``idx``, with ``.gz``, with both."""
+    """Return the file names under which an official file is found: with a dot before ``idx``, ``.gz``, or both."""
     dotted = name.replace("-idx", ".idx")
     return (name, dotted, f"{name}.gz", f"{dotted}.gz")
 
 
 def open_mnist(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
-    """The four files as a source.
+    """Return the four files as a source.
 
     Args:
         dataset: what the source is called.
@@ -55,7 +55,7 @@ def open_mnist(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source
 
 
 def _plain(file: RawFile, work: Path) -> RawFile:
-    """A file as it is, or unpacked."""
+    """Return a file as it is, or unpacked."""
     path = file.path
     with reading(path), path.open("rb") as stream:
         if stream.read(2) != GZIP_MAGIC:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from podline.data.official import OfficialCheck, OtherFile, published
-from podline.data.sources.rawfiles import RawFile, md5_of
-from podline.data.sources.rows import RawRows
+from podline.data.rawfiles import RawFile, md5_of
+from podline.data.rows import RawRows
 
 
 def check_official(source: RawRows) -> OfficialCheck | None:
-    """Compares a source's files, and the archive that they came in; None for data that nobody publishes.
+    """Compare a source's files, and the archive that they came in; None for data that nobody publishes.
 
     Raises:
         SourceError: a file cannot be read.

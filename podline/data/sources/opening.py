@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podline.data.sources import bounds, class_names
+from podline.data import bounds
+from podline.data.rawfiles import RawFile, made_once, raw_file, reading
+from podline.data.sources import class_names
 from podline.data.sources.archives import in_child
 from podline.data.sources.cifar import CIFAR10, CIFAR100, open_binary, open_pickled
 from podline.data.sources.mnist import SPLITS, open_mnist, spellings
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.sources.remote import AnyPath, RemotePath, is_remote, open_remote, raw_files
 from podline.data.sources.source import Source
 from podline.errors import SourceError
@@ -114,12 +115,12 @@ _WANTED = {
 
 
 def open_layout(dataset: DataSet, source: str, _settings: ConverterSettings, work: Path) -> Source:
-    """Opens a data set of one of :data:`LAYOUTS`; see :func:`open_source`."""
+    """Open a data set of one of :data:`LAYOUTS`; see :func:`open_source`."""
     return open_source(dataset.name, source, work)
 
 
 def open_source(dataset: str, uri: str, work: Path) -> Source:
-    """Opens a raw data set: reads its labels, hashes its files, and finds where its images are.
+    """Open a raw data set: reads its labels, hashes its files, and finds where its images are.
 
     Args:
         dataset: what it should be.
@@ -172,7 +173,7 @@ def _open_place(dataset: str, place: AnyPath, work: Path) -> Source:
 
 
 def _finds(places: Iterable[AnyPath]) -> list[Find]:
-    """What lies in some folders, or in the official folders below them, in the order of :data:`LAYOUTS`."""
+    """Return what lies in some folders, or in the official folders below them, in the order of :data:`LAYOUTS`."""
     finds = []
     for layout in LAYOUTS:
         for folder in sorted({folder for place in places for folder in (place, place / layout.folder)}):
@@ -189,7 +190,7 @@ def _finds(places: Iterable[AnyPath]) -> list[Find]:
 
 
 def _unpacked(archive: AnyPath, work: Path) -> tuple[RawFile, dict[Path, RawFile]]:
-    """An archive, and those of its files that any layout wants, by where they were put."""
+    """Return an archive, and those of its files that any layout wants, by where they were put."""
     local = archive.staged(work) if isinstance(archive, RemotePath) else archive
     packed = replace(raw_file(archive.name, local), shown=str(archive))
     files = made_once(work, packed.sha256, lambda folder: in_child("unpack", local, _WANTED, folder))
@@ -197,7 +198,7 @@ def _unpacked(archive: AnyPath, work: Path) -> tuple[RawFile, dict[Path, RawFile
 
 
 def _archive_in(place: AnyPath, dataset: str) -> AnyPath | None:
-    """The official archive of a data set in a folder."""
+    """Return the official archive of a data set in a folder."""
     names = (layout.archive for layout in LAYOUTS if dataset in layout.datasets and layout.archive)
     return next((place / name for name in names if (place / name).is_file()), None)
 
@@ -213,7 +214,7 @@ def _refuse_other_names(source: Source, place: AnyPath) -> None:
 
 
 def _one_of_several(dataset: str, place: AnyPath) -> str:
-    """What to give in place of one file of a data set."""
+    """Return what to give in place of one file of a data set."""
     layout = next(
         layout
         for layout in LAYOUTS
@@ -228,7 +229,7 @@ def _one_of_several(dataset: str, place: AnyPath) -> str:
 
 
 def _nothing_fits(dataset: str, place: AnyPath, finds: list[Find]) -> str:
-    """What a place holds in place of the data set that was asked for, and what to do."""
+    """Return what a place holds in place of the data set that was asked for, and what to do."""
     others = [find.layout for find in finds]
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
     if others:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.sources.shown import printable
+from podline.data.shown import printable
 from podline.errors import SourceError
 
 REMEDY = "unpack the official archive again, or fetch it with `podline data download`"

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.sources.rawfiles import listed_files, made_once, raw_file, write_raw_file
-from podline.data.sources.rows import RowBlock
+from podline.data.rawfiles import listed_files, made_once, raw_file, write_raw_file
+from podline.data.rows import RowBlock
 from podline.store.contract import explained
 
 PIXELS, RECORDS = "pixels", "records.npz"

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from podline.data.sources.rawfiles import RawFile, raw_file
+from podline.data.rawfiles import RawFile, raw_file
 from podline.errors import SourceError
 from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
@@ -41,11 +41,11 @@ class RemotePath:
     _files: Mapping[str, Listed] = field(compare=False, repr=False)
 
     def __str__(self) -> str:
-        """What errors call this."""
+        """Return what errors call this."""
         return self._store.where(self.place) if self.place else self._store.uri
 
     def __truediv__(self, name: str) -> RemotePath:
-        """What is below this."""
+        """Return what is below this."""
         return RemotePath(f"{self.place}/{name}" if self.place else name, self._store, self._files)
 
     @property
@@ -86,7 +86,7 @@ class RemotePath:
         return self.is_file() or self.is_dir()
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What is in this folder."""
+        """Yield what is in this folder."""
         top = PurePosixPath(self.place)
         depth = len(top.parts)
         below = (PurePosixPath(name) for name in self._files if not self.place or name.startswith(f"{self.place}/"))
@@ -94,7 +94,7 @@ class RemotePath:
             yield self / name
 
     def staged(self, work: Path) -> Path:
-        """A file on this machine with a file's content: a link, under its own name, to the copy in the cache.
+        """Return a file on this machine with a file's content: a link, under its own name, to the copy in the cache.
 
         Args:
             work: where the link goes.
@@ -129,7 +129,7 @@ class RemotePath:
 
 
 def open_remote(uri: str) -> RemotePath:
-    """What a URI names: an object, or a folder of objects.
+    """Return what a URI names: an object, or a folder of objects.
 
     Args:
         uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.order import permutation
+from podline.data.rawfiles import RawFile, write_raw_file
 from podline.data.sources import class_names
 from podline.data.sources.cifar import CIFAR10
-from podline.data.sources.rawfiles import RawFile, write_raw_file
 from podline.data.sources.shapes import draw
 from podline.errors import SettingsError
 from podline.store import digests
@@ -81,7 +81,7 @@ def _write_splits(folder: Path, train: int, test: int, seed: int) -> Iterator[Ra
 def _batch(
     title: str, seed: int, split: str, images: npt.NDArray[np.int64], labels: npt.NDArray[np.uint8]
 ) -> Iterator[bytes]:
-    """A pickled batch in pieces: ``{batch_label, labels, data, filenames}``."""
+    """Yield a pickled batch in pieces: ``{batch_label, labels, data, filenames}``."""
     yield b"\x80\x02}(" + _text("batch_label") + _text(title)
     yield _text("labels") + b"](" + b"".join(b"K" + bytes((label,)) for label in labels.tolist()) + b"e"
     yield _text("data") + _ARRAY_TYPE + _number(len(images)) + _number(_PIXELS) + _ARRAY_DTYPE

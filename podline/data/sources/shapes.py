@@ -65,7 +65,7 @@ def _crescent(u: Floats, v: Floats) -> Floats:
 
 
 def _wave(u: Floats) -> Floats:
-    """A triangle wave of period 1 between -0.25 and 0.25."""
+    """Return a triangle wave of period 1 between -0.25 and 0.25."""
     return np.abs(u - np.rint(u)) - 0.25
 
 
@@ -144,7 +144,7 @@ def draw(seed: int, split: str, images: npt.NDArray[np.int64], labels: npt.NDArr
 
 
 def _grid() -> tuple[Floats, Floats]:
-    """The pixels' centres, from -1 to 1: x as (1, 1, 32), y as (1, 32, 1)."""
+    """Return the pixels' centres, from -1 to 1: x as (1, 1, 32), y as (1, 32, 1)."""
     centres = ((2 * np.arange(SIDE) + 1 - SIDE) / SIDE).astype(np.float32)
     return centres[None, None, :], centres[None, :, None]
 

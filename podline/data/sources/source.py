@@ -17,6 +17,7 @@ from podline import entry_points
 from podline.data.official import OfficialCheck
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
+from podline.data.rows import RawRows
 from podline.data.shards import (
     RowsByPlace,
     RowsInTables,
@@ -28,7 +29,6 @@ from podline.data.shards import (
 from podline.data.sources.duplicates import contradictions, quarantine_shared, repeated_images
 from podline.data.sources.left_out import LeftOut, left_out_of
 from podline.data.sources.official_sums import check_official
-from podline.data.sources.rows import RawRows
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import ChildKilledError, PodlineError, SourceError
@@ -112,7 +112,7 @@ class RawData(Protocol):
     def skeleton(self) -> Skeleton: ...  # noqa: D102
 
     def looked_at(self) -> tuple[RawData, Remarks]:
-        """The source without what a look at every record leaves out, and what there is to say of it.
+        """Return the source without what a look at every record leaves out, and what there is to say of it.
 
         Raises:
             SourceError: it must not be converted.
@@ -120,7 +120,7 @@ class RawData(Protocol):
         ...
 
     def publish_truths(self, store: Store, folder: str) -> dict[str, FileInfo]:
-        """Writes what each split is judged by beside its records, into the data set's folder: split → its file.
+        """Write what each split is judged by beside its records, into the data set's folder: split → its file.
 
         Raises:
             StoreError: the store cannot be written.
@@ -143,7 +143,7 @@ class RawData(Protocol):
 
 
 def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: Path) -> RawData:
-    """A data set's raw data.
+    """Return a data set's raw data.
 
     Args:
         dataset: what it is.
@@ -192,7 +192,7 @@ class Source(RawRows):
         return COCO
 
     def looked_at(self) -> tuple[Source, Remarks]:
-        """The source without training images that the test split has too.
+        """Return the source without training images that the test split has too.
 
         Raises:
             SourceError: too many are, or have two labels.
@@ -202,7 +202,7 @@ class Source(RawRows):
         return quarantine_shared(self, repeated), remarks
 
     def publish_truths(self, _store: Store, _folder: str) -> dict[str, FileInfo]:
-        """A class is judged by the record's own label."""
+        """Publish nothing: a class is judged by the record's own label."""
         return {}
 
     def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:

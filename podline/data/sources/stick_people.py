@@ -47,7 +47,7 @@ class Draws:
         return low + (high - low) * random_uniform(self._seed, self._purpose, self._image, ids)
 
     def one(self, low: float, high: float) -> float:
-        """A number in [low, high)."""
+        """Return a number in [low, high)."""
         return float(self.uniform(low, high)[0])
 
 
@@ -64,7 +64,7 @@ class Person(NamedTuple):
 
 
 def ground(draws: Draws, width: int, height: int) -> Pixels:
-    """A textured ground, uint8 (height, width, 3): coarse blotches, finer ones and grain, none of them bright."""
+    """Draw a textured ground, uint8 (height, width, 3): coarse blotches, finer ones and grain, none of them bright."""
     picture = np.zeros((height, width, 3), np.float32)
     for cells, strength in ((6, 90.0), (24, 40.0)):
         blotches = draws.uniform(0, strength, cells * cells * 3).reshape(cells, cells, 3).astype(np.float32)
@@ -128,7 +128,7 @@ def _pose(draws: Draws, behind: bool) -> npt.NDArray[np.float64]:
 
 
 def _towards(angle: float, turn: float) -> npt.NDArray[np.float64]:
-    """A unit vector so far from straight down, outward."""
+    """Return a unit vector so far from straight down, outward."""
     return np.array([turn * math.sin(angle), math.cos(angle)])
 
 

@@ -24,13 +24,13 @@ from large_inputs import Maker, tar, zipped
 from mutation import LARGEST_INPUT, mutated
 from published import mnist_files, python2, python3, write_cifar10_bins, write_cifar10_pickles
 
-from podline.data.coco_records import annotations_of
-from podline.data.coco_truth import category_of, truth_lines
 from podline.data.pictures import PictureError, picture_of
 from podline.data.sources import annotation_files, coco_decoding, parser_pool
 from podline.data.sources.annotation_files import list_images
 from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_image import CocoImage
+from podline.data.sources.coco_records import annotations_of
+from podline.data.sources.coco_truth import category_of, truth_lines
 from podline.data.sources.opening import open_source
 from podline.documents.skeleton import COCO
 from podline.errors import PodlineError

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import write_archive
 
-from podline.data.sources import archives, bounds
+from podline.data import bounds
+from podline.data.sources import archives
 from podline.data.sources.archives import decompress, in_child, unpack
 from podline.errors import SourceError
 from podline.store import digests

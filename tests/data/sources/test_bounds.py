@@ -17,11 +17,11 @@ import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, person
 from published import python3, write_archive, write_cifar10_bins, write_cifar10_pickles
 
+from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_masks import check_outlines, ignored_mask
 from podline.data.pictures import PictureError, picture_of
-from podline.data.sources import bounds
 from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.coco_masks import check_outlines, ignored_mask
 from podline.data.sources.opening import open_source
 from podline.errors import SourceError
 from podline.evaluation.coco_results import read_results

@@ -20,9 +20,9 @@ from published import (
     write_cifar100_pickles,
 )
 
+from podline.data.rows import SourceSplit
 from podline.data.sources import class_names
 from podline.data.sources.opening import open_source
-from podline.data.sources.rows import SourceSplit
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.store import digests

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podline.data.coco_letterbox import LetterBox, snapped
-from podline.data.coco_records import annotations_of
 from podline.data.keypoints import from_annotated
 from podline.data.sources.coco import CocoImage
 from podline.data.sources.coco_files import ImagePlace
 from podline.data.sources.coco_image import PixelPlace
 from podline.data.sources.coco_people import PersonEntry, packed, people_of, unpacked
+from podline.data.sources.coco_records import annotations_of
 from podline.documents.skeleton import COCO
 
 NUMBERS = st.one_of(st.integers(-(10**9), 10**9), st.floats(-1e9, 1e9))

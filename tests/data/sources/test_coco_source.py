@@ -15,11 +15,11 @@ import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
 from PIL import Image
 
-from podline.data.coco_records import copy_pixels
+from podline.data.jpeg import JpegError, inspect
 from podline.data.sources import coco_decoding
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_people import unpacked
-from podline.data.sources.jpeg import JpegError, inspect
+from podline.data.sources.coco_records import copy_pixels
 from podline.errors import SourceError
 
 

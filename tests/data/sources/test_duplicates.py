@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from podline.data.rows import RowBlock, SourceSplit
 from podline.data.sources.duplicates import (
     contradiction_lines,
     contradictions,
     quarantine_shared,
     repeated_images,
 )
-from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.source import Source
 from podline.errors import SourceError
 

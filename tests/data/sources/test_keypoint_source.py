@@ -17,9 +17,9 @@ from raw_cifar import convert_spec
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.coco_letterbox import LetterBox
-from podline.data.coco_truth import read_truth
 from podline.data.reader import open_folder
 from podline.data.sources.coco import CocoSource
+from podline.data.sources.coco_truth import read_truth
 from podline.data.sources.source import open_raw
 from podline.documents.manifest import read_manifest
 from podline.documents.skeleton import COCO, OTHER_SIGMA

@@ -8,9 +8,9 @@ import pytest
 from coco_files import CocoFiles
 
 from podline.beam_jobs.conversion import convert
+from podline.data.rows import RowBlock, SourceSplit
 from podline.data.sources.coco import open_coco
 from podline.data.sources.left_out import LeftOut, left_out_of, refuse_left_out
-from podline.data.sources.rows import RowBlock, SourceSplit
 from podline.data.sources.source import Source
 from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from podline.data.sources.rawfiles import RawFile, made_once, raw_file, write_raw_file
+from podline.data.rawfiles import RawFile, made_once, raw_file, write_raw_file
 from podline.errors import SourceError, StoreError
 from podline.store import digests
 
@@ -86,7 +86,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from podline.data.sources.rawfiles import made_once, write_raw_file
+from podline.data.rawfiles import made_once, write_raw_file
 
 def make(folder):
     write_raw_file("one", folder / "one", [b"1"])
@@ -108,7 +108,7 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(tmp_path: Path) -> Non
 RACING = """
 import sys, time
 from pathlib import Path
-from podline.data.sources.rawfiles import made_once, write_raw_file
+from podline.data.rawfiles import made_once, write_raw_file
 
 def make(folder):
     Path(sys.argv[1], f"started-{sys.argv[2]}").touch()

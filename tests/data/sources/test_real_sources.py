@@ -9,9 +9,9 @@ import numpy as np
 from published import CIFAR10_BATCHES, CIFAR10_NAMES
 
 from podline.data.content import same_images
+from podline.data.rows import SourceSplit
 from podline.data.sources.duplicates import quarantine_shared, split_crcs
 from podline.data.sources.opening import open_source
-from podline.data.sources.rows import SourceSplit
 
 
 def repeated(split: SourceSplit) -> list[list[int]]:

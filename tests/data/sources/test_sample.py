@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from podline.data.content import same_images
+from podline.data.rows import SourceSplit
 from podline.data.sources import class_names
 from podline.data.sources.duplicates import quarantine_shared, split_crcs
 from podline.data.sources.opening import open_source
 from podline.data.sources.pickles import read_pickle
-from podline.data.sources.rows import SourceSplit
 from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
 from podline.errors import SettingsError, StoreError

@@ -17,7 +17,7 @@ from podline.data.images.items import HELD_OUT, SPLITS, TRAINING, Item, Place, s
 from podline.data.images.layout import Layout, outside
 from podline.data.images.listing import Files
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources.shown import printable
+from podline.data.shown import printable
 from podline.errors import SourceError
 
 Folder = tuple[str, ...]

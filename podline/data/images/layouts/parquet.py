@@ -16,7 +16,7 @@ from podline.data.images.items import Item, split_in_name
 from podline.data.images.layout import Layout, opened
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources.rawfiles import parsing
+from podline.data.rawfiles import parsing
 from podline.errors import SourceError
 from podline.frozen import is_object
 
@@ -34,7 +34,7 @@ def _opened(table: Found) -> Iterator[pq.ParquetFile]:
 
 
 def parquet_columns(table: Found) -> list[str]:
-    """The names of a file's columns.
+    """Return the names of a file's columns.
 
     Raises:
         SourceError: it cannot be read.
@@ -44,7 +44,7 @@ def parquet_columns(table: Found) -> list[str]:
 
 
 def parquet_rows(table: Found, columns: Sequence[str], at_once: int = _TABLE_ROWS) -> Iterator[dict[str, Any]]:
-    """The values of some columns, row by row.
+    """Yield the values of some columns, row by row.
 
     Raises:
         SourceError: the file cannot be read.

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Self
 
+from podline.data import bounds
 from podline.data.images.columns import Columns, Labels, class_columns, text_of
 from podline.data.images.items import Item, Place
 from podline.data.images.layout import Layout, opened
@@ -19,9 +20,8 @@ from podline.data.images.layouts.parquet import ENDING as PARQUET
 from podline.data.images.layouts.parquet import holds_images, parquet_columns, parquet_rows
 from podline.data.images.listing import IMAGE_ENDINGS, Files, Found
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources import bounds
-from podline.data.sources.rawfiles import parsing
-from podline.data.sources.shown import printable, shortened
+from podline.data.rawfiles import parsing
+from podline.data.shown import printable, shortened
 from podline.errors import SourceError
 from podline.frozen import is_object
 
@@ -185,7 +185,7 @@ def _rows(table: Found, columns: Sequence[str]) -> Iterator[Row]:
 
 
 def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a CSV or TSV file that are not empty, with their numbers."""
+    """Yield the lines of a CSV or TSV file that are not empty, with their numbers."""
     with (
         opened(table, "a table", "save it as CSV in UTF-8"),
         Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
@@ -202,7 +202,7 @@ def _lines(table: Found) -> Iterator[tuple[int, list[str]]]:
 
 
 def _objects(table: Found) -> Iterator[Row]:
-    """The lines of a JSON Lines file that are not empty."""
+    """Yield the lines of a JSON Lines file that are not empty."""
     with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):
@@ -216,7 +216,7 @@ def _objects(table: Found) -> Iterator[Row]:
 
 
 def _with_repeated(where: str, items: list[Item]) -> list[Item]:
-    """The items with a reason at those whose file has several rows.
+    """Return the items with a reason at those whose file has several rows.
 
     Raises:
         SourceError: that is so of too many files.

@@ -16,13 +16,13 @@ from typing import IO, Any, NamedTuple, Self, TypeAlias, TypeVar
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from pydantic import BaseModel, Field, NonNegativeInt
 
+from podline.data import bounds
 from podline.data.images.items import SPLITS, Item, Place
 from podline.data.images.layout import Layout, opened
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources import bounds
-from podline.data.sources.rawfiles import parsing
-from podline.data.sources.shown import printable
+from podline.data.rawfiles import parsing
+from podline.data.shown import printable
 from podline.data.tfrecord import HEADER_BYTES, masked_crc
 from podline.errors import SourceError
 from podline.frozen import is_object
@@ -200,7 +200,7 @@ def _lines(file: Found, classes: int) -> tuple[str, ...]:
 
 
 def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
-    """The names of the features image and label, and how many classes there are.
+    """Return the names of the features image and label, and how many classes there are.
 
     Raises:
         SourceError: none of a sort is there, or several and no setting says which.
@@ -217,7 +217,7 @@ def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
 def _of_sort(
     file: Found, features: Mapping[str, dict[str, Any]], sort: str, given: str, what: str, setting: str
 ) -> str:
-    """The name of the feature that is one of a sort."""
+    """Return the name of the feature that is one of a sort."""
     fitting = [name for name, said in features.items() if is_object(said.get(sort))]
     if given in fitting:
         return given
@@ -232,7 +232,7 @@ def _of_sort(
 
 
 def _shards(said: _Info, info: Found, found: Sequence[Found]) -> list[Shard]:
-    """The shards that dataset_info.json tells of, in order.
+    """Return the shards that dataset_info.json tells of, in order.
 
     Raises:
         SourceError: their format is another one, or one is missing.

@@ -18,14 +18,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
+from podline.data import bounds
 from podline.data.images.columns import Labels, NoColumnError, class_columns, known_columns, refuse_boxes
 from podline.data.images.items import Item, Place, split_in_name
 from podline.data.images.layout import Layout, opened
 from podline.data.images.listing import Files, Found
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources import bounds
-from podline.data.sources.rawfiles import reading
-from podline.data.sources.shown import printable
+from podline.data.rawfiles import reading
+from podline.data.shown import printable
 from podline.entry_points import reason
 from podline.errors import SourceError
 from podline.frozen import is_object
@@ -158,7 +158,7 @@ def _has_samples(file: Found) -> bool:
 
 
 def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
-    """The samples of an archive.
+    """Yield the samples of an archive.
 
     Raises:
         SourceError: it cannot be read, or is cut.
@@ -178,7 +178,7 @@ def _samples(file: Found) -> Iterator[tuple[str, Sample]]:
 
 
 def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
-    """An archive's files, with where their bytes are; of a compressed one the bytes themselves."""
+    """Yield an archive's files, with where their bytes are; of a compressed one the bytes themselves."""
     packed = _packed(file)
     most = bounds.unpacked(file.bytes)
     unpacked = count = 0
@@ -204,13 +204,13 @@ def _members(file: Found) -> Iterator[tuple[str, Place | bytes]]:
 
 
 def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """A member's content, at most one byte more than an image may have."""
+    """Return a member's content, at most one byte more than an image may have."""
     stream = tar.extractfile(member)
     return stream.read(min(member.size, bounds.IMAGE_BYTES + 1)) if stream else b""
 
 
 def _require_end(file: Found, end: int) -> None:
-    """An archive ends with blocks of zeros, and nothing comes after them."""
+    """Check that an archive ends with blocks of zeros, and that nothing comes after them."""
     with reading(file.path), Path(file.path).open("rb") as stream:
         stream.seek(end)
         rest = stream.read(bounds.CLASS_FILE_BYTES)
@@ -239,7 +239,7 @@ def _packed(file: Found) -> bool:
 
 
 def _content(place: Place | bytes) -> bytes:
-    """A small member.
+    """Return a small member.
 
     Raises:
         ValueError: it is not small.

@@ -17,5 +17,5 @@ def printable(text: object, most: int = _LETTERS) -> str:
 
 
 def shortened(value: Any) -> str:
-    """What :func:`repr` says of a value, cut short at once: it may be large, or nested deeply."""
+    """Return what :func:`repr` says of a value, cut short: it may be large, or nested deeply."""
     return _REPR.repr(value)[:80]

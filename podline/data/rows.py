@@ -16,8 +16,8 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.rawfiles import RawFile, reading
 from podline.data.records import LABEL, Feature, label_feature
-from podline.data.sources.rawfiles import RawFile, reading
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
 
@@ -136,7 +136,7 @@ class SourceSplit:
     files: str = ""
 
     def __len__(self) -> int:
-        """Records to convert."""
+        """Return the number of records to convert."""
         return sum(block.count for block in self.blocks) if self.kept is None else len(self.kept)
 
     def record_name(self, index: int) -> str:
@@ -151,7 +151,7 @@ class SourceSplit:
     def read(
         self, indices: npt.NDArray[np.int64], scratch: npt.NDArray[np.uint8] | None = None
     ) -> dict[str, np.ndarray]:
-        """The records at some positions, in the order given.
+        """Return the records at some positions, in the order given.
 
         Args:
             indices: int64, (n,).

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from podline.data.sources import bounds
-from podline.data.sources.jpeg import Jpeg, JpegError, exif_orientation, inspect
+from podline.data import bounds
+from podline.data.jpeg import Jpeg, JpegError, exif_orientation, inspect
 
 PNG = b"\x89PNG\r\n\x1a\n"
 """The first bytes of a PNG file (https://www.w3.org/TR/png-3/#5PNG-file-signature)."""
@@ -16,10 +16,10 @@ _SAMPLES = {0: 1, 2: 3, 3: 3, 4: 1, 6: 3}  # of a pixel without its alpha, by th
 
 
 def inspect_image(data: bytes) -> Jpeg:
-    """What a JPEG or PNG file says of itself.
+    """Return what a JPEG or PNG file says of itself.
 
     Raises:
-        JpegError: it is neither, is truncated, of a rare kind, or out of :mod:`podline.data.sources.bounds`.
+        JpegError: it is neither, is truncated, of a rare kind, or out of :mod:`podline.data.bounds`.
     """
     return inspect_png(data) if data.startswith(PNG) else inspect(data)
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podline.data.sources.lfs import refuse_lfs_pointer
-from podline.data.sources.shown import printable
+from podline.data.lfs import refuse_lfs_pointer
+from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
 from podline.entry_points import reason
 from podline.errors import PodlineError, SourceError
@@ -31,7 +31,7 @@ _LIST = "files.json"
 
 @contextlib.contextmanager
 def reading(path: Path | str) -> Iterator[None]:
-    """Turns an :class:`OSError` in its body into a :class:`SourceError` about a raw file that cannot be read."""
+    """Turn an :class:`OSError` in its body into a :class:`SourceError` about a raw file that cannot be read."""
     try:
         yield
     except OSError as error:
@@ -40,7 +40,7 @@ def reading(path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def parsing(path: Path | str, kind: str, remedy: str = "restore the file") -> Iterator[None]:
-    """Turns whatever a library raises in its body into a :class:`SourceError` about a raw file.
+    """Turn whatever a library raises in its body into a :class:`SourceError` about a raw file.
 
     Args:
         path: what errors call the file.
@@ -92,7 +92,7 @@ def md5_of(path: Path) -> str:
 
 
 def raw_file(name: str, path: Path) -> RawFile:
-    """A file with its checksum; one pass over its bytes.
+    """Return a file with its checksum; one pass over its bytes.
 
     Raises:
         SourceError: it cannot be read, or is a pointer of Git LFS.
@@ -103,7 +103,7 @@ def raw_file(name: str, path: Path) -> RawFile:
 
 
 def write_raw_file(name: str, path: Path, chunks: Iterable[bytes | memoryview]) -> RawFile:
-    """Writes a file, and its checksum on the way.
+    """Write a file, and its checksum on the way.
 
     Raises:
         StoreError: it cannot be written.
@@ -120,7 +120,7 @@ def write_raw_file(name: str, path: Path, chunks: Iterable[bytes | memoryview]) 
 
 
 def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -> tuple[RawFile, ...]:
-    """Files made out of another, or those that an earlier call made, checked against the checksums noted then.
+    """Return files made out of another, or those that an earlier call made, checked against the checksums noted then.
 
     Args:
         work: the cache folder.
@@ -154,17 +154,17 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def use_of(folder: Path) -> Path:
-    """What is locked while the files of a folder in the cache are used; see :mod:`podline.store.in_use`."""
+    """Return what is locked while a folder in the cache is used; see :mod:`podline.store.in_use`."""
     return folder.parent.parent / "uses" / folder.name
 
 
 def unpacked(work: Path) -> list[Path]:
-    """The folders in a cache folder that hold what was unpacked."""
+    """Return the folders in a cache folder that hold what was unpacked."""
     return sorted(found.parent for found in work.glob(f"*/{_LIST}"))
 
 
 def _publish(making: Path, folder: Path, aside: Path) -> None:
-    """Renames a finished folder, unless another process was faster; one that is damaged is moved aside first."""
+    """Rename a finished folder, unless another process was faster; a damaged one is moved aside first."""
     try:
         making.rename(folder)
     except OSError as error:
@@ -176,7 +176,7 @@ def _publish(making: Path, folder: Path, aside: Path) -> None:
 
 
 def _whole(folder: Path) -> tuple[RawFile, ...] | None:
-    """The files of a published folder, if all of them are there and hold what they held."""
+    """Return the files of a published folder, if all of them are there and hold what they held."""
     try:
         files = listed_files(folder, json.loads((folder / _LIST).read_text()))
         whole = all(

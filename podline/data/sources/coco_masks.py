@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as rle
 
+from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
-from podline.data.sources import bounds
-from podline.data.sources.shown import shortened
+from podline.data.shown import shortened
 from podline.errors import SourceError
 
 Mask = npt.NDArray[np.uint8]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from podline.data.sources import bounds, lfs
+from podline.data import bounds, lfs
 
 _SOI, _EOI, _SOS, _APP1 = 0xD8, 0xD9, 0xDA, 0xE1
 # Baseline, extended sequential and progressive, Huffman-coded: what every decoder reads.
@@ -45,10 +45,10 @@ class JpegError(ValueError):
 
 
 def inspect(data: bytes) -> Jpeg:
-    """Reads a file's markers from the first to the last.
+    """Read a file's markers from the first to the last.
 
     Raises:
-        JpegError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.sources.bounds`.
+        JpegError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.bounds`.
     """
     if lfs.is_lfs_pointer(data):
         raise JpegError(lfs.PROBLEM)
@@ -74,7 +74,7 @@ def inspect(data: bytes) -> Jpeg:
 
 
 def _marker(data: bytes, place: int) -> tuple[int, int]:
-    """The next marker from a place on, and the place after it; entropy-coded data before it are passed over."""
+    """Return the next marker from a place on, and the place after it; entropy-coded data before it are skipped."""
     found = _NEXT_MARKER.search(data, place)
     if found is None:
         raise JpegError(f"is truncated: {len(data):,} bytes, and no end marker")
@@ -82,7 +82,7 @@ def _marker(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _segment(data: bytes, place: int) -> bytes:
-    """The content of the segment whose length stands at a place."""
+    """Return the content of the segment whose length stands at a place."""
     length = int.from_bytes(data[place : place + 2], "big")
     if length < 2 or place + length > len(data):
         raise JpegError(f"is truncated or damaged: a segment of {length:,} bytes at byte {place:,} of {len(data):,}")

@@ -66,5 +66,5 @@ def entries(size: int) -> int:
 
 
 def containers(size: int) -> int:
-    """Lists and objects that a JSON file of so many bytes may have."""
+    """Return how many lists and objects a JSON file of so many bytes may have."""
     return FREE_CONTAINERS + size // BYTES_OF_A_CONTAINER

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
-from podline.data.coco_masks import ignored_mask
 from podline.data.coco_pixels import Pixels, ready_for_many
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
+from podline.data.rawfiles import reading
 from podline.data.records import IMAGE, RecordLayout
 from podline.data.shards import Fill, RowsInTables, write_rows
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
+from podline.data.sources.coco_masks import ignored_mask
 from podline.data.sources.coco_people import people_type, unpacked
-from podline.data.sources.rawfiles import reading
 from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
 from podline.errors import SourceError
