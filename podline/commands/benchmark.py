@@ -76,7 +76,7 @@ def compare(names: tuple[str, ...], examples: int | None, work: Path | None, qui
       podline benchmark compare shuffled-batches train-step
       podline benchmark compare convert-job --examples 50000 --json
 
-    Without names, all of them: write-shard, convert-job, convert-coco, keep-files, pose-input, shuffled-batches,
+    Without names, all of them: keep-files, write-shard, convert-job, convert-coco, pose-input, shuffled-batches,
     train-step, precision, first-step, diagnosis, strategies, flow, labels, pixels.
     """
     running = _measuring("running")

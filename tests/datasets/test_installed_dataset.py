@@ -115,7 +115,7 @@ def test_a_damaged_file_is_one_line(package: Path, work: Path, tmp_path: Path) -
     for damaged in (whole[:5000], b"no MATLAB" * 100, b""):
         (tmp_path / "train_32x32.mat").write_bytes(damaged)
         error = podline(tmp_path, package, "convert", "svhn", "--source", str(tmp_path), code=3)
-        assert re.search(r"train_32x32\.mat cannot be read: .+; restore the file", " ".join(error.split()))
+        assert re.search(r"train_32x32\.mat cannot be read as images: .+; restore the file", " ".join(error.split()))
         assert "Traceback" not in error
 
 

@@ -157,11 +157,11 @@ def test_a_loss_that_fails_does_so_before_the_training_with_its_cause(root, monk
 
 
 def test_an_input_that_fails_does_so_before_the_training_with_its_cause(root, monkeypatch):
-    def torn(self, ids):
-        del self, ids
+    def torn(self, step, replica=0, replicas=1):
+        del self, step, replica, replicas
         raise StoreError("the disk is gone")
 
-    monkeypatch.setattr(TrainingInput, "_gather", torn)
+    monkeypatch.setattr(TrainingInput, "read", torn)
     with pytest.raises(StoreError, match="the disk is gone"):
         preflight(spec_of(root), silent())
 

@@ -124,7 +124,9 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
     (tmp_path / "data.zip").write_bytes(b"PK\x03\x04")
-    assert "not a .tar.gz" in refused("cifar10", tmp_path / "data.zip", tmp_path / "work")
+    assert "cannot be read as a .tar.gz: BadGzipFile: Not a gzipped file" in refused(
+        "cifar10", tmp_path / "data.zip", tmp_path / "work"
+    )
     archive = write_archive(tmp_path / "a.tar.gz", {"readme": b"hello"})
     assert "a.tar.gz does not hold data_batch_1" in refused("cifar10", archive, tmp_path / "work")
 
