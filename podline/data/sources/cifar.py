@@ -9,6 +9,7 @@ A child process parses each pickle once, and writes its images and labels into t
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from podline.store.prefetch import in_order
 
 _CHANNELS = 3
 IMAGE_SHAPE = (32, 32, _CHANNELS)
+_ROWS = 1_000  # of a .bin file that are read at once
 _OFFICIAL_ROWS = 10_000  # of each of CIFAR-10's files
 _PICKLED, _NAMES = "write_pickled", "read_names"
 _FORMAT = 2  # of the files in the cache; another one when they change
@@ -208,12 +210,12 @@ def _binary(family: Family, file: RawFile) -> CachedImages:
             f"{file.shown} is truncated, or no {family.title} in binary layout: "
             f"{file.bytes:,} bytes vs {rows:,} or {rows + 1:,} rows of {stride:,}; {REMEDY}"
         )
-    with reading(file.shown):
-        modified = file.path.stat().st_mtime_ns
-        table = np.memmap(file.path, np.uint8, mode="r", shape=(rows, stride))
+    with reading(file.shown), file.path.open("rb") as stream:
+        modified = os.fstat(stream.fileno()).st_mtime_ns
+        parts = (np.fromfile(stream, np.uint8, _ROWS * stride) for _ in range(0, rows, _ROWS))
+        table = np.concatenate([part.reshape(-1, stride)[:, : len(family.labels)].copy() for part in parts])
     labels = [
-        checked_labels(table[:, kind.column].copy(), rows, len(kind.names), file.shown, kind.key)
-        for kind in family.labels
+        checked_labels(table[:, kind.column], rows, len(kind.names), file.shown, kind.key) for kind in family.labels
     ]
     block = RowBlock(file.name, file.place, rows, len(labels), stride, _CHANNELS, modified)
     return CachedImages(block, np.stack(labels, axis=1), IMAGE_SHAPE)
