@@ -30,7 +30,7 @@ from podline.errors import (
 
 
 def _ignore(_job: PipelineResult) -> None:
-    """Nobody asks when the engine has taken the job."""
+    """Do nothing when the engine has taken the job."""
 
 
 P = ParamSpec("P")

@@ -190,7 +190,7 @@ class Labels:
 
     @property
     def whole_floats(self) -> bool:
-        """Whether all are whole numbers and some are written as 1.0: pandas does so where a value is missing."""
+        """Return whether all are whole numbers and some are written as 1.0, as pandas does beside a missing value."""
         return any("." in text for text in self._texts) and all(map(_WHOLE.fullmatch, self._texts))
 
     def refuse_unclear(self, where: str, column: str, settings: ImagesSettings) -> None:

@@ -54,7 +54,7 @@ class Layout(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What was found, for the log."""
+        """Return what was found, for the log."""
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
@@ -66,12 +66,12 @@ class Layout(ABC):
 
     @property
     def splits(self) -> frozenset[str]:
-        """What the source calls its splits, in small letters; empty where it has none. By default the items say it."""
+        """Return what the source calls its splits, in small letters; by default, what its items say."""
         return frozenset(item.split for item in self.items() if not item.reason) - {""}
 
     @property
     def paths(self) -> frozenset[str]:
-        """Of the files that are read."""
+        """Return the paths of the files that are read."""
         return frozenset(file.path for file in self.read)
 
 

@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """That it lies in, as a path in the listed folder; of a folder without a file, its own."""
+        """Return the folder that it lies in, as a path in the listed one; of a folder without a file, its own."""
         return self.name if self.bytes < 0 and Path(self.path).is_dir() else self.name.rpartition("/")[0]
 
     @property
@@ -82,12 +82,12 @@ class Files:
 
     @cached_property
     def readable(self) -> list[Found]:
-        """Those that the source names, without what is hidden or cannot be read."""
+        """Return the files that the source names, without what is hidden or cannot be read."""
         return [file for file in self.asked if file.bytes >= 0 and not file.hidden]
 
     @property
     def state(self) -> list[object]:
-        """What tells that the content of all of them is still the same."""
+        """Return what tells that the content of all of them is still the same."""
         beside = [] if self.around is self.asked else self.around
         return [[file.state for file in files] for files in (self.asked, beside)]
 

@@ -70,7 +70,7 @@ class ImagesSource(Source):
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Of an image's file that records hold, on average, rounded up."""
+        """Return the size of an image's file that records hold, on average, rounded up."""
         kept = self.decided.kept() if self.splits[0].files else []
         return -(-sum(self.decided.seen[at].bytes for at in kept) // max(1, len(kept)))
 

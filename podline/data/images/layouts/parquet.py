@@ -124,7 +124,7 @@ class ParquetImages(Layout):
 
 
 def holds_images(table: Found) -> bool:
-    """Whether a file has a column of bytes.
+    """Return whether a file has a column of bytes.
 
     Raises:
         SourceError: it cannot be read.
