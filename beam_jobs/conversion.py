@@ -24,13 +24,11 @@ from apache_beam.runners.runner import PipelineResult
 from podline.beam_jobs.engines import open_pipeline, where
 from podline.beam_jobs.runners import quiet, run
 from podline.beam_jobs.steps import WORKERS, Job, write_or_find
-from podline.cores import usable_cores
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlans, plan_shards
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
-from podline.data.sources.remote import is_remote
 from podline.data.sources.source import RawData, Remarks, Work
 from podline.data.tfds import tfds_names
 from podline.datasets.draft import Draft, draft_of
@@ -127,7 +125,7 @@ def _publish_tables(store: Store, spec: ConvertSpec, source: RawData, plans: Sha
         table.unlink(missing_ok=True)
 
     with store.workspace("plan") as folder:
-        work = Work(_threads(spec), elsewhere=spec.engine != LOCAL)
+        work = Work(elsewhere=spec.engine != LOCAL)
         filler, made = source.shard_tables(plans, spec.seed, folder, work)
         deque(in_order(publish, made, store.parallel), maxlen=0)
     return filler
@@ -195,15 +193,6 @@ def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[
         reporter.warn(line)
     refuse_left_out(spec.dataset, apart.left_out, spec.allow_left_out)
     return apart, remarks
-
-
-def _threads(spec: ConvertSpec) -> int:
-    """Return how many threads of a worker decode."""
-    # The cores that the local engine's workers leave; how many another one has is its own business.
-    threads = 1 if spec.engine != LOCAL else max(1, usable_cores() // spec.workers)
-    if is_remote(spec.source):  # they wait for the network more than they decode
-        return max(threads, open_store(spec.source).parallel)
-    return threads
 
 
 def build(pipeline: beam.Pipeline, job: Job) -> None:

@@ -42,11 +42,9 @@ class Work(NamedTuple):
     """What is known of the workers that write shards.
 
     Attributes:
-        threads: that one may use to make records.
         elsewhere: whether they are on other machines, which see the store and no file of this one.
     """
 
-    threads: int = 1
     elsewhere: bool = False
 
 
