@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from podline import __version__
 from podline.beam_jobs.runners import crossing_borders
-from podline.data.encoded_records import EncodedLayout
 from podline.data.planning import ShardPlan, ShardPlans
-from podline.data.records import RecordLayout
+from podline.data.records import EncodedLayout, RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL

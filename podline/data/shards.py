@@ -13,13 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from podline.data.encoded_records import EncodedLayout, write_index
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
-from podline.data.records import IMAGE, LABEL, RecordLayout
+from podline.data.records import IMAGE, LABEL, EncodedLayout, RecordLayout
 from podline.data.rows import RawRows, SourceSplit
 from podline.data.tfrecord import Bytes
-from podline.documents.manifest import MANY_CLASSES, ShardInfo
+from podline.documents.manifest import MANY_CLASSES, FileInfo, ShardInfo
 from podline.frozen import Frozen
 from podline.store.contract import explained
 
@@ -224,7 +223,7 @@ def write_shard(
                 digest.update(piece)
                 lengths.append(len(piece))
         size = stream.tell()
-        index = write_index(path, lengths) if isinstance(layout, EncodedLayout) else None
+        index = _write_index(path, lengths) if isinstance(layout, EncodedLayout) else None
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
@@ -234,3 +233,11 @@ def write_shard(
         index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))
+
+
+def _write_index(shard: Path, lengths: Sequence[int]) -> FileInfo:
+    """Write, beside a shard's file, where its records begin and where the last one ends: int64, (records + 1,)."""
+    path = shard.with_name(f"{shard.name}.index.npy")
+    np.save(path, np.cumsum([0, *lengths], dtype="<i8"))
+    data = path.read_bytes()
+    return FileInfo(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
