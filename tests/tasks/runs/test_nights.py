@@ -29,7 +29,7 @@ from prefect.states import Crashed, Pending, Running, Scheduled
 from small_flow_stages import FLOW_STAGES, ran
 
 from podline.data.sources.sample import write_sample
-from podline.flows.cifar_training import cifar_training
+from podline.flows.training import training
 from podline.ledger.ledger import entries, names
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
@@ -46,7 +46,7 @@ class Nightly:
         pool = f"pool-{uuid.uuid4()}"
         client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
         self.deployment = client.create_deployment(
-            client.create_flow_from_name("cifar-training"),
+            client.create_flow_from_name("training"),
             f"night-{uuid.uuid4()}",
             schedules=[DeploymentScheduleCreate(schedule=CronSchedule(cron="15 1 * * *", timezone="UTC"), active=True)],
             concurrency_limit=1,
@@ -83,7 +83,7 @@ class Nightly:
     def do(self, run: UUID) -> FlowRun:
         """Runs it in this process, as its own process would; answers how it is then."""
         flow_run = self.client.read_flow_run(run)
-        run_flow(cifar_training, flow_run, parameters=flow_run.parameters, return_type="state")
+        run_flow(training, flow_run, parameters=flow_run.parameters, return_type="state")
         return self.client.read_flow_run(run)
 
     def retry(self, run: UUID) -> FlowRun:
