@@ -21,7 +21,7 @@ from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.listening import heard_by
 from podline.tasks.server.own_server import OwnServer
-from podline.tasks.specs import look_at_source, require_source
+from podline.tasks.sources import look_at_source, require_source
 
 _STAGE = "prefect"
 _DELIVERY_SECONDS = 5.0

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from podline import settings
-from podline.data.sources.remote import is_remote, open_remote
-from podline.datasets import fingerprint
 from podline.progress import Reporter
-from podline.recipes import datasets
-from podline.settings import Settings
 from podline.stages.completed import manifest_sha256
-from podline.stages.from_recipe import converter_settings, pace_spec, training_spec
+from podline.stages.from_recipe import pace_spec, training_spec
 from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import (
     ConvertResult,
@@ -22,56 +15,16 @@ from podline.stages.specs import (
     TrainSpec,
     ValidateSpec,
 )
-from podline.stages.table import CONVERT, TRAIN
-from podline.store.contract import Store
-from podline.store.opening import open_store
+from podline.stages.table import TRAIN
 from podline.tasks.night import Night
-from podline.tasks.parameters import TrainingForm
-from podline.tasks.runs.listening import terminal
 from podline.tasks.runs.run_log import stage_listener
+from podline.tasks.sources import conversion
 from podline.tasks.stages import pace
 
 
 def conversion_of(night: Night) -> ConvertSpec:
-    """Return the conversion of a night; the sample is drawn if no source is named and it is not there yet.
-
-    Raises:
-        StoreError: the sample cannot be drawn.
-    """
+    """Return the conversion of a night; see :func:`podline.tasks.sources.conversion`."""
     return conversion(night.form, night.store, night.machine)
-
-
-def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSpec:
-    """Return the conversion that a form asks for; see :func:`conversion_of`."""
-    recipe, where = form.training_recipe(), form.machine
-    kept = {"keep_files": True} if form.data.keep_files else {}
-    return ConvertSpec(
-        root=store.uri,
-        dataset=recipe.dataset,
-        source=source_of(form, store),
-        engine=where.engine or machine.engine,
-        workers=where.workers or machine.workers,
-        beam_options=where.beam_options,
-        settings=converter_settings(recipe.dataset, recipe, kept),
-        allow_left_out=form.data.allow_left_out,
-    )
-
-
-def source_of(form: TrainingForm, store: Store) -> str:
-    """Return where the raw data lies; the sample is drawn into the store if none is named and it is not there yet.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    if form.drawn is None:
-        is_local = "://" not in form.source
-        return str(Path(form.source).expanduser().absolute()) if is_local else form.source
-    folder = store.beside / "sources" / form.drawn
-    dataset = datasets.find(form.drawn)
-    if not (folder / dataset.drawn).is_dir():
-        Reporter(CONVERT.name, terminal()).log(f"no source is given: drawing {form.drawn} into {folder}")
-        dataset.code(dataset.draw)(folder)
-    return str(folder)
 
 
 def validation_of(night: Night, data: ConvertResult) -> ValidateSpec:
@@ -121,32 +74,3 @@ def reporting_of(
         promotion_sha256=verdict.promotion_sha256 if verdict else "",
         command=night.form.command(night.store.uri),
     )
-
-
-def require_source(form: TrainingForm, root: str) -> None:
-    """Check at once that the source is there.
-
-    Raises:
-        SourceError: it is missing.
-        StoreError: its bucket cannot be read.
-    """
-    source = form.source
-    if form.drawn is not None or ("://" not in source and Path(source).expanduser().exists()):
-        return
-    if is_remote(source):
-        open_remote(source)
-    else:
-        look_at_source(form, root)  # which says what it may be
-
-
-def look_at_source(form: TrainingForm, root: str) -> None:
-    """Find out early what a conversion would find out late; a source that was converted before is not opened.
-
-    Raises:
-        SourceError: the source is missing, damaged or another data set.
-        StoreError: the store cannot be written.
-    """
-    store = open_store(root)
-    spec = conversion(form, store, settings.load())
-    if not fingerprint.memory_of(spec, store).fingerprint:
-        fingerprint.source_of(spec, store)

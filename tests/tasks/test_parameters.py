@@ -17,7 +17,7 @@ from podline.settings import Settings
 from podline.store.opening import open_store
 from podline.tasks.forms import drawn, read_form
 from podline.tasks.parameters import TrainingForm, TrainingGroup
-from podline.tasks.specs import conversion
+from podline.tasks.sources import conversion
 
 
 def test_an_untouched_form_is_the_recipe_as_it_is_written() -> None:

@@ -51,7 +51,7 @@ _IMAGES = {"train": 1000, "test": 300}
 # So few are learned by heart.
 _POOR_IMAGES = {"train": 32, "test": 300}
 # As no night is: longer, and with another seed.
-BY_HAND: dict[str, Any] = {"steps": 160, "seed": 7}
+BY_HAND: dict[str, Any] = {"training": PARAMETERS["training"] | {"steps": 160, "seed": 7}}
 REFUSED: dict[str, Any] = {"source": "/nowhere/at/all"}
 
 

@@ -20,7 +20,7 @@ from podline.stages.specs import Spec
 from podline.stages.table import stage_of
 from podline.store.opening import open_store
 from podline.tasks.parameters import TrainingForm
-from podline.tasks.specs import conversion
+from podline.tasks.sources import conversion
 
 
 def figures(folder: Path, data: int) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_a_run_that_is_cancelled_at_each_stage_leaves_nothing_behind(server: Pre
     root = tmp_path / "root"
     root.mkdir()
     drawn = write_sample(tmp_path / "drawn", train=50, test=20)
-    given = {"recipe": "sample", "source": str(drawn), "root": str(root), "steps": 1}
+    given = {"recipe": "sample", "source": str(drawn), "machine": {"root": str(root)}, "training": {"steps": 1}}
     deployment = server.deploy("tests/tpu/night_flow.py:training")
 
     def start() -> UUID:

@@ -42,7 +42,7 @@ class Nightly:
     """A deployment with a schedule, and its runs, which are done here, in the order that a test says."""
 
     def __init__(self, client: SyncPrefectClient, parameters: dict[str, Any]) -> None:
-        self.client, self.root, self.parameters = client, Path(parameters["root"]), parameters
+        self.client, self.root, self.parameters = client, Path(parameters["machine"]["root"]), parameters
         pool = f"pool-{uuid.uuid4()}"
         client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
         self.deployment = client.create_deployment(
@@ -109,7 +109,12 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefect_server: Non
     for name, stage in FLOW_STAGES.items():
         monkeypatch.setitem(STAGES, name, stage)
     write_sample(tmp_path / "drawn", train=50, test=20)
-    given = {"recipe": "sample", "source": str(tmp_path / "drawn"), "root": str(tmp_path / "root"), "steps": 1}
+    given = {
+        "recipe": "sample",
+        "source": str(tmp_path / "drawn"),
+        "machine": {"root": str(tmp_path / "root")},
+        "training": {"steps": 1},
+    }
     with get_client(sync_client=True) as client:
         yield lambda: Nightly(client, given)
 
