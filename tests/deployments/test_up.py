@@ -20,7 +20,7 @@ from podline.settings import Settings
 from podline.supervision import processes
 from podline.tasks.secret import header
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
