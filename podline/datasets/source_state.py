@@ -11,11 +11,11 @@ import re
 from pathlib import Path
 
 from podline.data.images.listing import listing, one
+from podline.data.sources.remote import is_remote, objects_of
 from podline.errors import SourceError
 from podline.recipes.datasets import ConverterSettings
 from podline.store import digests
-from podline.store.contract import BUCKET_SCHEME, Store, explained
-from podline.store.opening import open_store
+from podline.store.contract import Store, explained
 
 _FOLDER = "conversions"
 _FINGERPRINT = re.compile("[0-9a-f]{16}")
@@ -80,8 +80,8 @@ class Memory:
 
 def _state(source: str, settings: ConverterSettings) -> object:
     """Return names, sizes and times of all files that a source's records may come from."""
-    if source.startswith(BUCKET_SCHEME):
-        return [source, _objects(source)]
+    if is_remote(source):
+        return [source, sorted([found.name, found.bytes, found.version] for found in objects_of(source)[1])]
     place = Path(source).expanduser().absolute()
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file with --source")
@@ -94,13 +94,3 @@ def _state(source: str, settings: ConverterSettings) -> object:
     for folder in folders:
         files += listing(folder) if folder.is_dir() else []
     return [str(place), [file.state for file in files]]
-
-
-def _objects(uri: str) -> list[list[object]]:
-    """Return names, sizes and versions of the objects below a prefix, or of the object of that name."""
-    below = [[found.name, found.bytes, found.version] for found in open_store(uri, "--source").listing()]
-    folder, _, name = uri.rpartition("/")
-    if not below and folder.rstrip("/") != BUCKET_SCHEME.rstrip("/"):
-        alone = open_store(folder, "--source").find(name)
-        below = [[alone.name, alone.bytes, alone.version]] if alone else []
-    return sorted(below)

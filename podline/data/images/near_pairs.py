@@ -17,7 +17,7 @@ from podline.data.images.hashing import HASHED, VERSION, Numbers, Pixels, Read, 
 from podline.data.images.items import TEST, TRAIN
 from podline.data.images.near import near_duplicates
 from podline.data.images.settings import ImagesSettings
-from podline.data.rawfiles import RawFile, made_once, write_raw_file
+from podline.data.rawfiles import RawFile, made_once, raw_file
 from podline.data.rows import RowBlock
 from podline.data.shown import printable
 from podline.errors import SourceError
@@ -102,7 +102,10 @@ class NearSearch:
 
 
 def _hash(read: Read, boxes: Numbers, folder: Path) -> list[RawFile]:
-    return [write_raw_file(_HASHES, folder / _HASHES, [hashes(read, boxes).tobytes()])]
+    found = hashes(read, boxes)
+    with explained("write", folder):
+        found.tofile(folder / _HASHES)
+    return [raw_file(_HASHES, folder / _HASHES)]
 
 
 def near_lines(pairs: Sequence[NearPair], decided: Decided) -> list[str]:
