@@ -40,7 +40,7 @@ def truth_name(split: str) -> str:
 
 
 def publish_truths(
-    store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], category: JsonObject
+    store: Store, folder: str, dataset: str, splits: Mapping[str, Iterable[CocoImage]], skeleton: Skeleton
 ) -> dict[str, FileInfo]:
     """Publish each split's truth.
 
@@ -49,7 +49,7 @@ def publish_truths(
         folder: the data set's folder in it.
         dataset: the data set's name.
         splits: what is converted.
-        category: see :func:`category_of`.
+        skeleton: of the people.
 
     Returns:
         Split → its file.
@@ -63,7 +63,7 @@ def publish_truths(
             name, digest, size = truth_name(split), hashlib.sha256(), 0
             path = workspace / name
             with explained("write", path), path.open("wb") as stream:
-                for line in truth_lines(images, category, f"{dataset}, split {split}, as converted by Podline"):
+                for line in truth_lines(images, skeleton, f"{dataset}, split {split}, as converted by Podline"):
                     data = line.encode()
                     stream.write(data)
                     digest.update(data)
@@ -101,7 +101,7 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
     return json.loads(data)
 
 
-def category_of(skeleton: Skeleton, name: str) -> JsonObject:
+def _category(skeleton: Skeleton) -> JsonObject:
     """Return the category of a truth, as ``categories`` of COCO's format holds it.
 
     That of other joints than COCO's has OKS's constants as well, which are no part of the format: ``sigmas``.
@@ -112,17 +112,17 @@ def category_of(skeleton: Skeleton, name: str) -> JsonObject:
     return {
         "supercategory": "",
         "id": PERSON,
-        "name": name,
+        "name": skeleton.category,
         "keypoints": skeleton.annotated,
         "skeleton": [[place[first], place[second]] for first, second in skeleton.limbs if {first, second} <= {*place}],
         "sigmas": skeleton.sigmas,
     }
 
 
-def truth_lines(images: Iterable[CocoImage], category: JsonObject, description: str) -> Iterator[str]:
+def truth_lines(images: Iterable[CocoImage], skeleton: Skeleton, description: str) -> Iterator[str]:
     """Yield the document, a line for each image and each annotation."""
     yield f'{{"info": {json.dumps({"description": description})},\n'
-    yield f'"categories": [{json.dumps(category)}],\n'
+    yield f'"categories": [{json.dumps(_category(skeleton))}],\n'
     yield '"images": ['
     yield from _items(
         json.dumps({"id": image.id, "file_name": image.name, "width": image.width, "height": image.height})
