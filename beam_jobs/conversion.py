@@ -10,12 +10,11 @@ one goes on where it was.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import apache_beam as beam
@@ -26,18 +25,21 @@ from podline.beam_jobs.runners import quiet, run
 from podline.beam_jobs.steps import WORKERS, Job, write_or_find
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlans, plan_shards
+from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, Remarks, Work
-from podline.data.tfds import tfds_names
-from podline.datasets.draft import Draft, draft_of
-from podline.datasets.fingerprint import memory_of, source_of
+from podline.data.tfds import tfds_files, tfds_names
+from podline.datasets.draft import class_names_of, manifest_of
+from podline.datasets.fingerprint import fingerprint, memory_of, source_of
 from podline.documents.completion import Artifact
 from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
+    FileInfo,
     Quarantined,
+    dataset_folder,
     publish_manifest,
     read_manifest,
     shard_record,
@@ -83,9 +85,9 @@ def _convert(pipeline: beam.Pipeline, spec: ConvertSpec, reporter: Reporter) -> 
     reporter.log(f"reading {spec.source}")
     source, remarks = _looked_at(source_of(spec, store), spec, reporter)
     _tell_quarantined(reporter, source.quarantined)
-    draft = draft_of(spec, source)
-    with using(store, [draft.folder]):
-        result = _converted(pipeline, store, spec, source, draft, remarks, started, reporter)
+    folder = dataset_folder(spec.dataset, fingerprint(spec, source.files))
+    with using(store, [folder]):
+        result = _converted(pipeline, store, spec, source, folder, remarks, started, reporter)
     memory.remember(result.fingerprint)
     return result
 
@@ -95,26 +97,27 @@ def _converted(
     store: Store,
     spec: ConvertSpec,
     source: RawData,
-    draft: Draft,
+    folder: str,
     remarks: Remarks,
     started: float,
     reporter: Reporter,
 ) -> ConvertResult:
     """Write what is not there yet."""
-    draft = dataclasses.replace(draft, truths=source.publish_truths(store, draft.folder))
-    frame = draft.layout.frame_length + source.bytes_of_a_file
+    truths, layout = source.publish_truths(store, folder), stored_layout(source.features)
+    frame = layout.frame_length + source.bytes_of_a_file
     prefix = datasets.find(spec.dataset).base
     plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
-    shards = _Shards(store, draft.folder, plans)
+    shards = _Shards(store, folder, plans)
     with _job_folder(store) as tables:
         filler = _publish_tables(store, spec, source, plans, tables)
-        job = Job(spec.root, draft.folder, tables, draft.layout, len(source.class_names), plans, filler, spec.engine)
+        job = Job(spec.root, folder, tables, layout, len(source.class_names), plans, filler, spec.engine)
         with quiet(), _progress(reporter, shards, "" if spec.engine == LOCAL else f"{tables}/{WORKERS}"):
             build(pipeline, job)
             run(pipeline, spec.engine, lambda started: _tell_engine(started, spec.engine, reporter))
         reused = len(plans) - shards.written()
-    _publish(store, draft, plans)
-    return _finish(store, spec, draft, remarks, time.monotonic() - started, reused)
+    _publish(store, spec, source, truths, folder, plans)
+    beside = [f"{folder}/{name}" for name in (*tfds_names(class_names_of(source)), MANIFEST)]
+    return _finish(store, spec, folder, beside, remarks, time.monotonic() - started, reused)
 
 
 def _publish_tables(store: Store, spec: ConvertSpec, source: RawData, plans: ShardPlans, tables: str) -> ShardFiller:
@@ -172,13 +175,16 @@ def _tell_engine(job: PipelineResult, engine: str, reporter: Reporter) -> None:
         reporter.log(f"the engine {engine} has the job; {where(job)}".rstrip("; "))
 
 
-def _publish(store: Store, draft: Draft, plans: ShardPlans) -> None:
+def _publish(
+    store: Store, spec: ConvertSpec, source: RawData, truths: Mapping[str, FileInfo], folder: str, plans: ShardPlans
+) -> None:
     """Publish what lies beside the shards, the manifest last; all facts are in the shards' records."""
-    names = [f"{draft.folder}/{shard_record(plan.file)}" for plan in plans]
+    names = [f"{folder}/{shard_record(plan.file)}" for plan in plans]
     shards = [WrittenShard.model_validate(record) for record in in_order(store.read_json, names, store.parallel)]
-    for name, content in draft.documents(shards).items():
-        store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)
-    publish_manifest(store, draft.manifest(shards))
+    manifest = manifest_of(spec, source, truths, shards)
+    for name, content in tfds_files(manifest, class_names_of(source)).items():
+        store.publish_bytes(f"{folder}/{name}", content, replace=True)
+    publish_manifest(store, manifest)
 
 
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
@@ -211,15 +217,15 @@ def build(pipeline: beam.Pipeline, job: Job) -> None:
 
 
 def _finish(
-    store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
+    store: Store, spec: ConvertSpec, folder: str, beside: list[str], remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
-    manifest = read_manifest(store, draft.folder)
+    manifest = read_manifest(store, folder)
     shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,
         dataset=spec.dataset,
         fingerprint=manifest.fingerprint,
-        folder=draft.folder,
+        folder=folder,
         read=manifest.read,
         written=manifest.written,
         quarantined=len(manifest.quarantined),
@@ -230,16 +236,15 @@ def _finish(
         official=remarks.official,
         contradicting=dict(remarks.contradicting),
     )
-    there = {found.name: found for found in store.listing(draft.folder)}
+    there = {found.name: found for found in store.listing(folder)}
     store.flush(there)
-    beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
-    files = [(f"{draft.folder}/{item.file}", item) for item in manifest.files]
+    files = [(f"{folder}/{item.file}", item) for item in manifest.files]
     written = [
         Artifact(name=name, bytes=item.bytes, sha256=item.sha256, modified=there[name].published)
         for name, item in files
     ]
-    records = [found for name, found in there.items() if name.startswith(f"{draft.folder}/{SHARD_RECORDS}/")]
-    complete(store, draft.folder, spec, result, [*written, *beside], records)
+    records = [found for name, found in there.items() if name.startswith(f"{folder}/{SHARD_RECORDS}/")]
+    complete(store, folder, spec, result, [*written, *beside], records)
     return result
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from podline.data.jpeg import Jpeg
+from podline.data.headers import Header
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
 from podline.data.shards import RowsInTables
@@ -274,7 +274,7 @@ class _Part:
         return ""
 
 
-def _unusual(entry: ImageEntry, header: Jpeg, size: tuple[int, int]) -> Iterator[str]:
+def _unusual(entry: ImageEntry, header: Header, size: tuple[int, int]) -> Iterator[str]:
     """Yield the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
     if not entry.annotations:
         yield "images without people"
