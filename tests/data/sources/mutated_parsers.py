@@ -27,7 +27,7 @@ from published import mnist_files, python2, python3, write_cifar10_bins, write_c
 from podline.data.pictures import PictureError, picture_of
 from podline.data.sources.coco_image import CocoImage
 from podline.data.sources.coco_records import annotations_of
-from podline.data.sources.coco_truth import truth_lines
+from podline.data.sources.coco_truth import truth_of
 from podline.data.sources.opening import open_source
 from podline.documents.skeleton import COCO
 from podline.errors import PodlineError
@@ -110,7 +110,7 @@ def _coco_file(name: str) -> Callable[[Path, bytes], None]:
         for record in source.quarantined:
             record.model_dump_json().encode()
         for images in source.splits.values():
-            json.loads("".join(truth_lines(images, COCO, "mutated")).encode())
+            json.loads(truth_of(images, COCO, "mutated").encode())
             for image in images[:3]:
                 annotations_of([CocoImage.from_json(image.to_json())], 32, 2, COCO)
 
