@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from podline.data.decoded_rows import DecodedRows
 from podline.data.fitting import shown_size
 from podline.data.images.deciding import Decided
 from podline.data.images.hashing import HASHED, VERSION, Numbers, Pixels, Read, hashes
@@ -18,7 +19,6 @@ from podline.data.images.items import TEST, TRAIN
 from podline.data.images.near import near_duplicates
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import RawFile, made_once, write_raw_file
-from podline.data.rows import RowBlock
 from podline.data.shown import printable
 from podline.errors import SourceError
 from podline.store import digests
@@ -50,13 +50,13 @@ class NearSearch:
     Attributes:
         work: the cache folder, which keeps the images' hashes.
         key: under which it has their pixels.
-        pixels: the file of these.
+        pixels: these.
         settings: what the images became.
     """
 
     work: Path
     key: str
-    pixels: RawFile
+    pixels: DecodedRows
     settings: ImagesSettings
 
     def read(self, rows: Numbers) -> Pixels:
@@ -67,13 +67,8 @@ class NearSearch:
         """
         shape = self.settings.shape
         pixels = np.empty((len(rows), math.prod(shape)), np.uint8)
-        block = RowBlock(self.pixels.name, self.pixels.place, self._count)
-        block.read_into(pixels, np.arange(len(rows)), rows)
+        self.pixels.read_into(pixels, np.arange(len(rows)), rows)
         return pixels.reshape(-1, *shape)
-
-    @property
-    def _count(self) -> int:
-        return self.pixels.bytes // math.prod(self.settings.shape)
 
     def pairs(self, decided: Decided) -> tuple[NearPair, ...]:
         """Of each test image that has one, the nearest training image; the nearest pairs first.
@@ -94,7 +89,7 @@ class NearSearch:
 
     def _boxes(self, decided: Decided) -> Numbers:
         """Height and width of what each image shows, by row; zeros of one that is none."""
-        boxes = np.zeros((self._count, 2), np.int64)
+        boxes = np.zeros((self.pixels.count, 2), np.int64)
         for one in decided.seen:
             if one.width and one.height:
                 boxes[one.row] = shown_size(one.height, one.width, self.settings.shape, self.settings.fit)

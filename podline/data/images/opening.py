@@ -7,8 +7,8 @@ the images' files, so that the same images in any layout become the same records
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,18 +17,19 @@ from typing import Any
 import numpy as np
 
 from podline import settings as machine
+from podline.data.decoded_rows import DecodedRows
 from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.decoders import pixels_digest
-from podline.data.images.decoding import looks
-from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
+from podline.data.images.items import TEST, TRAIN, Item, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.records import LABEL, Feature
-from podline.data.rows import EDGES, RowBlock, SourceSplit
+from podline.data.rows import EDGES, SourceSplit
 from podline.data.shown import printable
+from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.source import Remarks, Source
 from podline.documents.manifest import Quarantined, SourceFile
@@ -38,8 +39,8 @@ from podline.recipes.datasets import DataSet
 from podline.store import digests
 from podline.store.contract import explained
 
-_PIXELS, _SEEN, _FILES = "pixels", "seen.json", "files"
-_FORM = "files beside"  # of what is kept in the cache folder
+_SEEN, _FILES = "seen.json", "files"
+_FORM = "with checksums"  # of what is kept in the cache folder
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,12 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     """
     files = source_files(source, settings, work)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
-    limits = machine.load().parse_limits  # more of them may decode what was left out
-    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
+    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
+    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     key = digests.of_json([form, source, files.state])
     read = partial(parsed, source, files, settings)
-    pixels, seen, *kept = made_once(work, key, partial(_look, read, settings, limits))
+    seen, *kept = made_once(work, key, partial(_look, read, settings, decoding))
+    pixels = decoding.rows(seen.path.parent, settings.shape)
     said: dict[str, Any] = json.loads(_content(seen))
     splits = frozenset(said["splits"])
     decided = decide([Seen(*one) for one in zip(*said["columns"], strict=True)], splits, settings.test_share)
@@ -143,31 +145,57 @@ def _content(file: RawFile) -> bytes:
         return Path(str(file.path)).read_bytes()
 
 
-def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, folder: Path) -> list[RawFile]:
+def _look(read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decoding, folder: Path) -> list[RawFile]:
     """Decode the images of a source."""
     layout = read(folder=folder)
     seen: list[Seen] = []
     places: list[Place | bytes] = []
     with explained("write", folder):
-        (folder / _PIXELS).touch()
-        for item, row, look in looks(layout.items, str(folder / _PIXELS), settings.shape, settings.fit, limits):
+        becoming = Pictures(settings.shape, settings.fit)
+        for item, row, look in looks(layout.items, lambda requests: decoding.looks(becoming, requests, folder)):
             stray, reason = item.stray and not look.picture, item.reason or look.reason
-            said = Seen(item.key, item.label, item.split, item.group, row, *look[:6], stray, reason)
+            file = (look.sha256, look.pixels, look.bytes, look.width, look.height, look.turned)
+            said = Seen(item.key, item.label, item.split, item.group, row, *file, stray, reason)
             if item.same >= 0:
                 said = seen[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
             seen.append(said)
             if row >= 0:
                 places.append(item.data)
-        size = settings.side * settings.side * settings.channels
-        with (folder / _PIXELS).open("r+b") as stream:
-            stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
         if settings.keep_files:
             _copy_files(places, seen, folder / _FILES)
         delete_parsed(folder)
         known = {"words": layout.words, "splits": sorted(layout.splits), "columns": [*zip(*seen, strict=True)]}
         (folder / _SEEN).write_text(json.dumps(known))
     kept = (_FILES, f"{_FILES}{EDGES}") if settings.keep_files else ()
-    return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN, *kept)]
+    return [raw_file(name, folder / name) for name in (_SEEN, *kept)]
+
+
+def looks(
+    items: Iterable[Item], decode: Callable[[Iterable[Request]], Iterator[Look]]
+) -> Iterator[tuple[Item, int, Look]]:
+    """Yield each item, the row of its pixels (-1 of one that is not looked at), and what it is.
+
+    One that has a reason already is looked at if its data are known; of items with the same data the first is.
+    """
+    waiting: deque[tuple[Item, int]] = deque()
+
+    def requests() -> Iterator[Request]:
+        row = 0
+        for item in items:
+            wanted = item.data if isinstance(item.data, Place) and item.same < 0 else None
+            waiting.append((item, -1 if wanted is None else row))
+            if wanted is not None:
+                yield Request(wanted)
+                row += 1
+
+    def unasked() -> Iterator[tuple[Item, int, Look]]:
+        while waiting and waiting[0][1] < 0:
+            yield (*waiting.popleft(), Look())
+
+    for look in decode(requests()):
+        yield from unasked()
+        yield (*waiting.popleft(), look)
+    yield from unasked()
 
 
 def _copy_files(places: Sequence[Place | bytes], seen: Sequence[Seen], path: Path) -> None:
@@ -196,7 +224,7 @@ def _source(
     layout: str,
     given: frozenset[str],
     settings: ImagesSettings,
-    pixels: RawFile,
+    pixels: DecodedRows,
     decided: Decided,
 ) -> ImagesSource:
     names = _class_names(decided)
@@ -226,17 +254,16 @@ def _class_names(decided: Decided) -> tuple[str, ...]:
 
 
 def _split(
-    split: str, source: str, settings: ImagesSettings, pixels: RawFile, decided: Decided, names: Sequence[str]
+    split: str, source: str, settings: ImagesSettings, pixels: DecodedRows, decided: Decided, names: Sequence[str]
 ) -> SourceSplit:
     kept = sorted(decided.kept(split), key=lambda at: decided.seen[at].sha256)
     if not kept:
         raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(decided)}")
-    size, numbers = settings.side * settings.side * settings.channels, {name: at for at, name in enumerate(names)}
+    numbers = {name: at for at, name in enumerate(names)}
     rows = np.array([decided.seen[at].row for at in kept], np.int64)
-    labels = np.zeros(pixels.bytes // size, np.min_scalar_type(len(names) - 1))
+    labels = np.zeros(pixels.count, np.min_scalar_type(len(names) - 1))
     labels[rows] = [numbers[decided.seen[at].label or ""] for at in kept]
-    block = RowBlock(_PIXELS, pixels.place, len(labels))
-    return SourceSplit(split, settings.shape, (block,), {LABEL: labels}, rows)
+    return SourceSplit(split, settings.shape, (pixels,), {LABEL: labels}, rows)
 
 
 def _content_of(decided: Decided) -> SourceFile:
