@@ -16,9 +16,13 @@ import numpy.typing as npt
 
 from podline.data.rows import RowBlock
 from podline.errors import SourceError, StoreError
+from podline.store.opening import open_store
+from podline.store.prefetch import in_order
 
 PIXELS = "pixels"
 """What the file of decoded images is called in its folder."""
+FILES, EDGES = "files", "edges"
+"""In a store: the images' files, and where each begins if all lay one after the other, int64."""
 
 _CRC = struct.Struct("<I")
 
@@ -83,3 +87,49 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
             os.close(file)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class StoredRows(DecodedRows):
+    """Decoded images in a store, in batches; the files that they were made of lie beside them.
+
+    Attributes:
+        root: the store; ``path`` is the folder of the batches in it.
+        firsts: the row of each batch's first image.
+    """
+
+    root: str = ""
+    firsts: tuple[int, ...] = ()
+
+    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
+        """Return the images' own files.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        edges = np.memmap(open_store(self.root).local(f"{self.path}/{EDGES}"), "<i8", "r")
+        batches = self._batches(images)
+        starts = edges[images] - edges[np.array(self.firsts)[batches]]
+        return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
+
+    def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        batches = self._batches(images)
+        starts = (images - np.array(self.firsts, np.int64)[batches]) * length
+        return self._ranges(batches, PIXELS, starts, np.full(len(images), length))
+
+    def _batches(self, images: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self.firsts, images, "right") - 1
+
+    def _ranges(
+        self, batches: npt.NDArray[np.int64], kind: str, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> Iterator[bytes]:
+        store = open_store(self.root)
+        wanted = zip(batches.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+        return in_order(
+            lambda one: store.read_range(batch_name(self.path, one[0], kind), *one[1:]), wanted, store.parallel
+        )
+
+
+def batch_name(folder: str, number: int, kind: str) -> str:
+    """Return the name in a store of a batch's images (``pixels``), their files, or something else of it."""
+    return f"{folder}/{number:07}.{kind}"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from podline import settings as machine
-from podline.data.decoded_rows import DecodedRows
+from podline.data.decoded_rows import DecodedRows, StoredRows
 from podline.data.images.deciding import Decided, Seen, decide, in_general
 from podline.data.images.decoders import pixels_digest
 from podline.data.images.items import TEST, TRAIN, Item, Place, test_split_of, unread_splits
@@ -25,13 +25,14 @@ from podline.data.images.listing import source_files
 from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
+from podline.data.planning import ShardPlans
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.records import LABEL, Feature
-from podline.data.rows import EDGES, SourceSplit
+from podline.data.rows import EDGES, FileOfFiles, SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
 from podline.data.sources.left_out import LeftOut
-from podline.data.sources.source import Remarks, Source
+from podline.data.sources.source import Remarks, ShardTables, Source, Work
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -96,6 +97,10 @@ class ImagesSource(Source):
         self.refuse_near()
         return self, Remarks(notes=(*self.words, *self.near_lines()))
 
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+        """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are."""
+        return super().shard_tables(plans, seed, folder, work._replace(elsewhere=False))
+
     def near_lines(self) -> list[str]:
         """How many test images have a near-duplicate, in words."""
         return near_lines(self.near, self.decided)
@@ -135,8 +140,9 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     splits = frozenset(said["splits"])
     decided = decide([Seen(*one) for one in zip(*said["columns"], strict=True)], splits, settings.test_share)
     opened = _source(dataset, source, said["words"], splits, settings, pixels, decided)
-    if kept:
-        opened = replace(opened, splits=tuple(replace(split, files=kept[0].place) for split in opened.splits))
+    if settings.keep_files:
+        held = pixels if isinstance(pixels, StoredRows) else FileOfFiles(kept[0].place)
+        opened = replace(opened, splits=tuple(replace(split, files=held) for split in opened.splits))
     return replace(opened, search=NearSearch(work, key, pixels, settings))
 
 
@@ -161,12 +167,13 @@ def _look(read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decod
             seen.append(said)
             if row >= 0:
                 places.append(item.data)
-        if settings.keep_files:
+        copied = settings.keep_files and not decoding.key
+        if copied:
             _copy_files(places, seen, folder / _FILES)
         delete_parsed(folder)
         known = {"words": layout.words, "splits": sorted(layout.splits), "columns": [*zip(*seen, strict=True)]}
         (folder / _SEEN).write_text(json.dumps(known))
-    kept = (_FILES, f"{_FILES}{EDGES}") if settings.keep_files else ()
+    kept = (_FILES, f"{_FILES}{EDGES}") if copied else ()
     return [raw_file(name, folder / name) for name in (_SEEN, *kept)]
 
 

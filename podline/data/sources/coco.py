@@ -19,7 +19,6 @@ from typing import NamedTuple
 from podline.data.decoded_rows import DecodedRows
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
-from podline.data.shards import RowsInTables
 from podline.data.sources.annotation_files import Listed, read_annotations
 from podline.data.sources.coco_annotations import PEOPLE, Category, ImageEntry, annotation_texts, has_joints
 from podline.data.sources.coco_decoding import decoded
@@ -27,7 +26,7 @@ from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, PixelPlace
 from podline.data.sources.coco_layout import Annotated, find_coco
 from podline.data.sources.coco_masks import check_outlines
 from podline.data.sources.coco_people import BEYOND, limbs_of_no_length, packed, people_of, unpacked
-from podline.data.sources.coco_records import PeopleByPlace, rows_of_people, tables_of_people
+from podline.data.sources.coco_records import PeopleByPlace, tables_of_people
 from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.coco_truth import category_of, publish_truths
 from podline.data.sources.decoding import Look
@@ -141,13 +140,10 @@ class CocoSource:
         category = category_of(self.skeleton, self.category)
         return publish_truths(store, folder, self.dataset, self.splits, category)
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
-        """Workers on this machine copy pixels from the cache; others get them in tables."""
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, _work: Work) -> ShardTables:
+        """See :meth:`podline.data.sources.source.RawData.shard_tables`; decoded images are where workers see them."""
         filler = PeopleByPlace(self.rows, self.side, self.max_people, self.keep_files, self.skeleton)
-        tables = tables_of_people(self.splits, plans, seed, folder)
-        if not work.elsewhere:
-            return filler, tables
-        return RowsInTables(), rows_of_people(filler, plans, tables)
+        return filler, tables_of_people(self.splits, plans, seed, folder)
 
 
 @dataclass

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
 from podline.data.coco_pixels import Pixels
-from podline.data.decoded_rows import DecodedRows
+from podline.data.decoded_rows import DecodedRows, StoredRows
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, RecordLayout
-from podline.data.shards import Fill, RowsInTables, write_rows
+from podline.data.shards import Fill
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
 from podline.data.sources.coco_masks import ignored_mask
 from podline.data.sources.coco_people import people_type, unpacked
@@ -54,35 +54,27 @@ class PeopleByPlace:
 
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
-        entries = self._opened(table)
+        with explained("read", table):
+            entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
 
         def fill(frames: Bytes, start: int) -> Sequence[bytes]:
             images = entries[start : start + len(frames)]
-            layout.fill(frames, self._columns(images))
+            columns = annotations_of(images, self.side, self.max_people, self.skeleton)
+            layout.fill(frames, {IMAGE: squares_of(images, self.decoded, self.side), **columns})
             return self._files(images)
 
         return fill
 
-    def rows(self, table: Path) -> tuple[Columns, Sequence[bytes]]:
-        """Return the values of a shard's records, and the images' files where records hold these.
-
-        Raises:
-            SourceError: they cannot be read.
-            StoreError: the table cannot be read.
-        """
-        images = self._opened(table)
-        return self._columns(images), self._files(images)
-
-    def _opened(self, table: Path) -> list[CocoImage]:
-        with explained("read", table):
-            return [CocoImage.from_json(line) for line in table.read_text().splitlines()]
-
-    def _columns(self, images: Sequence[CocoImage]) -> Columns:
-        columns = annotations_of(images, self.side, self.max_people, self.skeleton)
-        return {IMAGE: squares_of(images, self.decoded, self.side), **columns}
-
     def _files(self, images: Sequence[CocoImage]) -> Sequence[bytes]:
-        return [image.place.read_same() for image in images] if self.keep_files else ()
+        if not self.keep_files:
+            return ()
+        return [self._file(image) for image in images]
+
+    def _file(self, image: CocoImage) -> bytes:
+        rows = self.decoded[image.pixels.part]
+        if isinstance(rows, StoredRows):
+            return rows.read_files(np.array([image.pixels.row]))[0]
+        return image.place.read_same()
 
 
 def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side: int) -> Pixels:
@@ -125,20 +117,6 @@ def tables_of_people(
         with explained("write", table):
             table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
         yield table
-
-
-def rows_of_people(filler: PeopleByPlace, plans: Iterable[ShardPlan], tables: Iterable[Path]) -> Iterator[Path]:
-    """Write each shard's table for :class:`podline.data.shards.RowsInTables`, in place of that of its images.
-
-    Raises:
-        SourceError: pixels or files cannot be read.
-        StoreError: a table cannot be read or written.
-    """
-    for plan, table in zip(plans, tables, strict=True):
-        columns, files = filler.rows(table)
-        with explained("delete", table):
-            table.unlink()
-        yield write_rows(table.parent / RowsInTables().table(plan), columns, files)
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:

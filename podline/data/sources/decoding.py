@@ -254,7 +254,7 @@ class Decoding(Protocol):
         """
         ...
 
-    def rows(self, folder: Path, shape: tuple[int, int, int]) -> DecodedRows:
+    def rows(self, folder: Path, shape: tuple[int, int, int], /) -> DecodedRows:
         """Return the images that were decoded into a folder, wherever it is by now."""
         ...
 
