@@ -10,7 +10,6 @@ publishes the manifest. A run that is killed leaves whole shards; the next one g
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 import uuid
@@ -28,19 +27,22 @@ from podline.beam_jobs.runners import quiet, run
 from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, write_or_find
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlans, plan_shards
+from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, Remarks, Work
-from podline.data.tfds import tfds_names
-from podline.datasets.draft import Draft, draft_of
-from podline.datasets.fingerprint import memory_of, source_of
+from podline.data.tfds import tfds_files, tfds_names
+from podline.datasets.draft import class_names_of, manifest_of
+from podline.datasets.fingerprint import fingerprint, memory_of, source_of
 from podline.documents.completion import Artifact
 from podline.documents.manifest import (
     MANIFEST,
     SHARD_RECORDS,
+    FileInfo,
     Quarantined,
+    dataset_folder,
     publish_manifest,
     read_manifest,
     shard_record,
@@ -104,12 +106,14 @@ class _Conversion:
         self.reporter.log(f"reading {self.spec.source}")
         source, remarks = _looked_at(self._opened(), self.spec, self.reporter)
         _tell_quarantined(self.reporter, source.quarantined)
-        draft = draft_of(self.spec, source)
-        with using(self.store, [draft.folder]):
-            draft = dataclasses.replace(draft, truths=source.publish_truths(self.store, draft.folder))
-            plans, reused = self._write(source, draft)
-            _publish(self.store, draft, plans)
-            result = _finish(self.store, self.spec, draft, remarks, time.monotonic() - started, reused)
+        folder = dataset_folder(self.spec.dataset, fingerprint(self.spec, source.files))
+        with using(self.store, [folder]):
+            truths = source.publish_truths(self.store, folder)
+            plans, reused = self._write(source, folder)
+            _publish(self.store, self.spec, source, truths, folder, plans)
+            beside = [f"{folder}/{name}" for name in (*tfds_names(class_names_of(source)), MANIFEST)]
+            seconds = time.monotonic() - started
+            result = _finish(self.store, self.spec, folder, beside, remarks, seconds, reused)
         memory.remember(result.fingerprint)
         return result
 
@@ -129,19 +133,20 @@ class _Conversion:
 
         self._run(add, "batches of images", count, look)
 
-    def _write(self, source: RawData, draft: Draft) -> tuple[ShardPlans, int]:
+    def _write(self, source: RawData, folder: str) -> tuple[ShardPlans, int]:
         """Write the shards that are not there yet; return all of them, and how many were there."""
-        frame = draft.layout.frame_length + source.bytes_of_a_file
+        layout = stored_layout(source.features)
+        frame = layout.frame_length + source.bytes_of_a_file
         prefix, spec = datasets.find(self.spec.dataset).base, self.spec
         plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
-        shards, started = _Shards(self.store, draft.folder, plans), time.monotonic()
+        shards, started = _Shards(self.store, folder, plans), time.monotonic()
 
         def look() -> tuple[int, dict[str, float]]:
             there, records = shards.look()
             return there, {"records/s": records / (time.monotonic() - started)}
 
         filler = self._publish_tables(source, plans)
-        job = Job(self.home, draft.folder, draft.layout, len(source.class_names), plans, filler)
+        job = Job(self.home, folder, layout, len(source.class_names), plans, filler)
         self._run(lambda pipeline: add_steps(pipeline, len(plans), write_or_find, job), "shards", len(plans), look)
         return plans, len(plans) - shards.written()
 
@@ -229,13 +234,16 @@ def _tell_engine(job: PipelineResult, engine: str, reporter: Reporter) -> None:
         reporter.log(f"the engine {engine} has the job; {where(job)}".rstrip("; "))
 
 
-def _publish(store: Store, draft: Draft, plans: ShardPlans) -> None:
+def _publish(
+    store: Store, spec: ConvertSpec, source: RawData, truths: Mapping[str, FileInfo], folder: str, plans: ShardPlans
+) -> None:
     """Publish what lies beside the shards, the manifest last; all facts are in the shards' records."""
-    names = [f"{draft.folder}/{shard_record(plan.file)}" for plan in plans]
+    names = [f"{folder}/{shard_record(plan.file)}" for plan in plans]
     shards = [WrittenShard.model_validate(record) for record in in_order(store.read_json, names, store.parallel)]
-    for name, content in draft.documents(shards).items():
-        store.publish_bytes(f"{draft.folder}/{name}", content, replace=True)
-    publish_manifest(store, draft.manifest(shards))
+    manifest = manifest_of(spec, source, truths, shards)
+    for name, content in tfds_files(manifest, class_names_of(source)).items():
+        store.publish_bytes(f"{folder}/{name}", content, replace=True)
+    publish_manifest(store, manifest)
 
 
 def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[RawData, Remarks]:
@@ -253,15 +261,15 @@ def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[
 
 
 def _finish(
-    store: Store, spec: ConvertSpec, draft: Draft, remarks: Remarks, seconds: float, reused: int
+    store: Store, spec: ConvertSpec, folder: str, beside: list[str], remarks: Remarks, seconds: float, reused: int
 ) -> ConvertResult:
-    manifest = read_manifest(store, draft.folder)
+    manifest = read_manifest(store, folder)
     shards = manifest.shards
     result = ConvertResult(
         seconds=seconds,
         dataset=spec.dataset,
         fingerprint=manifest.fingerprint,
-        folder=draft.folder,
+        folder=folder,
         read=manifest.read,
         written=manifest.written,
         quarantined=len(manifest.quarantined),
@@ -272,16 +280,15 @@ def _finish(
         official=remarks.official,
         contradicting=dict(remarks.contradicting),
     )
-    there = {found.name: found for found in store.listing(draft.folder)}
+    there = {found.name: found for found in store.listing(folder)}
     store.flush(there)
-    beside = [f"{draft.folder}/{name}" for name in (*tfds_names(draft.class_names), MANIFEST)]
-    files = [(f"{draft.folder}/{item.file}", item) for item in manifest.files]
+    files = [(f"{folder}/{item.file}", item) for item in manifest.files]
     written = [
         Artifact(name=name, bytes=item.bytes, sha256=item.sha256, modified=there[name].published)
         for name, item in files
     ]
-    records = [found for name, found in there.items() if name.startswith(f"{draft.folder}/{SHARD_RECORDS}/")]
-    complete(store, draft.folder, spec, result, [*written, *beside], records)
+    records = [found for name, found in there.items() if name.startswith(f"{folder}/{SHARD_RECORDS}/")]
+    complete(store, folder, spec, result, [*written, *beside], records)
     return result
 
 

@@ -18,10 +18,9 @@ from typing import Protocol, TypeVar
 from podline import __version__
 from podline.beam_jobs.runners import crossing_borders
 from podline.data.decoded_rows import FILES, PIXELS, batch_name
-from podline.data.encoded_records import EncodedLayout
 from podline.data.places import Place
 from podline.data.planning import ShardPlan, ShardPlans
-from podline.data.records import RecordLayout
+from podline.data.records import EncodedLayout, RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
 from podline.data.sources.decoding import Becoming, Request, look_of, parser_of
 from podline.data.sources.parser_pool import Sandboxes
@@ -191,7 +190,7 @@ def _write_or_find(plan: ShardPlan, job: Job) -> None:
         return
     fill = job.filler.filler(plan, job.layout.decoded, store.local(f"{job.home.folder}/{job.filler.table(plan)}"))
     with store.workspace("shard") as workspace:
-        written = write_shard(workspace / plan.file, plan, job.layout, job.classes, fill, job.filler.threads)
+        written = write_shard(workspace / plan.file, plan, job.layout, job.classes, fill)
         # Before the conversion is complete all shards are flushed together; flushing each took a fifth of the time.
         for file in written.info.files:
             store.publish_file(workspace / file.file, f"{job.folder}/{file.file}", replace=True, flush=False)

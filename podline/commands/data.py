@@ -26,7 +26,7 @@ from podline.commands.options import (
 )
 from podline.commands.results import result_lines
 from podline.data.sources import download as downloading
-from podline.datasets.counting import count_splits
+from podline.datasets.validation import count_splits
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError, SourceError
 from podline.figures import count as number

@@ -32,10 +32,7 @@ class MappedFiles:
     """
 
     def __init__(self, files: Mapping[Path, int]) -> None:
-        """Map files.
-
-        Args:
-            files: path → its size in bytes.
+        """Map files, given as path → size in bytes.
 
         Raises:
             ArtifactError: one is gone, or has another size.

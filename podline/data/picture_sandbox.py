@@ -16,7 +16,8 @@ import numpy as np
 
 from podline.data import bounds
 from podline.data.coco_pixels import ready_for_many
-from podline.data.pictures import PictureError, Pixels, declared_pixels, limits_of_pixels, picture_of
+from podline.data.headers import PictureError, declared_pixels
+from podline.data.pictures import Pixels, limits_of_pixels, picture_of
 from podline.errors import SourceError
 from podline.sandbox import Limits, Sandbox, begin
 from podline.store.contract import explained

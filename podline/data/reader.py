@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.encoded_records import SIZE, decode_file, decoders, read_index
+from podline.cores import usable_cores
+from podline.data.coco_letterbox import LetterBox
+from podline.data.coco_pixels import decode
+from podline.data.fitting import fitted
 from podline.data.mapped_files import MappedFiles
-from podline.data.pictures import PictureError
+from podline.data.pictures import PictureError, picture_of
 from podline.data.records import size_of, values_of
 from podline.data.tfrecord import (
     FOOTER_BYTES,
@@ -23,18 +29,22 @@ from podline.data.tfrecord import (
     require_sound,
 )
 from podline.documents.completion import recorded_artifacts
-from podline.documents.manifest import FieldInfo, FileInfo, Manifest
+from podline.documents.manifest import FieldInfo, FileInfo, Manifest, ShardInfo
 from podline.errors import ArtifactError
 from podline.progress import Reporter, silent
-from podline.store.contract import Listed, Store
+from podline.store.contract import Listed, Store, explained
 from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
 
 Ids = npt.NDArray[np.int64]
+Pixels = npt.NDArray[np.uint8]
 
-_REMEDY = "put it back, or run `podline convert` again: it writes what is damaged anew, and nothing else"
-# Of a folder, files that have to be hashed; a disk's own speed is the limit with more.
-_HASHED_AT_ONCE = 4
+SIZE = "size"
+"""The feature that says an annotated image's own width and height."""
+
+REMEDY = "put it back, or run `podline convert` again: it writes what is damaged anew, and nothing else"
+HASHED_AT_ONCE = 4
+"""Files of a folder that are hashed at once; a disk's own speed is the limit with more."""
 _CHUNK_BYTES = 16_000_000
 
 
@@ -64,7 +74,7 @@ class SplitReader:
         self._files = MappedFiles({local(shard.file): shard.bytes for shard in shards})
         self._edges = np.cumsum([0, *(shard.records for shard in shards)])
         self._frame_length = manifest.record_length + FRAME_BYTES
-        indexes = [read_index(local(shard.index.file), shard) for shard in shards if shard.index]
+        indexes = [_index(local(shard.index.file), shard) for shard in shards if shard.index]
         self._index = np.concatenate(indexes) if indexes else None
         self._checked = np.zeros(len(self), np.bool_)
         paths = [local(file.file) for shard in shards for file in shard.files] if watched else []
@@ -74,11 +84,7 @@ class SplitReader:
         return int(self._edges[-1])
 
     def gather(self, indices: Ids, fields: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Return the examples at some positions, in the order given.
-
-        Args:
-            indices: int64, (n,), each in 0 … len-1.
-            fields: the features to read; all by default.
+        """Return the examples at some positions, (n,), in the order given: all features, or those that are named.
 
         Returns:
             feature → values, (n, …shape): ``image`` uint8 (n, height, width, channels), labels int64 (n,).
@@ -123,18 +129,18 @@ class SplitReader:
                 require_sound(*self._found(index), data[start:end])
         self._checked[indices] = True
 
-    def _images(self, indices: Ids, begins: Ids, ends: Ids, field: FieldInfo) -> npt.NDArray[np.uint8]:
+    def _images(self, indices: Ids, begins: Ids, ends: Ids, field: FieldInfo) -> Pixels:
         """Decode the images of records that hold files."""
         data, images = self._files.data, np.empty((len(indices), *field.shape), np.uint8)
         sizes = self.gather(indices, [SIZE])[SIZE] if SIZE in self._fields else np.zeros((len(indices), 2), np.int64)
 
-        def decode(index: int, begin: int, end: int, size: Sequence[int], image: npt.NDArray[np.uint8]) -> None:
+        def decoded(index: int, begin: int, end: int, size: Sequence[int], image: Pixels) -> None:
             try:
-                decode_file(data[begin:end], field, size, image)
+                _decode(data[begin:end], field, size, image)
             except PictureError as error:
                 raise damaged_record(*self._found(index), f"has an image that {error}") from error
 
-        list(decoders().map(decode, *(column.tolist() for column in (indices, begins, ends, sizes)), images))
+        list(_decoders().map(decoded, *(column.tolist() for column in (indices, begins, ends, sizes)), images))
         return images
 
     def _found(self, index: int) -> tuple[str, int, int]:
@@ -173,9 +179,34 @@ class SplitReader:
                 )
 
 
-def open_folder(folder: Path, manifest: Manifest, split: str) -> SplitReader:
-    """Open a split whose shards lie in a folder, as they are; see :class:`SplitReader`."""
-    return SplitReader(folder.joinpath, manifest, split)
+def _decode(file: Pixels, field: FieldInfo, size: Sequence[int], out: Pixels) -> None:
+    """Decode an image's file into its pixels, as the conversion did; ``size`` is the annotated width and height."""
+    if field.fit == "annotated":
+        width, height = size
+        pixels = decode(file, width, height)
+        if pixels is None or pixels.shape != (height, width, 3):
+            raise PictureError("cannot be decoded")
+        LetterBox(width, height, out.shape[0]).place(pixels, out=out)
+    elif field.fit:
+        out[...] = fitted(picture_of(file.tobytes()).pixels, field.shape, field.fit)
+
+
+@functools.cache
+def _decoders() -> ThreadPoolExecutor:
+    """Return threads that decode, as many as there are cores, for all splits together."""
+    return ThreadPoolExecutor(usable_cores(), thread_name_prefix="decode")
+
+
+def _index(path: Path, shard: ShardInfo) -> Ids:
+    """Read where a shard's records begin and where the last one ends, (records + 1,); see :mod:`.shards`."""
+    if not path.exists():
+        raise ArtifactError(f"{path} is gone; convert the data again")
+    with explained("read", path):
+        data = path.read_bytes()
+    found, expected = hashlib.sha256(data).hexdigest(), shard.index.sha256 if shard.index else ""
+    if found != expected:
+        raise ArtifactError(f"{path} has sha256 {found} vs {expected} in the manifest; convert the data again")
+    return np.frombuffer(data[-8 * (shard.records + 1) :], "<i8")
 
 
 def open_split(
@@ -184,14 +215,7 @@ def open_split(
     """Open a split of a data set in a store.
 
     Its shards have the size and time that the conversion's completion record says, or else the manifest's sha256. Those
-    in a bucket are downloaded first, several at a time.
-
-    Args:
-        store: the store.
-        folder: the data set's name in it.
-        manifest: of the data set.
-        split: ``train`` or ``test``.
-        reporter: told of shards as they are ready.
+    in a bucket are downloaded first, several at a time, and reported.
 
     Raises:
         ArtifactError: no such split, or a shard is gone or not what the manifest says.
@@ -207,27 +231,33 @@ def open_split(
         name = f"{folder}/{info.file}"
         found, artifact = there.get(name), written.get(name)
         if found is None or artifact is None or artifact.sha256 != info.sha256 or not artifact.is_unchanged(found):
-            _require_content(store, name, found, info)
+            require_content(store, name, found, info)
         return store.local(name, found)
 
     paths: dict[str, Path] = {}
-    for info, path in zip(infos, in_order(ready, infos, _HASHED_AT_ONCE if here else store.parallel), strict=True):
+    for info, path in zip(infos, in_order(ready, infos, HASHED_AT_ONCE if here else store.parallel), strict=True):
         paths[info.file] = path
         if not here:
             news.progress(len(paths), len(infos), "files downloaded")
     return SplitReader(paths.__getitem__, manifest, split, watched=here)
 
 
-def _require_content(store: Store, name: str, found: Listed | None, info: FileInfo) -> None:
+def require_content(store: Store, name: str, found: Listed | None, info: FileInfo) -> None:
+    """Check the size and sha256 of a data set's file, as the store lists it.
+
+    Raises:
+        ArtifactError: it is gone or another one.
+        StoreError: it cannot be read.
+    """
     if found is None:
-        raise ArtifactError(f"{store.where(name)} is gone; {_REMEDY}")
+        raise ArtifactError(f"{store.where(name)} is gone; {REMEDY}")
     if found.bytes != info.bytes:
-        raise ArtifactError(f"{store.where(name)} has {found.bytes} bytes vs {info.bytes} in the manifest; {_REMEDY}")
+        raise ArtifactError(f"{store.where(name)} has {found.bytes} bytes vs {info.bytes} in the manifest; {REMEDY}")
     sha256 = store.sha256(name, found)
     if sha256 != info.sha256:
         raise ArtifactError(
             f"{store.where(name)} has sha256 {sha256[:12]}… vs {info.sha256[:12]}… in the manifest: it was changed "
-            f"since it was written; {_REMEDY}"
+            f"since it was written; {REMEDY}"
         )
 
 

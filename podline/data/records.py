@@ -15,6 +15,10 @@ A varint of two bytes or more is padded to its width, as protocol buffers allow:
 set, whatever the value. So labels below 16,384 take two bytes, and below 2,097,152 three, in every record.
 
 Lengths depend on shapes and widths alone, so one template with zeros for values serves every record.
+
+A record may hold its image's file, as it was, instead of its pixels. Its payload is then an Example in two parts, which
+protocol buffers merge: the record without the image, and the image alone. The five lengths in the second part are
+varints of five bytes, so the file begins at a known place too. An array beside the shard says where records begin.
 """
 
 from __future__ import annotations
@@ -22,11 +26,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
 
 import numpy as np
 
-from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, empty_frames, seal
+from podline.data.tfrecord import FRAME_BYTES, HEADER_BYTES, Bytes, framed, payloads, seal
 from podline.documents.manifest import FieldInfo, FileFit
 from podline.errors import SourceError
 
@@ -37,6 +41,7 @@ _LENGTH_DELIMITED = 2
 _ONLY = 1  # number of the only field in Example, Features (a map's entries), BytesList and Int64List
 _KEY, _VALUE = 1, 2
 _BYTES_LIST, _INT64_LIST = 1, 3
+_WIDE = 5  # bytes of the lengths before an image's file
 
 
 @dataclass(frozen=True)
@@ -84,35 +89,26 @@ class RecordLayout:
 
     def frames(self, count: int) -> Bytes:
         """Return frames to be filled, (count, frame_length)."""
-        return empty_frames(count, self.template)
+        return np.tile(np.frombuffer(framed(self.template), np.uint8), (count, 1))
 
     def values(self, frames: Bytes, name: str) -> np.ndarray:
-        """Return one feature's values in a block of frames, as a view where that is possible.
+        """Return one feature's values, (n, …shape), in a block of frames, uint8 (n, frame_length).
 
-        Args:
-            frames: uint8, (n, frame_length).
-            name: the feature's key.
-
-        Returns:
-            ``bytes`` features: the feature's dtype, (n, …shape); a view if ``frames`` is in memory as the layout says
-            and the dtype is one byte. ``varint`` features: (n,), a uint8 view of single bytes, int64 of wider ones.
+        They are a view, if the dtype is one byte and ``frames`` is in memory as the layout says. Varints of one byte
+        are a uint8 view, wider ones int64.
         """
         field = next(field for field in self.fields if field.name == name)
         return values_of(field, frames[:, place_of(field)])
 
     def fill(self, frames: Bytes, columns: Mapping[str, np.ndarray]) -> None:
-        """Write values into frames made by :meth:`frames`, over whatever they held; the frames are not sealed.
-
-        Args:
-            frames: uint8, (n, frame_length).
-            columns: some features' values, (n, …shape).
+        """Write some features' values, (n, …shape), into frames made by :meth:`frames`; these are not sealed.
 
         Raises:
             SourceError: an integer does not fit into its varint.
         """
         for field in self.fields:
             if field.name in columns:
-                put(frames, field, columns[field.name])
+                _put(frames[:, place_of(field)], field, columns[field.name])
 
     def records(self, frames: Bytes, _files: Sequence[bytes]) -> list[memoryview]:
         """Seal frames and return them as they are in a shard."""
@@ -120,28 +116,80 @@ class RecordLayout:
         return [frames.data]
 
 
-def layout_of(features: Iterable[Feature]) -> RecordLayout:
-    """Return the layout of records with some features."""
-    entries, positions = b"", []
+@dataclass(frozen=True)
+class EncodedLayout:
+    """Where everything lies in a record that holds an image's file.
+
+    Attributes:
+        decoded: the layout of the same records with pixels.
+        fit: how the file's image becomes these pixels.
+    """
+
+    decoded: RecordLayout
+    fit: FileFit
+
+    @cached_property
+    def fields(self) -> tuple[FieldInfo, ...]:
+        """The features; ``offset`` of the image is where its file starts, ``shape`` what it becomes."""
+        image = next(field for field in self.decoded.fields if field.name == IMAGE)
+        encoded = {"offset": self.record_length, "encoding": "file", "fit": self.fit}
+        return (*self._others.fields, image.model_copy(update=encoded))
+
+    @cached_property
+    def record_length(self) -> int:
+        """Bytes of a payload without the file."""
+        return self._others.record_length + len(_image_alone(b""))
+
+    @property
+    def frame_length(self) -> int:
+        """Bytes of a record in a shard without the file: payload and TFRecord's frame."""
+        return self.record_length + FRAME_BYTES
+
+    @cached_property
+    def _others(self) -> RecordLayout:
+        return layout_of(field for field in self.decoded.fields if field.name != IMAGE)
+
+    def records(self, frames: Bytes, files: Sequence[bytes]) -> list[bytes]:
+        """Return each record as it is in a shard, of frames with pixels and the files of their images."""
+        places = {field.name: place_of(field) for field in self.decoded.fields}
+        others = self._others.frames(len(frames))
+        for field in self._others.fields:
+            others[:, place_of(field)] = frames[:, places[field.name]]
+        parts = zip(payloads(others), files, strict=True)
+        return [framed(other.tobytes() + _image_alone(file)) for other, file in parts]
+
+
+def layout_of(features: Iterable[Feature | FieldInfo]) -> RecordLayout:
+    """Return the layout of records with some features, images as pixels."""
+    entries, fields = b"", []
     for feature in sorted(features, key=lambda feature: feature.name):
-        value, offset = _feature(feature)
-        entry = _delimited(_KEY, feature.name.encode()) + _delimited(_VALUE, value)
-        entries += _delimited(_ONLY, entry)
-        positions.append((feature, len(entries) - len(value) + offset))
-    template = _delimited(_ONLY, entries)
-    before = len(template) - len(entries)
-    fields = tuple(
-        FieldInfo(
+        field = FieldInfo(
             name=feature.name,
             dtype=feature.dtype,
             shape=feature.shape,
-            encoding=_encoding(feature),
-            offset=before + position,
+            encoding="varint" if feature.dtype == "int64" and feature.shape == () else "bytes",
+            offset=0,
             width=feature.width,
         )
-        for feature, position in positions
+        kind, zero = _BYTES_LIST, bytes(size_of(field))
+        if field.encoding == "varint":
+            kind, zero = _INT64_LIST, varint(0, field.width)
+        value = _delimited(kind, _delimited(_ONLY, zero))
+        entries += _delimited(_ONLY, _delimited(_KEY, field.name.encode()) + _delimited(_VALUE, value))
+        fields.append((field, len(entries) - len(zero)))  # the value is what an entry ends with
+    template = _delimited(_ONLY, entries)
+    before = len(template) - len(entries)
+    return RecordLayout(
+        tuple(field.model_copy(update={"offset": before + offset}) for field, offset in fields), template
     )
-    return RecordLayout(fields, template)
+
+
+def stored_layout(features: Iterable[Feature | FieldInfo]) -> RecordLayout | EncodedLayout:
+    """Return the layout of records with some features; an image with a ``fit`` is held as its file."""
+    every = tuple(features)
+    layout = layout_of(every)
+    fits: list[FileFit] = [feature.fit for feature in every if feature.fit]
+    return EncodedLayout(layout, fits[0]) if fits else layout
 
 
 def label_feature(name: str, classes: int) -> Feature:
@@ -149,26 +197,15 @@ def label_feature(name: str, classes: int) -> Feature:
     return Feature(name, "int64", (), len(varint(max(0, classes - 1))))
 
 
-def varints(raw: Bytes) -> np.ndarray:
-    """Decode varints of one width, uint8 (n, width), to numbers, (n,): a view of single bytes, int64 of wider ones."""
-    width = raw.shape[1]
-    if width == 1:
-        return raw[:, 0]
-    return (raw & np.uint8(0x7F)).astype(np.int64) @ (1 << _SHIFT * np.arange(width))
-
-
 def values_of(field: FieldInfo, raw: Bytes) -> np.ndarray:
     """Return a field's values from their bytes, uint8 (n, size); see :meth:`RecordLayout.values`."""
     if field.encoding == "varint":
-        return varints(raw)
+        if field.width == 1:
+            return raw[:, 0]
+        return (raw & np.uint8(0x7F)).astype(np.int64) @ (1 << _SHIFT * np.arange(field.width))
     if field.dtype != "uint8":
         raw = np.ascontiguousarray(raw).view(np.dtype(field.dtype).newbyteorder("<"))
     return raw.reshape(len(raw), *field.shape)
-
-
-def limit_of(field: FieldInfo) -> int:
-    """Return the number above all that a varint field can hold."""
-    return VARINT_LIMIT**field.width
 
 
 def place_of(field: FieldInfo) -> slice:
@@ -184,18 +221,12 @@ def size_of(field: FieldInfo) -> int:
     return math.prod(field.shape) * np.dtype(field.dtype).itemsize
 
 
-def put(frames: Bytes, field: FieldInfo, values: np.ndarray) -> None:
-    """Write one field's values into a block of frames.
-
-    Raises:
-        SourceError: an integer does not fit into its varint.
-    """
-    columns = frames[:, place_of(field)]
+def _put(columns: Bytes, field: FieldInfo, values: np.ndarray) -> None:
     if field.encoding == "varint":
-        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit_of(field):
+        limit = VARINT_LIMIT**field.width
+        if len(values) and not 0 <= int(values.min()) <= int(values.max()) < limit:
             raise SourceError(
-                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to "
-                f"{limit_of(field) - 1}"
+                f"{field.name} has values from {values.min()} to {values.max()}; a record holds 0 to {limit - 1}"
             )
         for place in range(field.width - 1):
             columns[:, place] = values >> _SHIFT * place & 0x7F | 0x80
@@ -205,23 +236,16 @@ def put(frames: Bytes, field: FieldInfo, values: np.ndarray) -> None:
         columns[...] = little.reshape(len(values), -1).view(np.uint8)
 
 
-def _encoding(feature: Feature) -> Literal["bytes", "varint"]:
-    return "varint" if feature.dtype == "int64" and feature.shape == () else "bytes"
+def _image_alone(file: bytes) -> bytes:
+    """Return an Example with nothing but an image's file, which it ends with."""
+    feature = _delimited(_BYTES_LIST, _delimited(_ONLY, file, _WIDE), _WIDE)
+    entry = _delimited(_KEY, IMAGE.encode()) + _delimited(_VALUE, feature, _WIDE)
+    return _delimited(_ONLY, _delimited(_ONLY, entry, _WIDE), _WIDE)
 
 
-def _feature(feature: Feature) -> tuple[bytes, int]:
-    """Return a ``tf.train.Feature`` with zero for a value, and where in it the value starts."""
-    if _encoding(feature) == "varint":
-        kind, zero = _INT64_LIST, varint(0, feature.width)
-    else:
-        kind, zero = _BYTES_LIST, bytes(math.prod(feature.shape) * np.dtype(feature.dtype).itemsize)
-    message = _delimited(kind, _delimited(_ONLY, zero))
-    return message, len(message) - len(zero)
-
-
-def _delimited(number: int, value: bytes) -> bytes:
+def _delimited(number: int, value: bytes, width: int = 0) -> bytes:
     """Encode a length-delimited field: key, length, value."""
-    return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(value)) + value
+    return varint(number << 3 | _LENGTH_DELIMITED) + varint(len(value), width) + value
 
 
 def varint(value: int, width: int = 0) -> bytes:
@@ -234,6 +258,6 @@ def varint(value: int, width: int = 0) -> bytes:
     groups = bytearray()
     while value >= VARINT_LIMIT or len(groups) + 1 < width:
         groups.append(value & 0x7F | 0x80)
-        value >>= 7
+        value >>= _SHIFT
     groups.append(value)
     return bytes(groups)

@@ -1,8 +1,4 @@
-"""Writes a shard from a plan: fill a chunk of frames, write it, hash it.
-
-Threads fill the next chunks while one is written. Chunks are written in order, so the bytes are the same for any number
-of threads; and few are in memory at a time, whatever the size of the shard.
-"""
+"""Writes a shard from a plan: fill a chunk of frames, write it, hash it; one chunk is in memory at a time."""
 
 from __future__ import annotations
 
@@ -11,24 +7,20 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from podline.data.encoded_records import EncodedLayout, write_index
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
-from podline.data.records import IMAGE, LABEL, RecordLayout
+from podline.data.records import IMAGE, LABEL, EncodedLayout, RecordLayout
 from podline.data.rows import RawRows, SourceSplit
 from podline.data.tfrecord import Bytes
-from podline.documents.manifest import MANY_CLASSES, ShardInfo
+from podline.documents.manifest import MANY_CLASSES, FileInfo, ShardInfo
 from podline.frozen import Frozen
 from podline.store.contract import explained
-from podline.store.prefetch import in_order
 
 # Of frames: large enough that a call's cost is lost in it, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
@@ -45,21 +37,14 @@ It returns the images' files where the shard holds these instead of pixels."""
 
 
 class ShardFiller(Protocol):
-    """How a worker makes the records of any shard of one conversion; it travels to workers with the job.
-
-    Attributes:
-        threads: that make records.
-    """
-
-    @property
-    def threads(self) -> int: ...  # noqa: D102
+    """How a worker makes the records of any shard of one conversion; it travels to workers with the job."""
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of the table that :meth:`filler` reads for a shard."""
         ...
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills a shard's records, for :func:`write_shard`; any number of threads may call it.
+        """Return what fills a shard's records, for :func:`write_shard`.
 
         Raises:
             StoreError: the table cannot be read.
@@ -73,11 +58,9 @@ class RowsByPlace:
 
     Attributes:
         images: each split's images, without labels.
-        threads: raw pixels are read as fast as one can write them.
     """
 
     images: Mapping[str, SourceSplit]
-    threads: int = 1
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of a split's table: where each of its records is, and its labels."""
@@ -100,8 +83,6 @@ class RowsByPlace:
 @dataclass(frozen=True)
 class RowsInTables:
     """Records whose pixels are in a table of each shard, for workers that see nothing but the store."""
-
-    threads: int = 1
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of a shard's table: its records' pixels, labels, and files where records hold these."""
@@ -212,16 +193,8 @@ def _places(split: SourceSplit, seed: int) -> np.ndarray:
     return table
 
 
-class _Chunk(NamedTuple):
-    """Some of a shard's records: their bytes in the file, in pieces, and their part of the statistics."""
-
-    pieces: Sequence[bytes | memoryview]
-    counts: npt.NDArray[np.int64]
-    pixels: PixelSums
-
-
 def write_shard(
-    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, classes: int, fill: Fill, threads: int = 1
+    path: Path, plan: ShardPlan, layout: RecordLayout | EncodedLayout, classes: int, fill: Fill
 ) -> WrittenShard:
     """Write a shard's file, and its index where records hold images' files.
 
@@ -230,8 +203,7 @@ def write_shard(
         plan: what the shard is.
         layout: of its records as they are in the file.
         classes: how many classes the main label has.
-        fill: makes the records; called by several threads at once.
-        threads: that make records while others are written.
+        fill: makes the records.
 
     Raises:
         StoreError: the file cannot be written.
@@ -239,26 +211,19 @@ def write_shard(
     """
     decoded = layout.decoded
     step = max(1, CHUNK_BYTES // decoded.frame_length)
-
-    def make(start: int) -> _Chunk:
-        frames = decoded.frames(min(step, plan.records - start))
-        files = fill(frames, start)
-        counts = np.bincount(decoded.values(frames, LABEL), minlength=classes)
-        return _Chunk(layout.records(frames, files), counts, pixel_sums(decoded.values(frames, IMAGE)))
-
     digest, counts, pixels, lengths = hashlib.sha256(), np.zeros(classes, np.int64), [], []
-    # One thread more than asked for: the caller's own writes.
-    chunks = in_order(make, range(0, plan.records, step), threads + 1)
-    with explained("write", path), path.open("wb") as stream, closing(chunks):
-        for chunk in chunks:
-            counts += chunk.counts
-            pixels.append(chunk.pixels)
-            for piece in chunk.pieces:
+    with explained("write", path), path.open("wb") as stream:
+        for start in range(0, plan.records, step):
+            frames = decoded.frames(min(step, plan.records - start))
+            files = fill(frames, start)
+            counts += np.bincount(decoded.values(frames, LABEL), minlength=classes)
+            pixels.append(pixel_sums(decoded.values(frames, IMAGE)))
+            for piece in layout.records(frames, files):
                 stream.write(piece)
                 digest.update(piece)
                 lengths.append(len(piece))
         size = stream.tell()
-        index = write_index(path, lengths) if isinstance(layout, EncodedLayout) else None
+        index = _write_index(path, lengths) if isinstance(layout, EncodedLayout) else None
     info = ShardInfo(
         file=plan.file,
         records=plan.records,
@@ -268,3 +233,11 @@ def write_shard(
         index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))
+
+
+def _write_index(shard: Path, lengths: Sequence[int]) -> FileInfo:
+    """Write, beside a shard's file, where its records begin and where the last one ends: int64, (records + 1,)."""
+    path = shard.with_name(f"{shard.name}.index.npy")
+    np.save(path, np.cumsum([0, *lengths], dtype="<i8"))
+    data = path.read_bytes()
+    return FileInfo(file=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

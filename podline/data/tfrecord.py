@@ -22,19 +22,22 @@ from podline.errors import ArtifactError
 from podline.store.contract import explained
 
 Bytes = npt.NDArray[np.uint8]
-Crcs = npt.NDArray[np.uint32]
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-_LENGTH_BYTES = 8
-
 _MASK_DELTA = np.uint32(0xA282EAD8)
 
 
-def masked(crcs: Crcs) -> Crcs:
-    """Return CRC-32C values as TFRecord stores them."""
+def masked_crcs(payloads: Iterable[bytes | Bytes]) -> npt.NDArray[np.uint32]:
+    """Compute the CRC-32C of payloads as TFRecord stores them, little-endian, (n,)."""
+    crcs = np.fromiter(map(google_crc32c.value, payloads), "<u4")
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
+
+
+def masked_crc(data: bytes | Bytes) -> bytes:
+    """Return the CRC-32C of some bytes as TFRecord stores it."""
+    return masked_crcs([data]).tobytes()
 
 
 @functools.lru_cache
@@ -49,29 +52,14 @@ def framed(payload: bytes) -> bytes:
     return b"".join((header(len(payload)), payload, masked_crc(payload)))
 
 
-def empty_frames(count: int, payload: bytes) -> Bytes:
-    """Return frames with one and the same payload, not sealed yet.
-
-    Returns:
-        uint8, (count, 16 + len(payload)); the payload is columns 12 to 12 + len(payload).
-    """
-    frame = header(len(payload)) + payload + bytes(FOOTER_BYTES)
-    return np.tile(np.frombuffer(frame, np.uint8), (count, 1))
-
-
 def payloads(frames: Bytes) -> Bytes:
     """Return the payloads in a block of frames: a view, (n, record length)."""
     return frames[:, HEADER_BYTES:-FOOTER_BYTES]
 
 
-def masked_crcs(payloads: Iterable[Bytes]) -> Crcs:
-    """Compute the CRC-32C of payloads as TFRecord stores them, (n,)."""
-    return masked(np.fromiter(map(google_crc32c.value, payloads), np.uint32))
-
-
 def seal(frames: Bytes) -> None:
     """Write the CRC of each frame's payload into the frame."""
-    frames[:, -FOOTER_BYTES:] = masked_crcs(payloads(frames)).astype("<u4")[:, None].view(np.uint8)
+    frames[:, -FOOTER_BYTES:] = masked_crcs(payloads(frames))[:, None].view(np.uint8)
 
 
 def count_records(path: Path) -> int:
@@ -81,17 +69,17 @@ def count_records(path: Path) -> int:
         ArtifactError: a frame is damaged or cut off; it is named by its number and byte.
         StoreError: the file cannot be read.
     """
-    data, start, record = map_file(path), 0, 0
-    while start < len(data):
-        head = data[start : start + HEADER_BYTES].tobytes()
-        length = head[:_LENGTH_BYTES]
-        if len(head) < HEADER_BYTES or head[_LENGTH_BYTES:] != masked_crc(length):
-            raise damaged_record(path, record, start, "is damaged or cut off: its length has another CRC-32C")
-        end = start + FRAME_BYTES + struct.unpack("<Q", length)[0]
-        if end > len(data):
-            raise damaged_record(path, record, start, f"is cut off: it ends at byte {end} of {len(data)}")
-        require_sound(path, record, start, data[start:end])
-        start, record = end, record + 1
+    start, record = 0, 0
+    with explained("read", path), path.open("rb") as stream:
+        while head := stream.read(HEADER_BYTES):
+            if head[8:] != masked_crc(head[:8]):
+                raise damaged_record(path, record, start, "is damaged or cut off: its length has another CRC-32C")
+            size = struct.unpack("<Q", head[:8])[0] + FRAME_BYTES
+            frame = head + stream.read(size - HEADER_BYTES)
+            if len(frame) != size:
+                raise damaged_record(path, record, start, f"is cut off: {len(frame)} of its {size} bytes are there")
+            require_sound(path, record, start, np.frombuffer(frame, np.uint8))
+            start, record = start + size, record + 1
     return record
 
 
@@ -128,23 +116,3 @@ def damaged_record(path: str | Path, record: int, byte: int, how: str) -> Artifa
         f"{path}: record {record}, at byte {byte}, {how}; run `podline convert` again: it writes what is damaged anew, "
         "and nothing else"
     )
-
-
-def masked_crc(data: bytes | Bytes) -> bytes:
-    """Return the CRC-32C of some bytes as TFRecord stores it."""
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + int(_MASK_DELTA)) & 0xFFFFFFFF)
-
-
-def map_file(path: Path) -> Bytes:
-    """Map a file into memory, uint8 (bytes,), not writable.
-
-    Raises:
-        ArtifactError: it is gone.
-        StoreError: it cannot be read.
-    """
-    if not path.exists():
-        raise ArtifactError(f"{path} is gone; convert the data again")
-    with explained("read", path), path.open("rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        return np.asarray(np.memmap(stream, np.uint8, "r")) if size else np.empty(0, np.uint8)

@@ -1,94 +1,47 @@
-"""A data set before its shards are written; the manifest is made from it."""
+"""Makes the manifest of a conversion."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
-from podline.data.encoded_records import EncodedLayout, stored_layout
 from podline.data.pixels import add_up
-from podline.data.records import LABEL, RecordLayout
+from podline.data.records import LABEL, stored_layout
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import RawData
-from podline.data.tfds import tfds_files
 from podline.datasets.fingerprint import converter_settings, fingerprint
-from podline.documents.manifest import FileInfo, Manifest, Quarantined, SourceFile, SplitInfo, dataset_folder
-from podline.documents.skeleton import COCO, Skeleton
+from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.stages.specs import ConvertSpec
 
 
-@dataclass(frozen=True)
-class Draft:
-    """What is known of a data set before its shards are: all of the manifest but its splits.
+def class_names_of(source: RawData) -> dict[str, tuple[str, ...]]:
+    """Return label feature → names of its classes, the main label first."""
+    return {LABEL: source.class_names, **source.extra_class_names}
 
-    Attributes:
-        dataset: its name.
-        fingerprint: of its inputs.
-        layout: of its records.
-        class_names: label feature → names of its classes, the main label first.
-        files: the raw files.
-        converter: the settings that the bytes depend on.
-        splits: their names, in order.
-        read: how many records the raw files hold.
-        quarantined: those that are left out.
-        counted: rule → how often it was applied to those that are not.
-        skeleton: of the keypoints, if there are any.
-        truths: split → the file, published already, that its people are judged by.
+
+def manifest_of(
+    spec: ConvertSpec, source: RawData, truths: Mapping[str, FileInfo], shards: Sequence[WrittenShard]
+) -> Manifest:
+    """Return the manifest of a source's data set.
+
+    Args:
+        spec: of the conversion.
+        source: what was converted.
+        truths: split → the file that its people are judged by.
+        shards: what was written, in any order.
     """
-
-    dataset: str
-    fingerprint: str
-    layout: RecordLayout | EncodedLayout
-    class_names: dict[str, tuple[str, ...]]
-    files: tuple[SourceFile, ...]
-    converter: dict[str, int | str]
-    splits: tuple[str, ...]
-    read: int
-    quarantined: tuple[Quarantined, ...]
-    counted: dict[str, int]
-    skeleton: Skeleton = COCO
-    truths: dict[str, FileInfo] = field(default_factory=dict)
-
-    @property
-    def folder(self) -> str:
-        """The data set's folder in the store."""
-        return dataset_folder(self.dataset, self.fingerprint)
-
-    def manifest(self, shards: Sequence[WrittenShard]) -> Manifest:
-        """Return the manifest of a data set with these shards; their order makes no difference."""
-        splits = tuple(_split(name, shards, self.truths.get(name)) for name in self.splits)
-        return Manifest(
-            dataset=self.dataset,
-            fingerprint=self.fingerprint,
-            record_length=self.layout.record_length,
-            fields=self.layout.fields,
-            class_names=self.class_names[LABEL],
-            splits=splits,
-            source=self.files,
-            converter=self.converter,
-            read=self.read,
-            written=sum(split.records for split in splits),
-            quarantined=self.quarantined,
-            counted=self.counted,
-            skeleton=self.skeleton,
-        )
-
-    def documents(self, shards: Sequence[WrittenShard]) -> dict[str, bytes]:
-        """Return the files that are to be published before the manifest."""
-        return tfds_files(self.manifest(shards), self.class_names)
-
-
-def draft_of(spec: ConvertSpec, source: RawData) -> Draft:
-    """Draft the data set that a spec and its source will become."""
-    return Draft(
+    layout = stored_layout(source.features)
+    splits = tuple(_split(name, shards, truths.get(name)) for name in source.sizes)
+    return Manifest(
         dataset=spec.dataset,
         fingerprint=fingerprint(spec, source.files),
-        layout=stored_layout(source.features),
-        class_names={LABEL: source.class_names, **source.extra_class_names},
-        files=source.files,
+        record_length=layout.record_length,
+        fields=layout.fields,
+        class_names=source.class_names,
+        splits=splits,
+        source=source.files,
         converter=converter_settings(spec),
-        splits=tuple(source.sizes),
         read=source.read,
+        written=sum(split.records for split in splits),
         quarantined=source.quarantined,
         counted=source.counted,
         skeleton=source.skeleton,

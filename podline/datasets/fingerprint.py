@@ -1,24 +1,81 @@
-"""The fingerprint of a data set, and how an earlier conversion is found by it."""
+"""The fingerprint of a data set, and how an earlier conversion of a source is found.
+
+A conversion notes on this machine, under a hash of its settings and of the names, sizes and times of the source's
+files, which data set it made. So the flow and the Prefect worker never parse a raw file, and a night with nothing new
+reads none of its bytes.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from podline.data.images.listing import listing, one
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, open_raw
-from podline.datasets.source_state import Memory
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder
+from podline.errors import SourceError
 from podline.progress import Reporter
 from podline.recipes import datasets
+from podline.recipes.datasets import ConverterSettings
 from podline.recipes.own_code import of_dataset
 from podline.stages.completed import find_completed
 from podline.stages.specs import ConvertResult, ConvertSpec
 from podline.store import digests
-from podline.store.contract import Store
+from podline.store.contract import BUCKET_SCHEME, Store, explained
 from podline.store.opening import open_store
 
+_FINGERPRINT = re.compile("[0-9a-f]{16}")
 _DIGITS = 16
+_CONVERSIONS = "conversions"
+_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What this machine knows of one source, converted with one set of settings.
+
+    Attributes:
+        store: what it is converted into.
+        key: a hash of the files' names, sizes and times, and of the settings.
+    """
+
+    store: Store
+    key: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data set that the source became; empty if that is not known: the source is opened."""
+        try:
+            text = self._file.read_text()
+        except (OSError, ValueError):
+            return ""
+        return text if _FINGERPRINT.fullmatch(text) else ""
+
+    def remember(self, fingerprint: str) -> None:
+        """Note which data set the source became.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        self.store.own_folder(_CONVERSIONS)
+        with explained("write", self._file):
+            self._file.write_text(fingerprint)
+
+    def forget(self) -> None:
+        """Delete the note: the source is opened the next time.
+
+        Raises:
+            StoreError: it cannot be deleted.
+        """
+        with explained("delete", self._file):
+            self._file.unlink(missing_ok=True)
+
+    @property
+    def _file(self) -> Path:
+        return self.store.scratch / _CONVERSIONS / self.key
 
 
 def source_cache(store: Store) -> Path:
@@ -61,10 +118,8 @@ def source_of(spec: ConvertSpec, store: Store) -> RawData:
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
     """Hash all that a converted data set's bytes depend on: 16 hexadecimal digits.
 
-    Args:
-        spec: what the data set is and the settings count; its own name, where things are and how the work is divided
-            do not.
-        files: every raw file, with its checksum.
+    These are the raw files, with their checksums, and the settings; the data set's own name, where things are and how
+    the work is divided are not.
     """
     return digests.of_json(
         {
@@ -77,11 +132,10 @@ def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
 
 
 def memory_of(spec: ConvertSpec, store: Store) -> Memory:
-    """Return what this machine knows of a conversion's source.
+    """Return what this machine knows of a conversion's source as it is now.
 
     Raises:
-        SourceError: the source does not exist.
-        StoreError: the memory cannot be read.
+        SourceError: the source does not exist, or cannot be listed.
     """
     depends = [
         datasets.find(spec.dataset).base,
@@ -90,7 +144,7 @@ def memory_of(spec: ConvertSpec, store: Store) -> Memory:
         LAYOUT_VERSION,
         spec.allow_left_out,
     ]
-    return Memory(store, spec.source, spec.settings, depends)
+    return Memory(store, digests.of_json([_state(spec.source, spec.settings), depends]))
 
 
 def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | None:
@@ -102,3 +156,31 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     store = open_store(spec.root)
     known = memory_of(spec, store).fingerprint
     return find_completed(store, dataset_folder(spec.dataset, known), spec, reporter) if known else None
+
+
+def _state(source: str, settings: ConverterSettings) -> object:
+    """Return names, sizes and times of all files that a source's records may come from."""
+    if source.startswith(BUCKET_SCHEME):
+        return [source, _objects(source)]
+    place = Path(source).expanduser().absolute()
+    if not place.exists():
+        raise SourceError(f"{source} does not exist; give an existing folder or file with --source")
+    folders = [place.parent / name for name in settings.folders]
+    if place.is_dir():
+        folders = [place, *(place / name for name in settings.folders)]
+    elif place.suffix not in _ARCHIVES:
+        folders.append(place.parent)  # a table names files beside it
+    files = [] if place.is_dir() else [one(place)]
+    for folder in folders:
+        files += listing(folder) if folder.is_dir() else []
+    return [str(place), [file.state for file in files]]
+
+
+def _objects(uri: str) -> list[list[object]]:
+    """Return names, sizes and versions of the objects below a prefix, or of the object of that name."""
+    below = [[found.name, found.bytes, found.version] for found in open_store(uri, "--source").listing()]
+    folder, _, name = uri.rpartition("/")
+    if not below and folder.rstrip("/") != BUCKET_SCHEME.rstrip("/"):
+        alone = open_store(folder, "--source").find(name)
+        below = [[alone.name, alone.bytes, alone.version]] if alone else []
+    return sorted(below)

@@ -1,4 +1,4 @@
-"""The validation stage: holds a data set's files against its manifest.
+"""The validation stage: compares a data set's files with its manifest.
 
 Each file's sha256 is compared. Of a shard that differs, the frames are walked, so that damage has an address: which
 record of which file, at which byte. With ``deep``, every record is decoded and all that the manifest says is computed
@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.content import image_crcs, same_images
-from podline.data.encoded_records import stored_layout_of
 from podline.data.pixels import PixelSums, add_up, pixel_sums
-from podline.data.reader import SplitReader, open_split
-from podline.data.records import IMAGE, IMAGE_ID, LABEL
+from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
+from podline.data.records import IMAGE, IMAGE_ID, LABEL, stored_layout
 from podline.data.sources.coco_truth import read_truth, truth_name
 from podline.data.tfrecord import count_records
 from podline.documents.completion import Artifact
 from podline.documents.manifest import MANIFEST, FileInfo, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.errors import ArtifactError
+from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ValidateResult, ValidateSpec
@@ -33,9 +33,6 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 Labels = npt.NDArray[np.int64]
-
-_REMEDY = "run `podline convert` again: it writes what is damaged anew, and nothing else"
-_HASHED_AT_ONCE = 4
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
@@ -51,7 +48,7 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
     if found != spec.manifest_sha256:
         raise ArtifactError(
             f"{store.where(spec.folder)}/{MANIFEST} has sha256 {found} vs {spec.manifest_sha256} when it was "
-            f"converted; {_REMEDY}"
+            f"converted; {REMEDY}"
         )
     manifest = read_manifest(store, spec.folder)
     files = check_files(store, spec.folder, manifest, reporter)
@@ -67,16 +64,7 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
 
 
 def check_files(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> list[Artifact]:
-    """Check the sha256 of a data set's shards and of what lies beside them.
-
-    Args:
-        store: the store.
-        folder: the data set's in it.
-        manifest: what they should be.
-        reporter: hears of every file that is checked.
-
-    Returns:
-        The files.
+    """Check the sha256 of a data set's shards and of what lies beside them; return these files.
 
     Raises:
         ArtifactError: with the file, the record and both values.
@@ -88,33 +76,40 @@ def check_files(store: Store, folder: str, manifest: Manifest, reporter: Reporte
     def checked(info: FileInfo) -> Artifact:
         name = f"{folder}/{info.file}"
         found = there.get(name)
-        if found is None:
-            raise ArtifactError(f"{store.where(name)} is gone; {_REMEDY}")
-        sha256 = store.sha256(name, found)
-        if (found.bytes, sha256) != (info.bytes, info.sha256):
-            if isinstance(info, ShardInfo):
+        try:
+            require_content(store, name, found, info)
+        except ArtifactError:
+            if found and isinstance(info, ShardInfo):
                 count_records(store.local(name, found))  # names the record that is damaged
-            raise ArtifactError(
-                f"{store.where(name)} has {found.bytes} bytes and sha256 {sha256} vs {info.bytes} bytes and "
-                f"{info.sha256} in the manifest: another file; {_REMEDY}"
-            )
-        return Artifact(name=name, bytes=info.bytes, sha256=info.sha256, modified=found.published)
+            raise
+        return Artifact(name=name, bytes=info.bytes, sha256=info.sha256, modified=found.published if found else 0.0)
 
     files = []
-    for file in in_order(checked, infos, max(store.parallel, _HASHED_AT_ONCE)):
+    for file in in_order(checked, infos, max(store.parallel, HASHED_AT_ONCE)):
         files.append(file)
         reporter.progress(len(files), len(infos), "files")
     return files
 
 
-def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
-    """Decode every record and compute all that a manifest says again; hold its splits against each other.
+def count_splits(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> dict[str, int]:
+    """Count the records of each split in its files; both checksums of each record are checked.
 
-    Args:
-        store: the store.
-        folder: the data set's in it.
-        manifest: what the records should be.
-        reporter: hears of records as they are checked.
+    Raises:
+        ArtifactError: a damaged record, or a file with another number of records than the manifest says.
+        StoreError: a file cannot be read.
+    """
+    shards = [(split, shard) for split in manifest.splits for shard in split.shards]
+    for done, (_split, shard) in enumerate(shards, start=1):
+        path = store.local(f"{folder}/{shard.file}")
+        found = count_records(path)
+        if found != shard.records:
+            raise ArtifactError(f"{path} holds {plural(found, 'record')} vs {shard.records} in the manifest; {REMEDY}")
+        reporter.progress(done, len(shards), "shards")
+    return {split.name: sum(shard.records for shard in split.shards) for split in manifest.splits}
+
+
+def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:
+    """Decode every record, compute all that a manifest says again, and compare its splits with each other.
 
     Returns:
         Records whose image another record of the same split has as well.
@@ -123,10 +118,10 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
         ArtifactError: with the file, the record and both values.
         StoreError: a file cannot be read.
     """
-    layout = stored_layout_of(manifest)
+    layout = stored_layout(manifest.fields)
     where = f"{store.where(folder)}/{MANIFEST}"
     if (layout.fields, layout.record_length) != (manifest.fields, manifest.record_length):
-        raise ArtifactError(f"{where}: fields and record length are not those of one layout; {_REMEDY}")
+        raise ArtifactError(f"{where}: fields and record length are not those of one layout; {REMEDY}")
     readers = [open_split(store, folder, manifest, split.name) for split in manifest.splits]
     done, started, crcs = 0, time.monotonic(), []
     for split, reader in zip(manifest.splits, readers, strict=True):
@@ -152,24 +147,29 @@ def _check_labels(where: str, manifest: Manifest, reader: SplitReader, first: in
         file, record, byte = reader.locate(first + int(index))
         raise ArtifactError(
             f"{where}/{file}: record {record}, at byte {byte}, has label={labels[index]} vs 0 to "
-            f"{len(manifest.class_names) - 1}; {_REMEDY}"
+            f"{len(manifest.class_names) - 1}; {REMEDY}"
         )
 
 
 def _check_split(where: str, split: SplitInfo, pixels: PixelSums, labels: Labels) -> None:
     """Check a split's totals; they are whole numbers, or made of such in one way, so they agree to the last bit."""
-    edges = np.cumsum([shard.records for shard in split.shards])
-    for shard, part in zip(split.shards, np.split(labels, edges[:-1]), strict=True):
-        if shard.class_counts:
-            _check_equal(f"{where}: {shard.file}: class counts", _counts(part, split), shard.class_counts)
-    where = f"{where}: split {split.name!r}"
-    _check_equal(f"{where}: class counts", _counts(labels, split), split.class_counts)
-    _check_equal(f"{where}: mean", pixels.mean, split.mean)
-    _check_equal(f"{where}: standard deviation", pixels.std, split.std)
 
+    def counts(labels: Labels) -> tuple[int, ...]:
+        return tuple(np.bincount(labels, minlength=len(split.class_counts)).tolist())
 
-def _counts(labels: Labels, split: SplitInfo) -> tuple[int, ...]:
-    return tuple(np.bincount(labels, minlength=len(split.class_counts)).tolist())
+    parts = np.split(labels, np.cumsum([shard.records for shard in split.shards])[:-1])
+    claims: list[tuple[str, Any, Any]] = [
+        (f"{shard.file}: class counts", counts(part), shard.class_counts)
+        for shard, part in zip(split.shards, parts, strict=True)
+        if shard.class_counts
+    ]
+    of_split = f"split {split.name!r}:"
+    claims.append((f"{of_split} class counts", counts(labels), split.class_counts))
+    claims.append((f"{of_split} mean", pixels.mean, split.mean))
+    claims.append((f"{of_split} standard deviation", pixels.std, split.std))
+    for what, found, said in claims:
+        if found != said:
+            raise ArtifactError(f"{where}: {what} {found} in the records vs {said} in the manifest; {REMEDY}")
 
 
 def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, written: set[int]) -> None:
@@ -180,12 +180,7 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
         places = ["the records", truth_name(split)]
         there, lacking = places if odd[0] in written else places[::-1]
         where = f"{store.where(folder)}: split {split!r}"
-        raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {_REMEDY}")
-
-
-def _check_equal(what: str, found: Any, said: Any) -> None:
-    if found != said:
-        raise ArtifactError(f"{what} {found} in the records vs {said} in the manifest; {_REMEDY}")
+        raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {REMEDY}")
 
 
 def _check_images(where: str, readers: Sequence[SplitReader], crcs: npt.NDArray[np.uint32]) -> int:

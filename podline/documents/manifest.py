@@ -36,7 +36,7 @@ class FieldInfo(Frozen):
         dtype: a NumPy dtype name: ``uint8``, ``int64``, ``float32`` …
         shape: the feature's real shape; () for a scalar.
         encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (an int64 of ``width`` bytes), or ``file``: an
-            image's file, see :mod:`podline.data.encoded_records`.
+            image's file, see :mod:`podline.data.records`.
         offset: first byte of the value, counted from the start of the payload (not of the TFRecord frame).
         width: bytes of a varint: one below 128, two below 16,384.
         fit: how a file becomes an image of that shape: as it was annotated, in COCO's letterbox, or as

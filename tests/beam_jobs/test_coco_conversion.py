@@ -18,11 +18,10 @@ from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
-from podline.data.reader import open_folder, open_split
+from podline.data.reader import SplitReader, open_split
 from podline.data.sources.coco_truth import read_truth
 from podline.data.tfrecord import header
-from podline.datasets.counting import count_splits
-from podline.datasets.validation import check_files, check_records, validate
+from podline.datasets.validation import check_files, check_records, count_splits, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
 from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, SettingsError, SourceError
@@ -60,7 +59,7 @@ def test_records_hold_what_was_annotated(tmp_path: Path, raw: Path) -> None:
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
     assert manifest.split("train").class_counts == (0, 0, 11)
-    found = open_folder(store.local(result.folder), manifest, "train").gather(np.arange(11))
+    found = SplitReader(store.local(result.folder).joinpath, manifest, "train").gather(np.arange(11))
     assert sorted(found["image_id"].ravel().tolist()) == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
     box = LetterBox(WIDTH, HEIGHT, SIDE)
     for place, number in enumerate(found["image_id"].ravel().tolist()):
@@ -141,7 +140,7 @@ def test_kept_files_are_read_as_the_very_same_records(tmp_path: Path) -> None:
     manifests = [read_manifest(store, result.folder) for result in results]
     for split in ("train", "test"):
         readers = [
-            open_folder(store.local(result.folder), manifest, split)
+            SplitReader(store.local(result.folder).joinpath, manifest, split)
             for result, manifest in zip(results, manifests, strict=True)
         ]
         assert len(readers[1].info.shards) > 1
@@ -170,7 +169,7 @@ def test_kept_files_are_examples_that_tensorflow_reads(tmp_path: Path, raw: Path
     store = open_store(spec.root)
     manifest = read_manifest(store, result.folder)
     shards = manifest.split("train").shards
-    reader = open_folder(store.local(result.folder), manifest, "train")
+    reader = SplitReader(store.local(result.folder).joinpath, manifest, "train")
     numbers = reader.gather(np.arange(11), ["image_id", "label"])
     records = list(tf.data.TFRecordDataset([str(store.local(f"{result.folder}/{shard.file}")) for shard in shards]))
     shape = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
@@ -193,21 +192,21 @@ def test_what_is_damaged_in_kept_files_is_named(tmp_path: Path, raw: Path) -> No
     result = convert(spec, silent())
     store = open_store(spec.root)
     manifest, folder = read_manifest(store, result.folder), store.local(result.folder)
-    file, _, byte = open_folder(folder, manifest, "train").locate(1)
+    file, _, byte = SplitReader(folder.joinpath, manifest, "train").locate(1)
     content = (folder / file).read_bytes()
     (folder / file).write_bytes(content[: byte + 900] + b"?" + content[byte + 901 :])
     said = rf"{file}: record 1, at byte {byte}, has the masked CRC-32C"
     with pytest.raises(ArtifactError, match=said):
         check_files(store, result.folder, manifest, silent())
     with pytest.raises(ArtifactError, match=said):
-        open_folder(folder, manifest, "train").gather(np.array([1]))
+        SplitReader(folder.joinpath, manifest, "train").gather(np.array([1]))
     for damaged in (content[:-1], content + b"more"):
         (folder / file).write_bytes(damaged)
         with pytest.raises(ArtifactError, match=rf"{file} has {len(damaged)} bytes vs {len(content)} in the manifest"):
-            open_folder(folder, manifest, "train")
+            SplitReader(folder.joinpath, manifest, "train")
     (folder / file).unlink()
     with pytest.raises(ArtifactError, match=rf"{file} is gone"):
-        open_folder(folder, manifest, "train")
+        SplitReader(folder.joinpath, manifest, "train")
 
 
 def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damaged(tmp_path: Path, raw: Path) -> None:
@@ -224,7 +223,10 @@ def test_an_index_says_where_records_begin_and_is_written_again_when_it_is_damag
     assert (len(starts), starts[-1]) == (shard.records + 1, len(data))
     for damage in (index.unlink, lambda: index.write_bytes(content[:-1] + b"?")):
         damage()
-        for look in (check_files, lambda _store, _folder, manifest, _reporter: open_folder(folder, manifest, "train")):
+        for look in (
+            check_files,
+            lambda _store, _folder, manifest, _reporter: SplitReader(folder.joinpath, manifest, "train"),
+        ):
             with pytest.raises(ArtifactError, match=rf"{index.name} (is gone|has .*sha256).*convert"):
                 look(store, result.folder, manifest, silent())
         again = convert(spec, silent())
@@ -310,6 +312,6 @@ def test_the_real_data(tmp_path: Path, real_data: Path) -> None:
     assert sum(split.class_counts[2] for split in manifest.splits) == 28
     people = 0
     for name in ("train", "test"):
-        reader = open_folder(store.local(result.folder), manifest, name)
+        reader = SplitReader(store.local(result.folder).joinpath, manifest, name)
         people += int(reader.gather(np.arange(len(reader)), ["people"])["people"].sum())
     assert people == 86

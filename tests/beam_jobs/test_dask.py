@@ -91,7 +91,7 @@ def test_workers_need_not_see_images(
     CocoFiles("val", 4, 101).write(hidden / f"coco {keep_files}", zipped=True)
     source = CocoFiles("train", 10).write(hidden / f"coco {keep_files}", zipped=True)
     given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000, "keep_files": keep_files}
-    here = ConvertSpec.model_validate({**given, "root": str(hidden / "people"), "source": str(source)})
+    here = ConvertSpec.model_validate({**given, "root": str(hidden / f"people {keep_files}"), "source": str(source)})
     convert(here, silent())
     there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
     convert(there, silent())

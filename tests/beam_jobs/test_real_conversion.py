@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from podline.beam_jobs.conversion import convert
-from podline.data.reader import open_folder
+from podline.data.reader import SplitReader
 from podline.datasets.validation import validate
 from podline.documents.manifest import read_manifest
 from podline.progress import silent
@@ -48,7 +48,7 @@ def test_cifar10(tmp_path: Path, real_data: Path) -> None:
     manifest = read_manifest(store, result.folder)
     assert result.splits == {"train": 8_068, "test": 1_017}
     assert result.read == result.written == 9_085
-    reader = open_folder(store.local(result.folder), manifest, "train")
+    reader = SplitReader(store.local(result.folder).joinpath, manifest, "train")
     images = reader.gather(np.arange(len(reader)), ["image"])["image"]
     # float64 sums of 8 million bytes against whole numbers
     np.testing.assert_allclose(images.mean((0, 1, 2)), manifest.split("train").mean, rtol=1e-10)

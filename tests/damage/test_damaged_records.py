@@ -10,7 +10,7 @@ import pytest
 from small_coco import publish_people
 from small_dataset import publish_dataset
 
-from podline.data.reader import open_folder
+from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.errors import ArtifactError
 
@@ -20,7 +20,7 @@ def people(root: Path) -> Manifest:
 
 
 def read(folder: Path, manifest: Manifest) -> int:
-    reader = open_folder(folder, manifest, "train")
+    reader = SplitReader(folder.joinpath, manifest, "train")
     return len(reader.gather(np.arange(len(reader)))["image"])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
-from podline.data.reader import SplitReader, open_folder
+from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest, dataset_folder
 from podline.errors import ArtifactError
 from podline.store.opening import open_store
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, manifest: Manifest) -> Path:
 
 @pytest.fixture
 def reader(folder: Path, manifest: Manifest) -> SplitReader:
-    return open_folder(folder, manifest, "train")
+    return SplitReader(folder.joinpath, manifest, "train")
 
 
 def every(folder: Path, manifest: Manifest, split: str) -> dict[str, np.ndarray]:
@@ -89,16 +89,16 @@ def test_another_size_than_the_manifest_s_is_refused(folder: Path, manifest: Man
     shard = manifest.split("train").shards[2]
     os.truncate(folder / shard.file, shard.bytes + change)
     with pytest.raises(ArtifactError, match=rf"02-of-00005 has {shard.bytes + change} bytes vs {shard.bytes} in"):
-        open_folder(folder, manifest, "train")
-    open_folder(folder, manifest, "test")
+        SplitReader(folder.joinpath, manifest, "train")
+    SplitReader(folder.joinpath, manifest, "test")
 
 
 def test_a_shard_or_split_that_is_not_there_is_named(folder: Path, manifest: Manifest) -> None:
     (folder / manifest.split("test").shards[0].file).unlink()
     with pytest.raises(ArtifactError, match=r"cifar10-test\.tfrecord-00000-of-00001 is gone"):
-        open_folder(folder, manifest, "test")
+        SplitReader(folder.joinpath, manifest, "test")
     with pytest.raises(ArtifactError, match="has no split 'validation'; it has train, test"):
-        open_folder(folder, manifest, "validation")
+        SplitReader(folder.joinpath, manifest, "validation")
 
 
 def test_tensorflow_s_reader_gives_the_same_examples(folder: Path, manifest: Manifest) -> None:
@@ -106,7 +106,7 @@ def test_tensorflow_s_reader_gives_the_same_examples(folder: Path, manifest: Man
 
     features = {"image": tf.io.FixedLenFeature([], tf.string), "label": tf.io.FixedLenFeature([], tf.int64)}
     for split in ("train", "test"):
-        reader = open_folder(folder, manifest, split)
+        reader = SplitReader(folder.joinpath, manifest, split)
         files = [str(folder / shard.file) for shard in manifest.split(split).shards]
         dataset = tf.data.TFRecordDataset(files).map(lambda record: tf.io.parse_single_example(record, features))
         count = 0

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +15,12 @@ from small_dataset import encoded, filled_from
 from podline.data import shards
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, plan_shards, shard_order
-from podline.data.records import Feature, RecordLayout, layout_of
+from podline.data.records import Feature, layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source, Work
 from podline.data.tfrecord import Bytes
-from podline.errors import PodlineError, SourceError, StoreError
+from podline.errors import SourceError, StoreError
 from podline.store import digests
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
@@ -35,19 +32,18 @@ def columns(count: int = 50) -> dict[str, np.ndarray]:
     return {"image": random.integers(0, 256, (count, 32, 32, 3), np.uint8), "label": random.integers(0, 10, count)}
 
 
-def write(path: Path, layout: RecordLayout = LAYOUT, threads: int = 1) -> shards.WrittenShard:
+def write(path: Path) -> shards.WrittenShard:
     values = columns()
     read = lambda start, stop: {name: v[start:stop] for name, v in values.items()}  # noqa: E731
-    return write_shard(path, PLAN, layout, 10, filled_from(layout, read), threads)
+    return write_shard(path, PLAN, LAYOUT, 10, filled_from(LAYOUT, read))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("chunk_bytes", [1, 7 * LAYOUT.frame_length, 10**6])
-def test_the_file_is_the_same_whatever_the_chunk_and_the_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, threads: int
+def test_the_file_is_the_same_whatever_the_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
 ) -> None:
     monkeypatch.setattr(shards, "CHUNK_BYTES", chunk_bytes)
-    written, values = write(tmp_path / "shard", threads=threads), columns()
+    written, values = write(tmp_path / "shard"), columns()
     assert (tmp_path / "shard").read_bytes() == encoded(LAYOUT, values).tobytes()
     assert written.info.bytes == (tmp_path / "shard").stat().st_size
     assert written.info.sha256 == digests.of_file(tmp_path / "shard")
@@ -60,60 +56,12 @@ def test_what_is_known_of_a_shard_survives_json(tmp_path: Path) -> None:
     assert shards.WrittenShard.model_validate_json(written.model_dump_json()) == written
 
 
-def test_threads_work_ahead_of_a_slow_disk_by_so_many_chunks_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shards, "CHUNK_BYTES", 1)
-    started, written = [], []
-    open_file = Path.open
-
-    class Slow(io.FileIO):
-        def write(self, data: Any) -> int:
-            time.sleep(0.002)
-            written.append(len(started))
-            return super().write(data)
-
-    monkeypatch.setattr(Path, "open", lambda path, mode: Slow(path, mode) if mode == "wb" else open_file(path, mode))
-    values = columns()
-
-    def fill(frames: Bytes, start: int) -> Sequence[bytes]:
-        started.append(start)
-        LAYOUT.fill(frames, {name: value[start : start + len(frames)] for name, value in values.items()})
-        return ()
-
-    write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
-    assert len(written) == PLAN.records
-    # While chunk k is written, as many more as there are threads are filled.
-    assert max(begun - number for number, begun in enumerate(written)) <= 5
-    assert (tmp_path / "shard").read_bytes() == encoded(LAYOUT, values).tobytes()
-
-
-def test_an_error_in_one_of_several_threads_ends_the_shard(tmp_path: Path) -> None:
+def test_an_error_ends_the_shard(tmp_path: Path) -> None:
     def fill(_frames: Bytes, start: int) -> Sequence[bytes]:
         raise SourceError(f"record {start}")
 
     with pytest.raises(SourceError, match="record 0"):
-        write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill, 3)
-
-
-@pytest.mark.parametrize("path", [Path("/dev/full"), Path("shard")])
-def test_no_thread_fills_any_more_once_a_shard_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path
-) -> None:
-    monkeypatch.setattr(shards, "CHUNK_BYTES", 1)
-    values, begun = columns(), []
-
-    def read(start: int, stop: int) -> dict[str, np.ndarray]:
-        begun.append(start)
-        if start == 20 and path != Path("/dev/full"):
-            raise SourceError("record 20")
-        return {name: value[start:stop] for name, value in values.items()}
-
-    with pytest.raises(PodlineError, match=r"record 20|no space left"):
-        write_shard(tmp_path / path, PLAN, LAYOUT, 10, filled_from(LAYOUT, read), 3)
-    count = len(begun)
-    time.sleep(0.1)
-    assert len(begun) == count < PLAN.records
+        write_shard(tmp_path / "shard", PLAN, LAYOUT, 10, fill)
 
 
 def test_a_full_disk_is_one_clear_line() -> None:

@@ -8,47 +8,37 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_coco import publish_people
-from small_dataset import filled_from
+from small_dataset import publish
 
-from podline.data.planning import plan_shards
-from podline.data.reader import open_folder
-from podline.data.records import Feature, label_feature, layout_of
-from podline.data.shards import write_shard
+from podline.data.reader import SplitReader
 from podline.data.tfds import tfds_files, tfds_names
-from podline.datasets.draft import Draft
 from podline.documents.manifest import Manifest, dataset_folder
 
-NAMES = {"label": ("maple tree", "orchid", "été"), "coarse_label": ("plants", "animals")}
-NAMES["fine_label"] = tuple(f"plant {number}" for number in range(300))
+NAMES = {"label": tuple(f"plant {number} été" for number in range(300)), "coarse_label": ("plants", "animals")}
 SIZES = {"train": 23, "test": 7}
 
 
-def publish(folder: Path) -> Manifest:
-    """A tiny data set with three labels, one of them of 300 classes, as a conversion would leave it."""
-    layout = layout_of(
-        [Feature("image", "uint8", (6, 5, 3)), *(label_feature(name, len(names)) for name, names in NAMES.items())],
-    )
-    draft = Draft("cifar100", "0" * 16, layout, NAMES, (), {}, tuple(SIZES), 30, (), {})
-    random, written = np.random.default_rng(0), []
-    for plan in plan_shards("cifar100", SIZES, layout.frame_length, shard_bytes=10 * layout.frame_length, min_shards=1):
-        columns = {
-            "image": random.integers(0, 256, (plan.records, 6, 5, 3), np.uint8),
-            **{name: random.integers(0, len(names), plan.records) for name, names in NAMES.items()},
+def publish_plants(root: Path) -> tuple[Path, Manifest]:
+    """A tiny data set with two labels, one of them of 300 classes, as a conversion would leave it."""
+    random = np.random.default_rng(0)
+    splits = {
+        split: {
+            "image": random.integers(0, 256, (size, 6, 5, 3), np.uint8),
+            **{name: random.integers(0, len(names), size) for name, names in NAMES.items()},
         }
-        read = lambda start, stop, columns=columns: {name: v[start:stop] for name, v in columns.items()}  # noqa: E731
-        written.append(write_shard(folder / plan.file, plan, layout, len(NAMES["label"]), filled_from(layout, read)))
-    for name, content in draft.documents(written).items():
-        (folder / name).write_bytes(content)
-    return draft.manifest(written)
+        for split, size in SIZES.items()
+    }
+    manifest = publish(root, "cifar100", NAMES["label"], splits, shard_records=10)
+    for name, content in tfds_files(manifest, NAMES).items():
+        (root / manifest.folder / name).write_bytes(content)
+    return root / manifest.folder, manifest
 
 
 # TFDS 4.9 asks protobuf 6 for a field's label, as protobuf 7 will no longer allow.
 @pytest.mark.filterwarnings("ignore:label\\(\\) is deprecated:DeprecationWarning:tensorflow_datasets")
 def test_every_split_opens_with_the_right_examples(tmp_path: Path) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
-    folder = tmp_path / "datasets" / "cifar100" / ("0" * 16)
-    folder.mkdir(parents=True)
-    manifest = publish(folder)
+    folder, manifest = publish_plants(tmp_path)
     builder = tfds.builder_from_directory(str(folder))
     assert builder.info.name == "cifar100"
     assert builder.info.features["image"].shape == (6, 5, 3)
@@ -58,7 +48,7 @@ def test_every_split_opens_with_the_right_examples(tmp_path: Path) -> None:
     for split, size in SIZES.items():
         info = builder.info.splits[split]
         assert (info.num_examples, info.shard_lengths) == (size, [s.records for s in manifest.split(split).shards])
-        ours = open_folder(folder, manifest, split).gather(np.arange(size))
+        ours = SplitReader(folder.joinpath, manifest, split).gather(np.arange(size))
         theirs = list(builder.as_dataset(split=split, shuffle_files=False).as_numpy_iterator())
         assert len(theirs) == size
         for index, example in enumerate(theirs):
@@ -77,7 +67,7 @@ def test_people_are_read_as_well_as_opened(tmp_path: Path, keep_files: bool) -> 
     folder = tmp_path / dataset_folder(manifest.dataset, manifest.fingerprint)
     builder = tfds.builder_from_directory(str(folder))
     for split in manifest.splits:
-        ours = open_folder(folder, manifest, split.name).gather(np.arange(split.records))
+        ours = SplitReader(folder.joinpath, manifest, split.name).gather(np.arange(split.records))
         theirs = list(builder.as_dataset(split=split.name, shuffle_files=False).as_numpy_iterator())
         assert len(theirs) == split.records > 0
         for index, example in enumerate(theirs):
@@ -90,7 +80,7 @@ def test_people_are_read_as_well_as_opened(tmp_path: Path, keep_files: bool) -> 
 
 
 def test_names_are_those_of_the_files(tmp_path: Path) -> None:
-    manifest = publish(tmp_path)
+    _folder, manifest = publish_plants(tmp_path)
     files = tfds_files(manifest, NAMES)
     assert list(files) == tfds_names(NAMES)
     assert json.loads(files["dataset_info.json"])["splits"][0]["shardLengths"] == ["7", "8", "8"]

@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 import pytest
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
-from podline.data.tfrecord import masked
+from podline.data.tfrecord import masked_crc
 from podline.datasets.validation import validate
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
 from podline.errors import ArtifactError, StoreError
@@ -105,7 +104,7 @@ def test_both_checksums_are_said(store: Store, manifest: Manifest) -> None:
     path = folder_of(store, manifest) / manifest.split("test").shards[0].file
     stored = int.from_bytes(path.read_bytes()[FRAME - 4 : FRAME], "little")
     change(path, lambda data: data.__setitem__(100, data[100] ^ 1))
-    made = int(masked(np.array([google_crc32c.value(path.read_bytes()[12 : FRAME - 4])], np.uint32))[0])
+    made = int.from_bytes(masked_crc(path.read_bytes()[12 : FRAME - 4]), "little")
     with pytest.raises(ArtifactError, match=f"masked CRC-32C {made:08x} vs {stored:08x} written after it"):
         validate(spec_of(store, manifest), silent())
 
@@ -130,7 +129,7 @@ def test_sound_records_that_are_not_those_of_the_manifest(store: Store, manifest
     change(path, swap)
     expected = manifest.split("train").shards[1].sha256
     for deep in (False, True):
-        with pytest.raises(ArtifactError, match=f"sha256 {digests.of_file(path)} vs .* {expected} in the manifest"):
+        with pytest.raises(ArtifactError, match=f"sha256 {digests.of_file(path)[:12]}… vs {expected[:12]}… in the"):
             validate(spec_of(store, manifest, deep=deep), silent())
 
 

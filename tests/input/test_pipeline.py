@@ -9,7 +9,7 @@ from small_dataset import drawn, publish_dataset
 from small_poses import POSE, publish_poses
 
 from podline.data.order import TrainingOrder
-from podline.data.reader import SplitReader, open_folder
+from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
 from podline.errors import ArtifactError, SettingsError
@@ -41,12 +41,12 @@ def folder(root: Path, manifest: Manifest) -> Path:
 
 
 def training(folder: Path, manifest: Manifest, augmentation=NO_CHANCE, fields=FIELDS) -> TrainingInput:
-    reader = open_folder(folder, manifest, "train")
+    reader = SplitReader(folder.joinpath, manifest, "train")
     return TrainingInput(reader, manifest, fields, order=TrainingOrder(TRAIN, 8, seed=3), augmentation=augmentation)
 
 
 def evaluation(folder: Path, manifest: Manifest, batch_size: int, ids=None) -> EvaluationInput:
-    reader = open_folder(folder, manifest, "test")
+    reader = SplitReader(folder.joinpath, manifest, "test")
     return EvaluationInput(reader, manifest, FIELDS, batch_size=batch_size, ids=ids)
 
 
@@ -75,7 +75,7 @@ def test_plain_tensorflow_reads_the_same_examples_from_the_same_files(folder, ma
     files = [str(folder / shard.file) for shard in manifest.split("train").shards]
     features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
     plain = [tf.io.parse_single_example(record, features) for record in tf.data.TFRecordDataset(files)]
-    reader = open_folder(folder, manifest, "train")
+    reader = SplitReader(folder.joinpath, manifest, "train")
     ours = reader.gather(np.arange(TRAIN), FIELDS)
     assert len(files) > 1
     assert [example["image"].numpy() for example in plain] == [image.tobytes() for image in ours["image"]]
@@ -134,7 +134,7 @@ def test_evaluation_has_every_example_once_and_masks_the_padding(folder, manifes
 
 def test_people_are_augmented_with_their_image_by_epoch_and_id(tmp_path):
     manifest = publish_poses(tmp_path)
-    reader = open_folder(tmp_path / "datasets" / "coco" / manifest.fingerprint, manifest, "train")
+    reader = SplitReader((tmp_path / "datasets" / "coco" / manifest.fingerprint).joinpath, manifest, "train")
     fields, order = ("image", "keypoints", "ignored"), TrainingOrder(len(reader), 4, seed=3)
     made = TrainingInput(reader, manifest, fields, order=order, augmentation=POSE.augmentation)
     epoch, ids, stored = made.read(9)
@@ -190,7 +190,7 @@ def test_a_failure_is_of_the_latest_data_set(folder, manifest):
         def gather(self, indices, fields):
             raise ArtifactError(f"number {len(self.seen)}")
 
-    witness = Failing(open_folder(folder, manifest, "test"))
+    witness = Failing(SplitReader(folder.joinpath, manifest, "test"))
     source = EvaluationInput(witness, manifest, FIELDS, 4)
     with pytest.raises(tf.errors.OpError):
         arrays(source.dataset())
@@ -208,7 +208,7 @@ def test_hosts_read_disjoint_parts_of_the_same_batches_and_nothing_else(folder, 
     whole = arrays(training(folder, manifest, CHANCE).dataset(0, steps))
     shares: list[list[dict[str, np.ndarray]]] = [[] for _ in range(steps)]
     for host in range(hosts):
-        witness = Witness(open_folder(folder, manifest, "train"))
+        witness = Witness(SplitReader(folder.joinpath, manifest, "train"))
         source = TrainingInput(witness, manifest, FIELDS, order=order, augmentation=CHANCE)
         context = tf.distribute.InputContext(hosts, host, replicas)
         local = replicas // hosts

@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from podline.data.planning import plan_shards
+from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Work
-from podline.datasets.draft import draft_of
-from podline.documents.manifest import MANIFEST, Manifest
+from podline.datasets.draft import manifest_of
+from podline.datasets.fingerprint import fingerprint
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
@@ -39,17 +41,17 @@ def convert_plainly(spec: ConvertSpec) -> Manifest:
     """The same folder that a conversion makes but for the files that only TFDS and later conversions read."""
     store = open_store(spec.root)
     source = open_source(spec.dataset, spec.source, store.root / "cache")
-    draft = draft_of(spec, source)
+    layout, folder = layout_of(source.features), dataset_folder(spec.dataset, fingerprint(spec, source.files))
     sizes = {split.name: len(split) for split in source.splits}
-    plans = plan_shards(spec.dataset, sizes, draft.layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
+    plans = plan_shards(spec.dataset, sizes, layout.frame_length, shard_bytes=spec.shard_bytes, min_shards=1)
     written = []
-    store.local(draft.folder).mkdir(parents=True)
+    store.local(folder).mkdir(parents=True)
     filler, tables = source.shard_tables(plans, spec.seed, store.root, Work())
     list(tables)
     for plan in plans:
-        path = store.local(draft.folder) / plan.file
-        fill = filler.filler(plan, draft.layout, store.root / filler.table(plan))
-        written.append(write_shard(path, plan, draft.layout, len(source.class_names), fill))
-    manifest = draft.manifest(written)
-    store.publish_bytes(f"{draft.folder}/{MANIFEST}", manifest.to_bytes())
+        path = store.local(folder) / plan.file
+        fill = filler.filler(plan, layout, store.root / filler.table(plan))
+        written.append(write_shard(path, plan, layout, len(source.class_names), fill))
+    manifest = manifest_of(spec, source, {}, written)
+    store.publish_bytes(f"{folder}/{MANIFEST}", manifest.to_bytes())
     return manifest

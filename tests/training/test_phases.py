@@ -11,7 +11,7 @@ import tensorflow as tf
 from dying_runs import bare_metrics, finished_after, killed_at
 from small_dataset import FINGERPRINT, publish_dataset
 
-from podline.data.reader import open_folder
+from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import EvaluationLine, StepsLine, read_metrics
 from podline.errors import SettingsError
@@ -170,7 +170,7 @@ def test_what_is_exported_trains_as_a_whole(unbroken):
 def test_augmentation_changes_with_the_epochs_of_the_run(tmp_path):
     manifest = publish_dataset(tmp_path)
     plan = plan_training(RECIPE, manifest, first_epoch=5)
-    reader = open_folder(tmp_path / "datasets" / "sample" / FINGERPRINT, manifest, "train")
+    reader = SplitReader((tmp_path / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
     source = TrainingInput(
         reader,
         manifest,

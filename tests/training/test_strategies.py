@@ -12,7 +12,7 @@ from small_dataset import FINGERPRINT, drawn, publish_dataset
 from tensorflow.python.framework import config as tf_config
 
 from podline.data.order import TrainingOrder
-from podline.data.reader import open_folder
+from podline.data.reader import SplitReader
 from podline.documents.metrics_log import read_metrics
 from podline.errors import SettingsError
 from podline.input.pipeline import EvaluationInput, TrainingInput
@@ -87,7 +87,7 @@ def trained(
     with made.scope():
         model = build_model(recipe.model, (8, 8, 3), 3, [120.0] * 3, [60.0] * 3)
         state = TrainingState(model, build_optimizer(recipe.optimizer), recipe.ema_decay)
-    reader = open_folder(root / "datasets" / "sample" / FINGERPRINT, manifest, "train")
+    reader = SplitReader((root / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "train")
     order = TrainingOrder(len(reader), recipe.batch_size, 0)
     batches = TrainingInput(reader, manifest, ("image", "label"), order=order, augmentation=recipe.augmentation)
     parts = made.distribute_datasets_from_function(lambda context: batches.dataset(0, steps, context=context))
@@ -224,7 +224,7 @@ def test_dropout_draws_for_the_whole_batch_and_each_replica_takes_its_own_part()
 @pytest.mark.parametrize("examples", [40, 33, 1])
 def test_an_evaluation_counts_every_example_once_whatever_the_number_of_replicas(root, examples):
     manifest = publish_dataset(root)
-    reader = open_folder(root / "datasets" / "sample" / FINGERPRINT, manifest, "test")
+    reader = SplitReader((root / "datasets" / "sample" / FINGERPRINT).joinpath, manifest, "test")
     batches = EvaluationInput(reader, manifest, ("image", "label"), batch_size=15, ids=np.arange(examples))
     scores = []
     for name in ("cpu", "cpu:2", "cpu:8"):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from small_dataset import FINGERPRINT, drawn, publish_dataset, seal
 
 from podline.data.order import TrainingOrder
-from podline.data.reader import open_folder
+from podline.data.reader import SplitReader
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.errors import DivergenceError
 from podline.models import build
@@ -62,7 +62,7 @@ def step_of(example: int, seed: int = 0) -> int:
 def place_of(root: Path, example: int) -> str:
     store, name = open_store(str(root)), dataset_folder("sample", FINGERPRINT)
     folder, manifest = store.local(name), read_manifest(store, name)
-    file, record, offset = open_folder(folder, manifest, "train").locate(example)
+    file, record, offset = SplitReader(folder.joinpath, manifest, "train").locate(example)
     return f"example {example} of the training split: record {record} of {file}, at byte {offset}"
 
 
@@ -76,7 +76,7 @@ def relabel(root: Path, *examples: int, split: str = "train") -> None:
     """Gives examples a label that the manifest does not count, in their shard."""
     store, name = open_store(str(root)), dataset_folder("sample", FINGERPRINT)
     folder, manifest = store.local(name), read_manifest(store, name)
-    reader = open_folder(folder, manifest, split)
+    reader = SplitReader(folder.joinpath, manifest, split)
     for example in examples:
         file, _, offset = reader.locate(example)
         content = bytearray((folder / file).read_bytes())

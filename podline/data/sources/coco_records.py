@@ -38,7 +38,6 @@ class PeopleByPlace:
         max_people: places in a record.
         keep_files: whether records hold the images' files.
         skeleton: of the people.
-        threads: that make records.
     """
 
     decoded: Sequence[DecodedRows]
@@ -46,7 +45,6 @@ class PeopleByPlace:
     max_people: int
     keep_files: bool
     skeleton: Skeleton
-    threads: int = 1
 
     def table(self, plan: ShardPlan) -> str:
         """Return the name of a shard's table: its :class:`CocoImage` entries as JSON, one a line."""

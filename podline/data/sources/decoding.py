@@ -23,9 +23,8 @@ from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode, ready_for_many
 from podline.data.decoded_rows import PIXELS, DecodedRows, rows_of, write_row
 from podline.data.fitting import fitted
-from podline.data.headers import inspect_image
-from podline.data.jpeg import Jpeg, JpegError
-from podline.data.pictures import PictureError, limits_of_pixels, looks_like_picture, picture_of
+from podline.data.headers import Header, PictureError, inspect_image, looks_like_picture
+from podline.data.pictures import limits_of_pixels, picture_of
 from podline.data.places import MemberError, Readable
 from podline.data.sources.parser_pool import Parser
 from podline.documents.manifest import Fit
@@ -47,29 +46,29 @@ class Look(NamedTuple):
     """What an image's file is.
 
     Attributes:
-        bytes: its size.
         sha256: of its bytes, hexadecimal; of a picture.
-        crc: their CRC-32; of an annotated image.
         pixels: the sha256 of what it became; of a picture.
+        bytes: its size.
         width: of the picture as it is shown; of an annotated image as it is stored.
         height: likewise.
+        turned: whether a picture was turned as EXIF says.
         components: of an annotated image's pixels: 1, 3 or 4.
         orientation: of an annotated image: EXIF's, 1 … 8.
-        turned: whether a picture was turned as EXIF says.
+        crc: the CRC-32 of its bytes; of an annotated image.
         picture: whether it begins as a picture does.
         reason: why it cannot be decoded, a phrase that follows the file's name; empty if it can.
         doubtful: whether a lack of memory may be the reason.
     """
 
-    bytes: int = 0
     sha256: str = ""
-    crc: int = 0
     pixels: str = ""
+    bytes: int = 0
     width: int = 0
     height: int = 0
+    turned: bool = False
     components: int = 0
     orientation: int = 1
-    turned: bool = False
+    crc: int = 0
     picture: bool = False
     reason: str = ""
     doubtful: bool = False
@@ -103,7 +102,7 @@ class Pictures(NamedTuple):
 
     def decoded(self, data: bytes, _size: tuple[int, int]) -> Decoded:
         """Return what a file is, and what it becomes; runs in a sandbox."""
-        look = Look(len(data), hashlib.sha256(data).hexdigest())
+        look = Look(hashlib.sha256(data).hexdigest(), bytes=len(data))
         declared: list[int] = []
 
         def declare(pixels: int) -> None:
@@ -140,10 +139,10 @@ class Squares(NamedTuple):
 
     def decoded(self, data: bytes, size: tuple[int, int]) -> Decoded:
         """Return what a file is, and what it becomes; runs in a sandbox."""
-        look = Look(len(data), crc=zlib.crc32(data), picture=True)
+        look = Look(bytes=len(data), crc=zlib.crc32(data), picture=True)
         try:
             header = inspect_image(data)
-        except JpegError as error:
+        except PictureError as error:
             return look._replace(reason=str(error)), None
         look = look._replace(**header._asdict())
         width, height = size if size[0] else header[:2]
@@ -162,7 +161,7 @@ Becoming = Pictures | Squares
 """What images become."""
 
 
-def _misfit(header: Jpeg, width: int, height: int) -> str:
+def _misfit(header: Header, width: int, height: int) -> str:
     """Say so if an image has not the size that was annotated, as it is stored or turned as its EXIF says."""
     stored = (header.width, header.height)
     if stored == (width, height) or (stored == (height, width) and header.orientation in _TURNED):

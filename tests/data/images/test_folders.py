@@ -152,9 +152,9 @@ def test_what_is_left_out_is_named_with_its_reason(folder: Path) -> None:
         "README.md": "lies in no class folder",
         "nobody": "is a folder without a file",
         "cat/nowhere.png": "is no file that can be read",
-        "cat/same.png": "the same file as Åse/copy.png, which is 'Åse'",
-        "Åse/other name.bmp": "the same image as cat/same.png, which is 'cat'",
-        "Åse/copy.png": "the same file as cat/same.png, which is 'cat'",
+        "cat/same.png": "the same image as one of another class: Åse/copy.png is 'Åse'",
+        "Åse/other name.bmp": "the same image as one of another class: cat/same.png is 'cat'",
+        "Åse/copy.png": "the same image as one of another class: cat/same.png is 'cat'",
     }
     assert [(part.read, part.reasons.total()) for part in source.left_out] != [(0, 0), (0, 0)]
     assert counted(source) == 6  # neither text nor the system's files
@@ -164,7 +164,9 @@ def test_a_test_image_is_not_trained_on(tmp_path: Path) -> None:
     folder = as_folders(tmp_path / "raw" / "train", images(300)).parent
     as_folders(folder / "test", {"cat": {f"{at}.png": encoded(drawn(2000 + at)) for at in range(100)}})
     shutil.copy(folder / "train" / "cat" / "000.png", folder / "test" / "cat" / "copy.png")
-    assert reasons(opened(folder)) == {"train/cat/000.png": "the same file as test/cat/copy.png of the test split"}
+    assert reasons(opened(folder)) == {
+        "train/cat/000.png": "the same image as one of the test split: test/cat/copy.png"
+    }
     shutil.copy(folder / "train" / "cat" / "006.png", folder / "test" / "cat" / "another.png")
     with pytest.raises(SourceError, match=r"2 of the 102 test images .*(copy|another).png.* vs 1% at most"):
         opened(folder)

@@ -17,7 +17,7 @@ from raw_cifar import convert_spec
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.coco_letterbox import LetterBox
-from podline.data.reader import open_folder
+from podline.data.reader import SplitReader
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_truth import read_truth
 from podline.data.sources.source import open_raw
@@ -284,7 +284,7 @@ def assert_joints_are_where_they_were(spec: ConvertSpec, annotations: dict[str, 
         wanted.setdefault(annotation["image_id"], []).append(keypoints[(keypoints[:, 2] > 0) & inside])
     checked = 0
     for split in ("train", "test"):
-        records = open_folder(store.local(result.folder), manifest, split)
+        records = SplitReader(store.local(result.folder).joinpath, manifest, split)
         found = records.gather(np.arange(len(records)))
         for number, poses in zip(found["image_id"].ravel().tolist(), found["keypoints"], strict=True):
             box = LetterBox(*sizes[number], spec.settings.model_dump()["side"])
