@@ -20,7 +20,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageCms
+from PIL import Image
 
 from podline.data.coco_pixels import imdecoded, turned
 from podline.data.headers import JPEG, PictureError, damaged, inspect_jpeg, open_picture, orientation_of
@@ -29,6 +29,7 @@ from podline.sandbox import Limits
 Pixels = npt.NDArray[np.uint8]
 
 _DEEP = ("I", "I;16", "I;16B", "I;16L")  # Pillow's names of 16 bits of grey
+_OTHER = {"F": "floating-point numbers", "LAB": "L*a*b* colours"}
 _STRIP_PIXELS = 1 << 20
 _AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
@@ -112,11 +113,8 @@ def _strip_pixels(picture: Image.Image) -> Pixels:
     if picture.mode in _DEEP:
         grey = (np.asarray(picture).clip(0, 0xFFFF) >> 8).astype(np.uint8)
         return np.repeat(grey[..., np.newaxis], 3, axis=2)
-    if picture.mode == "F":
-        raise PictureError("holds floating-point numbers vs whole ones: nothing says which of them is white")
-    if picture.mode == "LAB":
-        lab, srgb = ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB")
-        return np.asarray(ImageCms.profileToProfile(picture, lab, srgb, outputMode="RGB"))
+    if picture.mode in _OTHER:
+        raise PictureError(f"holds {_OTHER[picture.mode]} vs grey, RGB or CMYK of whole numbers; convert it")
     if picture.has_transparency_data:
         layer = picture.convert("RGBA")
         picture = Image.new("RGB", layer.size, "white")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from podline.data.decoded_rows import PIXELS, rows_of
 from podline.data.images import opening
 from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources import decoding
+from podline.data.sources import decoding, parser_pool
 from podline.data.sources.decoding import Here, Look, Pictures, Request, decoder
 from podline.data.sources.source import open_raw
 from podline.errors import ChildKilledError, SourceError, StoreError
@@ -35,6 +36,18 @@ def placed(folder: Path, number: int, data: bytes | Place) -> Place:
 def looked_at(folder: Path, *files: bytes | Place) -> list[Look]:
     requests = (Request(placed(folder, at, data)) for at, data in enumerate(files))
     return list(Here().looks(BECOMING, requests, folder))
+
+
+def test_many_images_are_decoded_by_processes_with_the_same_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = as_folders(tmp_path / "raw", images(450))
+    (folder / "cat" / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    source = opened(folder)
+    assert (source.read, len(source.quarantined)) == (451, 1)
+    shutil.move(folder, tmp_path / "moved")
+    monkeypatch.setattr(parser_pool, "_FEW", 1_000)
+    assert records(opened(tmp_path / "moved")) == records(source)
 
 
 def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:

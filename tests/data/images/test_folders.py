@@ -17,6 +17,8 @@ from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -306,16 +308,6 @@ def test_another_size_is_decoded_anew_and_bytes_are_one_file_in_the_manifest(fol
     assert opened(folder, side=20).splits[0].image_shape == (20, 20, 3)
     (folder / "notes.txt").write_text("no image")
     assert opened(folder).files == source.files
-
-
-def test_many_images_are_decoded_by_processes_with_the_same_pixels(tmp_path: Path) -> None:
-    folder = as_folders(tmp_path / "raw", images(450))
-    (folder / "cat" / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0")
-    source = opened(folder)
-    assert (source.read, len(source.quarantined)) == (451, 1)
-    shutil.rmtree(folder / "Åse")
-    few = opened(as_folders(tmp_path / "few", {name: files for name, files in images(450).items() if name != "Åse"}))
-    assert {data for _, _, data in records(few)} == {data for _, label, data in records(source) if label != "Åse"}
 
 
 def test_too_few_classes_or_images_to_test_on(tmp_path: Path) -> None:

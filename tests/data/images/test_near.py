@@ -19,6 +19,8 @@ from podline.data.images.near import DISTANCE, close, near_duplicates
 from podline.data.images.opening import ImagesSource
 from podline.errors import SourceError
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 Pixels = npt.NDArray[np.uint8]
 
 SHAPE = (64, 64, 3)
