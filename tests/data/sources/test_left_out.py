@@ -9,7 +9,7 @@ from coco_files import CocoFiles, open_coco
 
 from podline.beam_jobs.conversion import convert
 from podline.data.rows import RowBlock, SourceSplit
-from podline.data.sources.left_out import LeftOut, left_out_of, refuse_left_out
+from podline.data.sources.left_out import LeftOut, refuse_left_out
 from podline.data.sources.source import Source
 from podline.datasets.fingerprint import find_converted
 from podline.errors import SourceError
@@ -98,7 +98,7 @@ def test_raw_pixels_have_the_limit_too() -> None:
     block = RowBlock("rows", "rows", 90)
     split = SourceSplit("train", (2, 2, 1), (block,), {})
     source = Source("tiny", ("a",), (), (split,))
-    assert [(part.read, part.reasons.total()) for part in left_out_of(source)] == [(90, 0)]
+    assert [(part.read, part.reasons.total()) for part in source.left_out] == [(90, 0)]
     part = LeftOut("records of the train split", 100)
     for number in range(11):
         part.add(f"the same image as test_batch[{number}] of the test split")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,12 +24,12 @@ from published import (
     write_mnist,
 )
 
+from podline.data.sources import remote
 from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_records import squares_of
-from podline.data.sources.duplicates import quarantine_shared
+from podline.data.sources.duplicates import without_repeated
 from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
-from podline.data.sources.remote import open_remote, raw_files
 from podline.data.sources.source import Source
 from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
@@ -161,13 +162,20 @@ def test_what_arrives_damaged_is_asked_for_again(
 
 
 def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw")
-    place = open_remote(uri)
+    listed = remote.objects_of(uri)
     upload(write_cifar10_bins(tmp_path / "raw", rows=5), uri)
-    with pytest.raises(ArtifactError, match=r"data_batch_1.bin is generation \d+ vs \d+ when it was looked at first"):
-        raw_files({"data_batch_1.bin": place / "data_batch_1.bin"}, tmp_path / "work")
+    monkeypatch.setattr(remote, "objects_of", lambda _uri: listed)
+    with pytest.raises(ArtifactError, match=r"raw/.* is generation \d+ vs \d+ when it was looked at first"):
+        open_source("cifar10", uri, tmp_path / "work")
+
+
+def test_rows_of_a_copy_are_read_after_another_process_has_used_it(tmp_path: Path, gcs_root: str) -> None:
+    source = open_source("cifar10", upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw"), tmp_path / "work")
+    os.utime(source.splits[1].blocks[0].path)  # as the cache does
+    assert len(source.splits[1].read(np.arange(2))["image"]) == 2
 
 
 def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: str) -> None:
@@ -191,13 +199,13 @@ def test_training_images_of_the_test_split_are_found_in_a_bucket(
     test = bytearray((raw / "test_batch.bin").read_bytes())
     test[1:3073] = (raw / "data_batch_3.bin").read_bytes()[3074:6146]
     (raw / "test_batch.bin").write_bytes(test)
-    found = quarantine_shared(open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work"))
+    found, _ = without_repeated(open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work"))
     assert [record.record for record in found.quarantined] == ["data_batch_3.bin[1]"]
 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:
     open_store(gcs_root).publish_bytes("some/thing", b"x")
-    with pytest.raises(SourceError, match=r"gs://.* holds some vs data_batch_1 and the other files of CIFAR-10"):
+    with pytest.raises(SourceError, match=r"gs://.* holds some, and no file that this data set needs"):
         open_source("cifar10", gcs_root, tmp_path / "work")
     with pytest.raises(SourceError, match=r"nothing: there is no object of that name, and none below it"):
         open_source("cifar10", f"{gcs_root}nothing", tmp_path / "work")
