@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from podline.data.decoded_rows import DecodedRows
@@ -19,9 +19,8 @@ from podline.data.records import Feature
 from podline.data.sources.coco_annotations import PERSON, ImageEntry, Listed, read_annotations
 from podline.data.sources.coco_decoding import decoded
 from podline.data.sources.coco_files import ImagePlace, find_coco
-from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, PixelPlace
+from podline.data.sources.coco_image import BEYOND, MASK_STRIDE, CocoImage, PixelPlace, people_of
 from podline.data.sources.coco_masks import check_outlines
-from podline.data.sources.coco_people import BEYOND, people_of
 from podline.data.sources.coco_records import PeopleByPlace, tables_of_people
 from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.coco_truth import publish_truths
@@ -74,16 +73,8 @@ class CocoSource:
     rows: tuple[DecodedRows, ...]
     skeleton: Skeleton = COCO
     notes: tuple[str, ...] = ()
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """What the label says."""
-        return CLASS_NAMES
-
-    @property
-    def extra_class_names(self) -> dict[str, tuple[str, ...]]:
-        """There is no further label."""
-        return {}
+    class_names: tuple[str, ...] = CLASS_NAMES
+    extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -20,7 +20,7 @@ from PIL import Image
 from podline.data.headers import PictureError, inspect_jpeg
 from podline.data.sources import decoding
 from podline.data.sources.coco import CocoSource
-from podline.data.sources.coco_people import people_of
+from podline.data.sources.coco_image import people_of
 from podline.data.sources.coco_records import squares_of
 from podline.errors import SourceError
 
