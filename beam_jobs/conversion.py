@@ -29,7 +29,7 @@ from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
-from podline.data.sources.source import RawData, Remarks, Work
+from podline.data.sources.source import RawData, Remarks
 from podline.data.tfds import tfds_files, tfds_names
 from podline.datasets.draft import class_names_of, manifest_of
 from podline.datasets.fingerprint import fingerprint, memory_of, source_of
@@ -128,8 +128,7 @@ def _publish_tables(store: Store, spec: ConvertSpec, source: RawData, plans: Sha
         table.unlink(missing_ok=True)
 
     with store.workspace("plan") as folder:
-        work = Work(elsewhere=spec.engine != LOCAL)
-        filler, made = source.shard_tables(plans, spec.seed, folder, work)
+        filler, made = source.shard_tables(plans, spec.seed, folder, elsewhere=spec.engine != LOCAL)
         deque(in_order(publish, made, store.parallel), maxlen=0)
     return filler
 

@@ -25,7 +25,6 @@ from podline.data.records import stored_layout
 from podline.data.shards import write_shard
 from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_truth import read_truth
-from podline.data.sources.source import Work
 from podline.data.tfrecord import header
 from podline.datasets.validation import check_files, check_records, count_splits, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
@@ -277,7 +276,7 @@ def test_workers_on_other_machines_write_the_same_shards(tmp_path: Path, raw: Pa
     for elsewhere in (False, True):
         folder = tmp_path / f"{elsewhere}"
         folder.mkdir()
-        filler, tables = source.shard_tables(plans, 0, folder, Work(elsewhere=elsewhere))
+        filler, tables = source.shard_tables(plans, 0, folder, elsewhere=elsewhere)
         assert len(list(tables)) == len(list(folder.iterdir()))
         for plan in plans:
             fill = filler.filler(plan, layout.decoded, folder / filler.table(plan))

@@ -107,16 +107,7 @@ _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
 def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Source:
-    """Return the python layout.
-
-    Args:
-        dataset: ``cifar10``, ``cifar100`` or ``sample``.
-        files: every batch by name, and the meta file if there is one.
-        work: the cache folder for pixels.
-
-    Raises:
-        SourceError: a file is not what it should be.
-    """
+    """Open the python layout: see ``podline.data.sources.opening.Layout.open``."""
     family = _FAMILIES[dataset]
     with Sandboxes(MAKER) as sandboxes:
         meta = _meta(family, files[family.meta], sandboxes) if family.meta in files else {}
@@ -128,15 +119,7 @@ def open_pickled(dataset: str, files: Mapping[str, RawFile], work: Path) -> Sour
 
 
 def open_binary(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """Return the binary layout.
-
-    Args:
-        dataset: ``cifar10``, ``cifar100`` or ``sample``.
-        files: every ``.bin`` file by name, and the files of class names that there are.
-
-    Raises:
-        SourceError: a file is not what it should be.
-    """
+    """Open the binary layout: see ``podline.data.sources.opening.Layout.open``."""
     family, names = _FAMILIES[dataset], {}
     for kind in family.labels:
         file = files.get(kind.names_file)

@@ -32,7 +32,7 @@ from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.coco_truth import category_of, publish_truths
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import Remarks, ShardTables, Work
+from podline.data.sources.source import Remarks, ShardTables
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import SourceError
@@ -138,11 +138,11 @@ class CocoSource:
         category = category_of(self.skeleton, self.category)
         return publish_truths(store, folder, self.dataset, self.splits, category)
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:
         """Workers on this machine copy pixels from the cache; others get them in tables."""
         filler = PeopleByPlace(self.side, self.max_people, self.keep_files, self.skeleton)
         tables = tables_of_people(self.splits, plans, seed, folder)
-        if not work.elsewhere:
+        if not elsewhere:
             return filler, tables
         return RowsInTables(), rows_of_people(filler, plans, tables)
 

@@ -30,15 +30,7 @@ _REMEDY = "fetch the official file again with `podline data download mnist`"
 
 
 def open_mnist(dataset: str, files: Mapping[str, RawFile], _work: Path) -> Source:
-    """Return the four files as a source.
-
-    Args:
-        dataset: what the source is called.
-        files: the files by official name.
-
-    Raises:
-        SourceError: a file is not what it should be.
-    """
+    """Open the four files: see ``podline.data.sources.opening.Layout.open``."""
     splits = tuple(_split(split, files[images], files[labels]) for split, (images, labels) in SPLITS.items())
     infos = tuple(file.info for file in files.values())
     return Source(dataset, class_names.MNIST, infos, splits, raw=tuple(files.values()))

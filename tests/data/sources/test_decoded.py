@@ -14,7 +14,7 @@ from reading_case import changed, counted, read
 from podline.data.planning import plan_shards
 from podline.data.records import layout_of
 from podline.data.sources.decoded import decoded_source
-from podline.data.sources.source import Source, Work
+from podline.data.sources.source import Source
 from podline.errors import SourceError
 from podline.recipes.datasets import DataSet
 from podline.store.opening import open_store
@@ -60,7 +60,7 @@ def test_labels_of_many_classes_reach_the_records(raw: Path) -> None:
     source = decoded_source(TOYS, str(raw), SPLITS, names, backwards, raw.parent / "work")
     layout = layout_of(source.features)
     plans = plan_shards("toys", source.sizes, layout.frame_length, shard_bytes=1 << 20, min_shards=1)
-    filler, tables = source.shard_tables(plans, 0, raw, Work())
+    filler, tables = source.shard_tables(plans, 0, raw, elsewhere=False)
     paths, pairs = {table.name: table for table in tables}, []
     for plan in plans:
         frames = layout.frames(plan.records)
