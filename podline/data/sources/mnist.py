@@ -49,7 +49,7 @@ def _split(name: str, images: RawFile, labels: RawFile) -> SourceSplit:
         raise SourceError(f"{images.path} holds no image: 0 vs 1 at least; {_REMEDY}")
     with reading(labels.path):
         values: npt.NDArray[np.uint8] = np.fromfile(labels.path, np.uint8, offset=first)
-    column = checked_labels(values, count, Label("labels", len(class_names.MNIST)), labels.path)
+    column = checked_labels(values, count, Label("label", "labels", class_names.MNIST), labels.path)
     block = RowBlock(images.name, images.place, count, start, modified=images.modified)
     return SourceSplit(name, (*_SIDES, 1), (block,), {"label": column})
 

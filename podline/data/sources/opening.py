@@ -114,7 +114,7 @@ def open_source(dataset: str, uri: str, work: Path) -> Source:
         if not place.exists():
             raise SourceError(f"{place} does not exist; {_fetch(dataset, place)}")
         if place.is_file() and official_name(place.name) in _WANTED:
-            raise SourceError(_one_of_several(dataset, place))
+            raise SourceError(f"{place} is one of the files of a data set vs the folder that has them all; give that")
         return _open_place(dataset, place, work, unpacked)
 
 
@@ -190,16 +190,6 @@ def _refuse_other_names(source: Source, place: Path) -> None:
                 f"{place} has the classes of {other} ({names[0]}, {names[1]}, …) vs {source.dataset} asked for; "
                 f"use `podline run {other} --source {place}`"
             )
-
-
-def _one_of_several(dataset: str, place: Path) -> str:
-    """Return what to give in place of one file of a data set."""
-    layout = next(layout for layout in LAYOUTS if official_name(place.name) in (*layout.required, *layout.optional))
-    used = dataset if dataset in layout.datasets else layout.datasets[0]
-    return (
-        f"{place} is one of the files of {layout.title} vs the folder that has them all; "
-        f"use `podline run {used} --source {place.parent}`"
-    )
 
 
 def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
