@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import cv2
 import numpy as np
 import pytest
@@ -8,10 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from podline.data.keypoints import mirrored
+from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
 from podline.input.pose_augmentation import (
     affine_maps,
-    augment_poses,
+    augmented,
     draw_colours,
     draw_maps,
     moved_boxes,
@@ -28,6 +32,7 @@ STRONG = PoseAugmentationSettings(
     flip=True, rotation=40, smallest=0.5, largest=1.5, shift=0.2, brightness=0.2, contrast=0.3, saturation=0.5
 )
 FILL = (1, 2, 3)
+MANIFEST = cast(Manifest, SimpleNamespace(mean_colour=FILL, skeleton=COCO))
 
 
 def batch(count=6, seed=0, people=3):
@@ -65,7 +70,7 @@ def same(first, second):
 
 def test_all_off_changes_nothing():
     arrays = batch()
-    changed = augment_poses(arrays, np.arange(6), PoseAugmentationSettings(), 0, 0, FILL, COCO)
+    changed = augmented(arrays, np.arange(6), PoseAugmentationSettings(), 0, 0, MANIFEST)
     assert same(changed.values(), arrays.values())
 
 
@@ -164,18 +169,18 @@ def test_boxes_are_cut_at_the_border_and_empty_ones_stay_empty():
 def test_an_example_depends_on_seed_epoch_and_id_only():
     arrays = batch(6)
     ids = np.array([3, 141, 59, 26, 5, 35])
-    whole = augment_poses(arrays, ids, STRONG, 7, 2, FILL, COCO)
+    whole = augmented(arrays, ids, STRONG, 7, 2, MANIFEST)
     chosen = [4, 1]
-    part = augment_poses({key: values[chosen] for key, values in arrays.items()}, ids[chosen], STRONG, 7, 2, FILL, COCO)
+    part = augmented({key: values[chosen] for key, values in arrays.items()}, ids[chosen], STRONG, 7, 2, MANIFEST)
     assert same(part.values(), (values[chosen] for values in whole.values()))
     for seed, epoch in ((8, 2), (7, 3)):
-        other = augment_poses(arrays, ids, STRONG, seed, epoch, FILL, COCO)
+        other = augmented(arrays, ids, STRONG, seed, epoch, MANIFEST)
         assert all((a != b).any() for a, b in zip(other["image"], whole["image"], strict=True))
 
 
 def test_the_given_arrays_stay_as_they_are():
     arrays, before = batch(), batch()
-    changed = augment_poses(arrays, np.arange(6), STRONG, 0, 0, FILL, COCO)
+    changed = augmented(arrays, np.arange(6), STRONG, 0, 0, MANIFEST)
     assert same(arrays.values(), before.values())
     assert changed["image_id"] is arrays["image_id"]
     assert {key: (values.shape, values.dtype) for key, values in changed.items()} == {
