@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.data.fitting import fitted, shown_size
-from podline.data.images.hashing import hashes
 from podline.data.images.near import near_duplicates
 from podline.data.images.opening import ImagesSource, open_images
 from podline.data.images.settings import ImagesSettings
@@ -92,8 +91,7 @@ def recall(pictures: Sequence[Picture], change: Change, settings: ImagesSettings
     images = np.stack([fitted(np.ascontiguousarray(one), settings.shape, settings.fit) for one in every])
     boxes = np.array([shown_size(one.shape[0], one.shape[1], settings.shape, settings.fit) for one in every])
     rows, count = np.arange(len(every)), len(pictures)
-    hashed = hashes(images.__getitem__, boxes)
-    found = near_duplicates(images.__getitem__, boxes, hashed, rows[:count], rows[count:])
+    found = near_duplicates(images.__getitem__, boxes, rows[:count], rows[count:])
     return float(np.count_nonzero(found.test == found.train)) / count
 
 

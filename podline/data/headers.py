@@ -1,54 +1,208 @@
-"""Reads what an image's file says of itself before it is decoded: JPEG and PNG, told apart by their first bytes."""
+"""Reads what a picture's file says of itself before it is decoded; its kind is told by its first bytes.
+
+Pillow reads headers. A JPEG's markers are followed here from the first to the last: Pillow and OpenCV find a truncated
+JPEG only while they decode it, or not at all. (ITU-T T.81, annex B: markers are 0xFF and a byte; most begin a segment
+whose length follows. Entropy-coded data come after SOS; a 0xFF in them is followed by 0x00 or is a restart marker.)
+"""
 
 from __future__ import annotations
 
+import io
+import re
 import struct
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
-from podline.data import bounds
-from podline.data.jpeg import Jpeg, JpegError, exif_orientation, inspect
+from PIL import ExifTags, Image, UnidentifiedImageError
 
-PNG = b"\x89PNG\r\n\x1a\n"
-"""The first bytes of a PNG file (https://www.w3.org/TR/png-3/#5PNG-file-signature)."""
+from podline.data import bounds, lfs
+from podline.entry_points import reason
 
-_HEADER = len(PNG) + 25  # bytes to the end of the first chunk
-_CHUNK = 12  # bytes of a chunk without its content
-_SAMPLES = {0: 1, 2: 3, 3: 3, 4: 1, 6: 3}  # of a pixel without its alpha, by the type of colour; a palette's are three
+JPEG = b"\xff\xd8"
+"""The first bytes of a JPEG file."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+_KINDS = "JPEG, PNG, WebP, BMP, TIFF or GIF"
+_SIGNS = (JPEG, _PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+# The other kinds' first bytes, or the last of the first twelve.
+_UNDECODED = {
+    **dict.fromkeys((b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftyphevc"), "HEIC"),
+    b"ftypavif": "AVIF",
+    b"\0\0\0\x0cjP  \r\n\x87\n": "JPEG 2000",
+    b"\0\0\0\x0cJXL \r\n\x87\n": "JPEG XL",
+    b"8BPS": "PSD",
+}
+
+_EOI, _SOS, _APP1 = 0xD9, 0xDA, 0xE1
+# Baseline, extended sequential and progressive, Huffman-coded: what every decoder reads.
+_FRAMES = (0xC0, 0xC1, 0xC2)
+_OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# It begins with a literal byte (the last of several 0xFF), for which the search is twenty times as fast.
+_NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
+
+# Pillow's warnings are about fields that do not concern the pixels. A filter for the whole process, since one for a
+# block of code (warnings.catch_warnings) is no use among threads.
+warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
-def inspect_image(data: bytes) -> Jpeg:
+class PictureError(ValueError):
+    """Why a file is not a picture that can be decoded; a phrase that follows the file's name."""
+
+
+class Header(NamedTuple):
+    """What a picture's file says of itself.
+
+    Attributes:
+        width: of the stored pixels.
+        height: of the stored pixels.
+        components: 1 (grey), 3 or 4 (CMYK).
+        orientation: EXIF's, 1 … 8: how the stored pixels are to be turned for showing.
+    """
+
+    width: int
+    height: int
+    components: int
+    orientation: int
+
+
+def inspect_image(data: bytes) -> Header:
     """Return what a JPEG or PNG file says of itself.
 
     Raises:
-        JpegError: it is neither, is truncated, of a rare kind, or out of :mod:`podline.data.bounds`.
+        PictureError: it is neither, is truncated, of a rare kind, or out of :mod:`podline.data.bounds`.
     """
-    return inspect_png(data) if data.startswith(PNG) else inspect(data)
+    if not data.startswith(_PNG):
+        return inspect_jpeg(data)
+    picture = open_picture(data, ("PNG",))
+    components = 1 if picture.mode[:1] in "1LI" else 3
+    return Header(picture.width, picture.height, components, orientation_of(picture.getexif))
 
 
-def inspect_png(data: bytes) -> Jpeg:
-    """Follows a PNG's chunks from the first to the last.
-
-    Length, type, content, checksum (https://www.w3.org/TR/png-3/#5Chunk-layout); a decoder takes as much memory as a
-    chunk says that it has.
+def declared_pixels(data: bytes) -> int:
+    """Return how many pixels a file's header declares, without decoding it.
 
     Raises:
-        JpegError: it is truncated, damaged, or out of bounds.
+        PictureError: it is of no kind that is decoded, a truncated JPEG, or larger than anybody's picture.
     """
-    header = data[len(PNG) : _HEADER]
-    if len(header) < _HEADER - len(PNG) or header[:8] != b"\0\0\0\x0dIHDR":
-        raise JpegError("is damaged: a PNG without its header")
-    width, height, _depth, colour = struct.unpack_from(">IIBB", header, 8)
-    if not width * height:
-        raise JpegError(f"has {width}×{height} pixels")
-    if width * height > bounds.PIXELS:
-        raise JpegError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
-    place, kind, orientation = _HEADER, b"", 1
-    while place <= len(data) and kind not in (b"IHDR", b"IEND"):
-        length, kind = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8]
-        if kind == b"eXIf":
-            orientation = exif_orientation(data[place + 8 : place + 8 + length])
-        place += _CHUNK + length
-        if not kind:
-            break
-    if place > len(data) or kind != b"IEND":
-        raise JpegError(f"is truncated or damaged: a PNG of {len(data):,} bytes without its end")
-    return Jpeg(width, height, _SAMPLES.get(colour, 1), orientation)
+    found = inspect_jpeg(data) if data.startswith(JPEG) else open_picture(data)
+    return found.width * found.height
+
+
+def open_picture(data: bytes, formats: tuple[str, ...] = _FORMATS) -> Image.Image:
+    """Open a file by Pillow and check its size; of a PNG, which has them, the checksums as well.
+
+    Raises:
+        PictureError: it is of another kind, damaged, or larger than anybody's picture.
+    """
+    try:
+        picture = Image.open(io.BytesIO(data), formats=formats)
+        if picture.format == "PNG" and picture.tile:
+            picture.verify()  # after which it cannot be loaded
+            picture = Image.open(io.BytesIO(data), formats=formats)
+    except UnidentifiedImageError as error:
+        raise PictureError(_unidentified(data)) from error
+    except Image.DecompressionBombError as error:
+        raise PictureError(f"has too many pixels vs {bounds.PIXELS:,} at most") from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise damaged(error) from error
+    _check_size(picture.width, picture.height)
+    return picture
+
+
+def damaged(error: Exception) -> PictureError:
+    """Return what a decoder's error says of a file."""
+    return PictureError(f"is {'truncated' if 'truncated' in str(error).lower() else 'damaged'}: {reason(error)}")
+
+
+def looks_like_picture(data: bytes) -> bool:
+    """Return whether a file begins as one of the kinds that are decoded, or of those that are not."""
+    return data.startswith(_SIGNS) or bool(_undecoded(data))
+
+
+def _undecoded(data: bytes) -> str:
+    """Return the name of a picture's kind that is not decoded; empty of other files."""
+    return next((kind for sign, kind in _UNDECODED.items() if data[:12].endswith(sign) or data.startswith(sign)), "")
+
+
+def _unidentified(data: bytes) -> str:
+    if lfs.is_lfs_pointer(data):
+        return lfs.PROBLEM
+    kind = _undecoded(data)
+    if kind:
+        return f"is {kind} vs {_KINDS}; convert it to one of these"
+    return "is damaged: it cannot be decoded" if looks_like_picture(data) else f"is no {_KINDS}"
+
+
+def inspect_jpeg(data: bytes) -> Header:
+    """Read a JPEG file's markers from the first to the last.
+
+    Raises:
+        PictureError: it is no JPEG, is truncated, of a rare kind, or out of :mod:`podline.data.bounds`.
+    """
+    if lfs.is_lfs_pointer(data):
+        raise PictureError(lfs.PROBLEM)
+    if not data.startswith(JPEG):
+        raise PictureError(f"is no JPEG and no PNG: it starts with {data[:2].hex() or 'nothing'} vs ffd8 or 8950")
+    frame, orientation, scanned = None, 1, False
+    found = _NEXT_MARKER.search(data, len(JPEG))
+    while found and (marker := data[found.end() - 1]) != _EOI:
+        segment = _segment(data, found.end())
+        if marker in _FRAMES:
+            frame = _frame(segment)
+        elif marker in _OTHER_FRAMES:
+            raise PictureError(f"is a JPEG of a rare kind (marker ff{marker:02x}) that is not decoded")
+        elif marker == _APP1 and segment.startswith(b"Exif\0\0"):
+            orientation = orientation_of(partial(_exif, segment))
+        scanned |= marker == _SOS
+        found = _NEXT_MARKER.search(data, found.end() + 2 + len(segment))
+    if found is None:
+        raise PictureError(f"is truncated: {len(data):,} bytes, and no end marker")
+    if frame is None or not scanned:
+        raise PictureError("is a JPEG without an image")
+    return Header(*frame, orientation)
+
+
+def _segment(data: bytes, place: int) -> bytes:
+    """Return the content of the segment whose length stands at a place."""
+    length = int.from_bytes(data[place : place + 2], "big")
+    if length < 2 or place + length > len(data):
+        raise PictureError(f"is truncated or damaged: a segment of {length:,} bytes at byte {place:,} of {len(data):,}")
+    return data[place + 2 : place + length]
+
+
+def _frame(segment: bytes) -> tuple[int, int, int]:
+    """Return width, height and components, in bounds."""
+    if len(segment) < 6:
+        raise PictureError("is damaged: its frame header is too short")
+    precision, height, width, components = struct.unpack(">BHHB", segment[:6])
+    if precision != 8:
+        raise PictureError(f"has {precision} bits a sample vs 8")
+    _check_size(width, height)
+    if components not in (1, 3, 4):
+        raise PictureError(f"has {components} components vs 1, 3 or 4")
+    return width, height, components
+
+
+def _check_size(width: int, height: int) -> None:
+    if not 0 < width * height <= bounds.PIXELS:
+        raise PictureError(f"has {width}×{height} pixels vs {bounds.PIXELS:,} at most")
+
+
+def _exif(segment: bytes) -> Image.Exif:
+    exif = Image.Exif()
+    exif.load(segment)
+    return exif
+
+
+def orientation_of(exif: Callable[[], Image.Exif]) -> int:
+    """Return the orientation that EXIF data say, 1 … 8; 1 where they say none, or cannot be read."""
+    try:
+        value = exif().get(ExifTags.Base.Orientation, 1)
+    except Exception:
+        return 1
+    return value if value in range(1, 9) else 1

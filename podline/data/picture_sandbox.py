@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import LifoQueue
-from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from podline.data import bounds
 from podline.data.coco_pixels import ready_for_many
-from podline.data.pictures import PictureError, Pixels, declared_pixels, limits_of_pixels, picture_of
+from podline.data.headers import PictureError, declared_pixels
+from podline.data.pictures import Pixels, limits_of_pixels, picture_of
 from podline.errors import SourceError
 from podline.sandbox import Limits, Sandbox, begin
 from podline.store.contract import explained
@@ -47,24 +47,18 @@ class PictureSandboxes:
     """
 
     def __init__(self, count: int = 1) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="podline-pictures-")
+        self._opened = contextlib.ExitStack()
         self._free: LifoQueue[tuple[Sandbox, Path]] = LifoQueue()
-        self._all = [(Sandbox(_MAKER, str(path)), path) for path in map(self._path, range(count))]
-        for each in self._all:
-            self._free.put(each)
-
-    def _path(self, number: int) -> Path:
-        return Path(self._folder.name) / f"{number}.pixels"
+        folder = self._opened.enter_context(tempfile.TemporaryDirectory(prefix="podline-pictures-"))
+        for number in range(count):
+            path = Path(folder) / f"{number}.pixels"
+            self._free.put((self._opened.enter_context(Sandbox(_MAKER, str(path))), path))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for sandbox, _path in self._all:
-            sandbox.close()
-        self._folder.cleanup()
+    def __exit__(self, *_error: object) -> None:
+        self._opened.close()
 
     def check(self, file: PictureFile) -> None:
         """Check a picture's header, and the end of a JPEG file.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from podline.data.images.deciding import in_general
-from podline.data.images.items import TEST, TRAIN
-from podline.data.images.near_pairs import NearPair
+from podline.data.images.deciding import Image, in_general, kept
+from podline.data.images.near import NearPair
 from podline.data.images.opening import ImagesSource
 from podline.data.records import layout_of
 from podline.data.shown import printable
@@ -49,7 +49,6 @@ class Checked:
 
     def document(self) -> dict[str, Any]:
         """All of it as JSON."""
-        decided = self.source.decided
         return {
             "found": list(self.source.words),
             "read": self.source.read,
@@ -58,7 +57,7 @@ class Checked:
             "sizes": self._sizes(),
             "near_duplicates": [self._pair(pair) for pair in self.source.near],
             "left_out": [record.model_dump() for record in self.source.quarantined],
-            "source_bytes": sum(one.bytes for one in decided.seen),
+            "source_bytes": sum(image.bytes for image in self.source.images),
             "record_bytes": self._bytes,
             "seconds": self.seconds,
         }
@@ -112,14 +111,12 @@ class Checked:
         Raises:
             StoreError: the file cannot be written.
         """
-        pairs, search = self.source.near, self.source.search
-        if not pairs or not search:
+        pairs, drawn = self.source.near, []
+        if not pairs:
             return False
-        seen, drawn = self.source.decided.seen, []
-        for test, train, _distance in pairs[:_PAIRS]:
-            images = search.read(np.array([seen[test].row, seen[train].row]))
-            for image, split, one in zip(images, (TEST, TRAIN), (seen[test], seen[train]), strict=True):
-                drawn.append(Picture(image, f"{split}: {_end(one.label)}\n{_end(one.key)}"))
+        for pair in pairs[:_PAIRS]:
+            pixels = self.source.pixels(np.array([pair.test.row, pair.train.row]))
+            drawn += map(_picture, pixels, (pair.test, pair.train))
         wide = 2 * _PAIRS_IN_A_ROW
         rows = [PictureRow("", drawn[first : first + wide]) for first in range(0, len(drawn), wide)]
         about = f"{len(pairs):,} test images have one; the nearest of them, each beside its training image"
@@ -127,12 +124,11 @@ class Checked:
         return True
 
     def _pair(self, pair: NearPair) -> dict[str, Any]:
-        test, train = (self.source.decided.seen[at] for at in (pair.test, pair.train))
         return {
-            "test": test.key,
-            "train": train.key,
-            "test_class": test.label,
-            "train_class": train.label,
+            "test": pair.test.key,
+            "train": pair.train.key,
+            "test_class": pair.test.label,
+            "train_class": pair.train.label,
             "distance": pair.distance,
         }
 
@@ -142,18 +138,20 @@ class Checked:
 
     def _classes(self) -> dict[str, dict[str, int]]:
         """Class → split → images."""
-        decided = self.source.decided
-        counts = Counter((decided.seen[at].label, decided.splits[at]) for at in decided.kept())
+        counts = Counter((image.label, image.split) for image in kept(self.source.images))
         return {name: {split: counts[name, split] for split in self.source.sizes} for name in self.source.class_names}
 
     def _sizes(self) -> dict[str, int]:
         """Range of the longer side → images, without those ranges that none is in."""
-        decided = self.source.decided
-        longer = [max(decided.seen[at].width, decided.seen[at].height) for at in decided.kept()]
+        longer = [max(image.width, image.height) for image in kept(self.source.images)]
         counts = np.bincount(np.searchsorted(_BOUNDS, longer), minlength=len(_BOUNDS) + 1)
         names = [f"to {_BOUNDS[0]}", *(f"{low + 1} to {high}" for low, high in pairwise(_BOUNDS))]
         names.append(f"from {_BOUNDS[-1] + 1}")
         return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
+
+
+def _picture(pixels: npt.NDArray[np.uint8], image: Image) -> Picture:
+    return Picture(pixels, f"{image.split}: {_end(image.label)}\n{_end(image.key)}")
 
 
 def _end(text: str | None) -> str:

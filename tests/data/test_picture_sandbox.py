@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from pathlib import Path
 
@@ -20,7 +21,8 @@ def png(pixels: np.ndarray) -> bytes:
     return cv2.imencode(".png", pixels[..., ::-1])[1].tobytes()
 
 
-def test_pictures_come_in_their_order_from_any_number_of_threads() -> None:
+def test_pictures_come_in_their_order_from_any_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files = [PictureFile(str(number), png(np.full((4 + number, 5, 3), number))) for number in range(3)]
     found: list[list[list[int]]] = []
     with PictureSandboxes(2) as sandboxes:
@@ -30,7 +32,7 @@ def test_pictures_come_in_their_order_from_any_number_of_threads() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        folder = sandboxes._all[0][1].parent
+        [folder] = Path(tempfile.gettempdir()).glob("podline-pictures-*")
     assert found == [[[4 + number, 5, number] for number in range(3)]] * 5
     assert not folder.exists()
 

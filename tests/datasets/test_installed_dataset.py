@@ -25,7 +25,7 @@ from podline.reporting.report import report
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainResult, TrainSpec, ValidateSpec
 from podline.store.opening import open_store
-from podline.tasks.parameters import CifarParameters, CocoParameters
+from podline.tasks.parameters import TrainingForm
 from podline.training.train import train
 
 SHORT = {"duration.steps": 80, "batch_size": 32, "model.width": 0.25}
@@ -137,6 +137,5 @@ def test_it_is_in_the_form_of_its_kind(package: Path, monkeypatch: pytest.Monkey
     assert datasets.known("svhn") is None
     monkeypatch.syspath_prepend(package)
     assert datasets.find("svhn").kind == "classification"
-    assert "svhn" in CifarParameters.model_json_schema()["properties"]["recipe"]["enum"]
-    assert CocoParameters.model_json_schema()["properties"]["recipe"]["enum"] == ["coco_pose", "keypoints"]
-    assert CifarParameters(recipe="svhn", source="raw").training_recipe().dataset == "svhn"
+    assert "svhn" in TrainingForm.model_json_schema()["properties"]["recipe"]["enum"]
+    assert TrainingForm(recipe="svhn", source="raw").training_recipe().dataset == "svhn"

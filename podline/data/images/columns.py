@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
 from podline.data.images.items import split_in_name
@@ -26,32 +27,21 @@ _KNOWN = {
 _READ = "Podline reads one class for each whole image"
 _ALLOW = "--set conversion.labels_are_classes=true"
 
-# Columns of boxes and outlines, without blanks and underscores; of each group all must be there.
-_BOXES = frozenset(
-    "bbox bboxes box boxes boundingbox boundingboxes objects annotations segmentation polygon".split()  # noqa: SIM905
-)
+# Columns of boxes and outlines, without blanks and underscores; of corners all of a group must be there.
+_BOXES = {"bbox", "bboxes", "box", "boxes", "boundingbox", "boundingboxes"}
+_BOXES |= {"objects", "annotations", "segmentation", "polygon"}
 _CORNERS = (
-    ("xmin", "ymin"),
-    ("minx", "miny"),
-    ("x1", "y1"),
-    ("x0", "y0"),
-    ("left", "top"),
-    ("xcenter", "ycenter"),
-    ("centerx", "centery"),
-    ("cx", "cy"),
-    ("bboxx", "bboxy"),
-    ("bboxxmin", "bboxymin"),
-    ("bboxx1", "bboxy1"),
-    ("x", "y", "w", "h"),
-    ("x", "y", "width", "height"),
+    *("xmin ymin", "minx miny", "x1 y1", "x0 y0", "left top", "xcenter ycenter", "centerx centery", "cx cy"),
+    *("bboxx bboxy", "bboxxmin bboxymin", "bboxx1 bboxy1", "x y w h", "x y width height"),
 )
-_TAGS = frozenset(["tags", "tag", "keywords", "keyword", "attributes"])
-_PLURAL = _TAGS | frozenset(["labels", "classes", "categories", "classnames"])
+_TAGS = {"tags", "tag", "keywords", "keyword", "attributes"}
+_PLURAL = _TAGS | {"labels", "classes", "categories", "classnames"}
 _MOST_LISTS = 0.1  # of all labels; fewer are left out, each with its reason
-_LEAST_COMBINED = 1 / 3  # of labels of several words that are made of other labels
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?")
 _WHOLE = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
-_ROWS = 200  # that are looked at to tell columns of zeros and ones
+_BITS = ("0", "1", "0.0", "1.0", "true", "false")
+ROWS = 200
+"""How many rows tell columns of zeros and ones."""
 
 
 class Columns(NamedTuple):
@@ -116,13 +106,7 @@ def class_columns(
 
 
 def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, file: str = "") -> Columns:
-    """Return which column is which: as the settings say, else by its name; empty of one that is not there.
-
-    Args:
-        where: what errors call the table.
-        names: its columns.
-        settings: may name them.
-        file: the column of files or images, where it is known already.
+    """Return which column is which: as the settings say, else by its name; see :func:`class_columns`.
 
     Raises:
         NoColumnError: one that the settings name is not there.
@@ -138,10 +122,14 @@ def _column(where: str, names: Sequence[str], what: str, given: str) -> str:
         if given not in names:
             raise NoColumnError(f"{where} has the columns {_listed(names)} vs {setting}={given}; give one of them")
         return given
-    fitting = [name for name in names if re.sub(r"[^0-9a-z]", "", name.lower()) in _KNOWN[what]]
+    fitting = [name for name in names if _letters(name) in _KNOWN[what]]
     if len(fitting) > 1:
         raise SourceError(f"{where}: the {what}s may be in {_listed(fitting)}; say in which by {setting}=NAME")
     return fitting[0] if fitting else ""
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^0-9a-z]", "", name.lower())
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -170,28 +158,14 @@ class Labels:
 
     def __init__(self) -> None:
         self._texts: Counter[str] = Counter()
-        self._lists = 0
-        self._first_list: Any = None
+        self._lists: list[Any] = []
 
     def add(self, value: Any) -> None:
         """Add an image's label, as it was read."""
-        if isinstance(value, (list, tuple, dict)) or (
-            isinstance(value, str) and value[:1] + value[-1:] in ("[]", "{}")
-        ):
-            self._first_list = self._first_list or value
-            self._lists += 1
-            return
-        try:
-            text = text_of(value)
-        except ValueError:
-            return
-        if text and text.strip():
-            self._texts[text.strip()] += 1
-
-    @property
-    def whole_floats(self) -> bool:
-        """Return whether all are whole numbers and some are written as 1.0, as pandas does beside a missing value."""
-        return any("." in text for text in self._texts) and all(map(_WHOLE.fullmatch, self._texts))
+        if isinstance(value, (list, tuple, dict)) or str(value)[:1] + str(value)[-1:] in ("[]", "{}"):
+            self._lists.append(value)
+        elif isinstance(value, (str, int, float)) and (text := (text_of(value) or "").strip()):
+            self._texts[text] += 1
 
     def refuse_unclear(self, where: str, column: str, settings: ImagesSettings) -> None:
         """Check that each label names one class.
@@ -204,22 +178,20 @@ class Labels:
         Raises:
             SourceError: some are lists, join several labels, or are decimal numbers.
         """
-        if self._lists > max(1, _MOST_LISTS * (self._lists + self._texts.total())):
-            _refuse_several(where, column, self._first_list)
+        if len(self._lists) > max(1, _MOST_LISTS * (len(self._lists) + self._texts.total())):
+            _refuse_several(where, column, self._lists[0])
         if settings.labels_are_classes:
             return
-        if self._texts and all(map(_NUMBER.fullmatch, self._texts)):
-            decimal = next((text for text in self._texts if not _WHOLE.fullmatch(text)), None)
-            if decimal is not None:
-                raise SourceError(
-                    f"{where}: the column {shortened(column)} holds decimal numbers, as {decimal}: these are values to "
-                    f"estimate, and {_READ}; give another column (conversion.label_column), or, if each number is a "
-                    f"class, {_ALLOW}"
-                )
-            return
-        joined = _joined(sorted(self._texts), re.sub(r"[^0-9a-z]", "", column.lower()))
-        if joined is not None:
-            _refuse_several(where, column, joined)
+        if not all(map(_NUMBER.fullmatch, self._texts)):
+            joined = _joined(sorted(self._texts), _letters(column))
+            if joined is not None:
+                _refuse_several(where, column, joined)
+        elif decimal := next((text for text in self._texts if not _WHOLE.fullmatch(text)), None):
+            raise SourceError(
+                f"{where}: the column {shortened(column)} holds decimal numbers, as {decimal}: these are values to "
+                f"estimate, and {_READ}; give another column (conversion.label_column), or, if each number is a "
+                f"class, {_ALLOW}"
+            )
 
 
 def _refuse_several(where: str, column: str, example: Any) -> NoReturn:
@@ -233,39 +205,22 @@ def _refuse_several(where: str, column: str, example: Any) -> NoReturn:
 def _joined(labels: Sequence[str], column: str) -> str | None:
     """Return a label that joins several; None if there is none.
 
-    A ``|`` or ``;`` joins. A comma may be part of a name, as in ``tench, Tinca tinca``: it joins where all of a label's
-    parts occur in other labels. So do blanks where many labels add words to another one, or have the same words in
-    another order: not in ``golden retriever`` and ``labrador retriever``.
+    A ``|`` or ``;`` joins, as do blanks in a column of tags and commas in one with a plural name. Elsewhere a comma
+    may be part of a name, as in ``tench, Tinca tinca``: it joins where all of a label's parts occur in other labels.
     """
-    for mark in ("|", ";"):
-        for label in labels:
-            if len(_parts(label, mark)) > 1:
-                return label
-    commas = [label for label in labels if len(_parts(label, ",")) > 1]
-    made = _made_of_others(labels, commas, ",")
-    if commas and (made or column in _PLURAL):
-        return (made or commas)[0]
-    words = [label for label in labels if len(_parts(label, None)) > 1]
-    if words and column in _TAGS:
-        return words[0]
-    sets = Counter(frozenset(_parts(label, None)) for label in labels)
-    made = [label for label in _made_of_others(labels, words, None) if _extends(frozenset(_parts(label, None)), sets)]
-    return made[0] if len(made) > max(1, _LEAST_COMBINED * len(words)) else None
+    marks = ["|", ";", *([","] if column in _PLURAL else []), *([" "] if column in _TAGS else [])]
+    counts = Counter(part for label in labels for part in set(_parts(label, ",")))
+    for label in labels:
+        parts = _parts(label, ",")
+        if any(len(_parts(label, mark)) > 1 for mark in marks):
+            return label
+        if len(parts) > 1 and all(counts[part] > 1 for part in parts):
+            return label
+    return None
 
 
-def _parts(label: str, mark: str | None) -> list[str]:
+def _parts(label: str, mark: str) -> list[str]:
     return [part.strip() for part in label.split(mark) if part.strip()]
-
-
-def _made_of_others(labels: Sequence[str], candidates: Sequence[str], mark: str | None) -> list[str]:
-    """Return the candidates of which every part occurs in another label."""
-    counts = Counter(part for label in labels for part in set(_parts(label, mark)))
-    return [label for label in candidates if all(counts[part] > 1 for part in _parts(label, mark))]
-
-
-def _extends(words: frozenset[str], sets: Counter[frozenset[str]]) -> bool:
-    """Return whether another label has the same words, or all of these but one."""
-    return sets[words] > 1 or any(sets[words - {word}] for word in words)
 
 
 def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> None:
@@ -289,8 +244,8 @@ def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> 
 
 @lru_cache(maxsize=256)
 def _boxes(names: tuple[str, ...]) -> tuple[str, ...]:
-    known = {re.sub(r"[^0-9a-z]", "", name.lower()): name for name in names}
-    corners = next((group for group in _CORNERS if known.keys() >= set(group)), ())
+    known = {_letters(name): name for name in names}
+    corners = next((group for group in map(str.split, _CORNERS) if known.keys() >= {*group}), [])
     return tuple(known[name] for name in (*corners, *sorted(_BOXES & known.keys())))
 
 
@@ -300,7 +255,7 @@ def _refuse_one_hot(where: str, rows: Iterable[Mapping[str, Any]]) -> None:
     Raises:
         SourceError: it has.
     """
-    first = [row for _, row in zip(range(_ROWS), rows, strict=False)]
+    first = list(islice(rows, ROWS))
     names = [name for name in (first[0] if first else {}) if all(_is_bit(row.get(name)) for row in first)]
     if len(names) > 1:
         raise SourceError(
@@ -310,4 +265,4 @@ def _refuse_one_hot(where: str, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _is_bit(value: Any) -> bool:
-    return str(value).strip().lower() in ("0", "1", "0.0", "1.0", "true", "false")
+    return str(value).strip().lower() in _BITS

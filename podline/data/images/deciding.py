@@ -6,11 +6,9 @@ Nothing here depends on a layout, on names or on the order of images, but for th
 from __future__ import annotations
 
 import hashlib
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from podline.data.images.items import HELD_OUT, SPLITS, TEST, TRAIN, test_split_of
 from podline.data.shown import printable, shortened
@@ -21,185 +19,145 @@ from podline.errors import SourceError
 _REMEDY = "the evaluation would lie inside the training set; get splits that are apart, or give the images without any"
 
 
-class Seen(NamedTuple):
+@dataclass(slots=True)
+class Image:
     """An image that was looked at, or what lies among images.
 
     Attributes:
-        key: what leads back to it.
+        key: its path in the source, or archive and name.
         label: its class; None where it has none.
-        split: as the source says it, in small letters; empty where it says none.
+        split: as the source says it, in small letters; train or test, once that is decided.
         group: images of one group stay on one side; empty where there is none.
-        row: the number of its pixels; -1 of one that was not looked at.
-        sha256: of its bytes, hexadecimal.
-        pixels: the sha256 of its pixels.
-        bytes: its size.
-        width: of the picture.
-        height: likewise.
-        turned: whether EXIF turns it.
+        reason: why it is left out, empty if it is not; what follows a colon is about this image alone.
         stray: whether it was never meant to be an image.
-        reason: why it is left out; empty so far if it is not.
+        row: the number of its pixels; -1 of one that was not looked at.
+        sha256: of its file, hexadecimal.
+        pixels_sha256: of its pixels as the data set has them.
+        bytes: of its file.
+        width: of the picture as it is shown.
+        height: of the picture as it is shown.
+        turned: whether EXIF turns it.
     """
 
     key: str
     label: str | None
     split: str
     group: str
+    reason: str
+    stray: bool
     row: int
     sha256: str
-    pixels: str
+    pixels_sha256: str
     bytes: int
     width: int
     height: int
     turned: bool
-    stray: bool
-    reason: str
 
 
-@dataclass
-class Decided:
-    """Images with their splits.
-
-    Attributes:
-        seen: all of them.
-        splits: of each, train or test.
-        reasons: why each is left out; empty if it is not.
-    """
-
-    seen: list[Seen]
-    splits: list[str]
-    reasons: list[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begins with what is known before images are compared."""
-        self.reasons = [one.reason for one in self.seen]
-
-    def kept(self, split: str | None = None) -> list[int]:
-        """Return the images that are not left out, of one split or of both."""
-        return [
-            at for at, reason in enumerate(self.reasons) if not reason and (split is None or self.splits[at] == split)
-        ]
-
-    def leave_out(self, places: Iterable[int], reason: Callable[[int], str]) -> None:
-        """Leaves out some images."""
-        for at in places:
-            self.reasons[at] = reason(at)
-
-    def by_pixels(self) -> list[list[int]]:
-        """Images that are kept and look the same, in groups of two at least."""
-        groups: dict[str, list[int]] = defaultdict(list)
-        for at in self.kept():
-            groups[self.seen[at].pixels].append(at)
-        return [group for group in groups.values() if len(group) > 1]
-
-    def twin(self, one: int, other: int) -> str:
-        """How two images that look the same are, in words."""
-        what = "file" if self.seen[one].sha256 == self.seen[other].sha256 else "image"
-        return f"the same {what} as {printable(self.seen[other].key)}"
+def kept(images: Iterable[Image], split: str | None = None) -> list[Image]:
+    """Return the images that are not left out, of one split or of both."""
+    return [image for image in images if not image.reason and split in (None, image.split)]
 
 
 def in_general(reason: str) -> str:
-    """Return a reason without the other image's name."""
-    return re.sub(r"^the same (file|image) as .*(, which is .*| of the test split)$", _general, reason)
+    """Return a reason without what is about one image alone."""
+    return reason.partition(": ")[0]
 
 
-def _general(found: re.Match[str]) -> str:
-    return "the same image as one of another class" if "," in found[2] else "the same image as one of the test split"
-
-
-def decide(seen: list[Seen], given: frozenset[str], test_share: float) -> Decided:
-    """Return splits and reasons.
+def decide(images: list[Image], given: frozenset[str], test_share: float) -> None:
+    """Set the split of each image, train or test, and why it is left out.
 
     Args:
-        seen: all images.
+        images: all of them.
         given: the splits that the source has, by its own names.
         test_share: of images whose split nobody gives.
 
     Raises:
         SourceError: a class's name cannot be one, or more test images than :data:`MAX_SHARED` can be trained on.
     """
-    seen = [_with_own_reason(one) for one in seen]
-    _refuse_names({one.label for one in seen if one.label is not None and not one.reason})
     test = test_split_of(given)
-    decided = Decided(seen, [_split_of(one, test, test_share) for one in seen])
-    _leave_out_contradicting(decided)
-    _leave_out_shared(decided, test)
-    _leave_out_groups(decided)
-    _leave_out_unknown(decided)
-    return decided
+    for image in images:
+        image.reason = image.reason or _own_reason(image)
+    _refuse_names({image.label for image in kept(images) if image.label})
+    for image in images:
+        image.split = _split_of(image, test, test_share)
+    _leave_out_contradicting(images)
+    _leave_out_shared(images, given_test=bool(test))
+    _leave_out_groups(images)
+    _leave_out_unknown(images)
 
 
-def _with_own_reason(one: Seen) -> Seen:
-    if one.reason:
-        return one
-    if one.label is None or not one.label:
-        return one._replace(reason="has no class")
-    if one.split and one.split not in SPLITS:
-        return one._replace(reason=f"is of the split {shortened(one.split)} vs {TRAIN} or {', '.join(HELD_OUT)}")
-    return one
+def _own_reason(image: Image) -> str:
+    if not image.label:
+        return "has no class"
+    if image.split and image.split not in SPLITS:
+        return f"is of the split {shortened(image.split)} vs {TRAIN} or {', '.join(HELD_OUT)}"
+    return ""
 
 
 def _refuse_names(labels: set[str]) -> None:
     for label in sorted(labels):
-        problem = problem_of(label)
-        if problem:
+        if problem := problem_of(label):
             raise SourceError(f"the class name {shortened(label)} {problem}; rename the class")
 
 
-def _split_of(one: Seen, test: str, test_share: float) -> str:
-    """As the source says it, else by a hash of the image's group, or of the image itself."""
-    if one.split and test:
-        return TEST if one.split == test else TRAIN
-    if not one.sha256 or one.label is None:
+def _split_of(image: Image, test: str, test_share: float) -> str:
+    """Return the split that the source says, else one by a hash of the image's group, or of the image itself."""
+    if image.split and test:
+        return TEST if image.split == test else TRAIN
+    if not image.sha256 or image.label is None:
         return TRAIN
-    sha256 = hashlib.sha256(one.group.encode("utf-8", "surrogatepass")).hexdigest() if one.group else one.sha256
+    group = image.group.encode("utf-8", "surrogatepass")
+    sha256 = hashlib.sha256(group).hexdigest() if group else image.sha256
     return TEST if int(sha256[:16], 16) < test_share * 2**64 else TRAIN
 
 
-def _leave_out_contradicting(decided: Decided) -> None:
-    for group in decided.by_pixels():
+def _equal(images: list[Image]) -> list[list[Image]]:
+    """Return images that are kept and look the same, in groups of two at least."""
+    groups: dict[str, list[Image]] = defaultdict(list)
+    for image in kept(images):
+        groups[image.pixels_sha256].append(image)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _leave_out_contradicting(images: list[Image]) -> None:
+    for group in _equal(images):
         first = group[0]
-        second = next((at for at in group if _label(decided, at) != _label(decided, first)), None)
-        if second is None:
-            continue
-        named = {at: shortened(_label(decided, at)) for at in (first, second)}
-        for at in group:  # each with the first image of another class
-            other = second if _label(decided, at) == _label(decided, first) else first
-            decided.reasons[at] = f"{decided.twin(at, other)}, which is {named[other]}"
+        second = next((image for image in group if image.label != first.label), None)
+        for image in group if second else ():
+            other = second if second and image.label == first.label else first
+            named = f"{printable(other.key)} is {shortened(other.label)}"
+            image.reason = f"the same image as one of another class: {named}"
 
 
-def _leave_out_shared(decided: Decided, test: str) -> None:
-    """Leaves out training images that the test split has too."""
-    shared = []
-    for group in decided.by_pixels():
-        of_test = [at for at in group if decided.splits[at] == TEST]
-        of_train = [at for at in group if decided.splits[at] == TRAIN]
-        if of_test and of_train:
+def _leave_out_shared(images: list[Image], *, given_test: bool) -> None:
+    """Leave out training images that the test split has too."""
+    shared: list[Image] = []
+    for group in _equal(images):
+        of_test = kept(group, TEST)
+        if of_test and len(of_test) < len(group):
             shared += of_test
-            decided.leave_out(of_train, lambda at, first=of_test[0]: f"{decided.twin(at, first)} of the test split")
-    count = len(decided.kept(TEST))
-    if test and len(shared) > MAX_SHARED * count:
-        first = printable(decided.seen[shared[0]].key)
+            for image in kept(group, TRAIN):
+                image.reason = f"the same image as one of the test split: {printable(of_test[0].key)}"
+    count = len(kept(images, TEST))
+    if given_test and len(shared) > MAX_SHARED * count:
         raise SourceError(
-            f"{len(shared):,} of the {count:,} test images ({first}, for one) are training images as well vs "
-            f"{MAX_SHARED:.0%} at most: {_REMEDY}"
+            f"{len(shared):,} of the {count:,} test images ({printable(shared[0].key)}, for one) are training images "
+            f"as well vs {MAX_SHARED:.0%} at most: {_REMEDY}"
         )
 
 
-def _leave_out_groups(decided: Decided) -> None:
-    """Leaves out training images of a group that the test split has too: possible where the source gives splits."""
-    groups = {decided.seen[at].group for at in decided.kept(TEST)} - {""}
-    torn = [at for at in decided.kept(TRAIN) if decided.seen[at].group in groups]
-    decided.leave_out(torn, lambda at: f"is of the group {shortened(decided.seen[at].group)}, as images to test on")
+def _leave_out_groups(images: list[Image]) -> None:
+    """Leave out training images of a group that the test split has too: possible where the source gives splits."""
+    groups = {image.group for image in kept(images, TEST)} - {""}
+    for image in kept(images, TRAIN):
+        if image.group in groups:
+            image.reason = f"is of the group {shortened(image.group)}, as images to test on"
 
 
-def _leave_out_unknown(decided: Decided) -> None:
-    """Leaves out test images of a class that no training image has."""
-    trained = Counter(_label(decided, at) for at in decided.kept(TRAIN))
-    unknown = [at for at in decided.kept(TEST) if _label(decided, at) not in trained]
-    decided.leave_out(
-        unknown, lambda at: f"is of the class {shortened(_label(decided, at))}, which no training image is"
-    )
-
-
-def _label(decided: Decided, at: int) -> str:
-    return decided.seen[at].label or ""
+def _leave_out_unknown(images: list[Image]) -> None:
+    """Leave out test images of a class that no training image has."""
+    trained = {image.label for image in kept(images, TRAIN)}
+    for image in kept(images, TEST):
+        if image.label not in trained:
+            image.reason = f"is of the class {shortened(image.label)}, which no training image is"

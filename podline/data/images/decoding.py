@@ -17,8 +17,9 @@ import numpy as np
 from podline.data import bounds
 from podline.data.coco_pixels import ready_for_many
 from podline.data.fitting import fitted
+from podline.data.headers import looks_like_picture
 from podline.data.images.items import Item, Place
-from podline.data.pictures import PictureError, limits_of_pixels, looks_like_picture, picture_of
+from podline.data.pictures import PictureError, limits_of_pixels, picture_of
 from podline.data.sources.parser_pool import Parser
 from podline.documents.manifest import Fit
 from podline.errors import StoreError

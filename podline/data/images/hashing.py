@@ -22,7 +22,6 @@ Floats = npt.NDArray[np.float32]
 Read = Callable[[Numbers], Pixels]
 """Rows of images → uint8, (n, side, side, channels), with 1 channel or 3."""
 
-VERSION = 1  # of the hash; raise it when a bit of it changes
 BITS = 63
 HASHED = np.dtype([("hash", np.uint64), ("contrast", np.float32)])
 """Of an image: its hash, and the standard deviation of its grey values."""

@@ -9,20 +9,22 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from podline import settings as machine
-from podline.data.images.deciding import Decided, Seen, decide, in_general
+from podline.data.images.deciding import Image, decide, in_general, kept
 from podline.data.images.decoders import pixels_digest
 from podline.data.images.decoding import looks
 from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
-from podline.data.images.near_pairs import NearPair, NearSearch, near_lines, refuse_near
+from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
@@ -38,8 +40,9 @@ from podline.recipes.datasets import DataSet
 from podline.store import digests
 from podline.store.contract import explained
 
-_PIXELS, _SEEN, _FILES = "pixels", "seen.json", "files"
-_FORM = "files beside"  # of what is kept in the cache folder
+_PIXELS, _IMAGES, _FILES = "pixels", "images.json", "files"
+_FORM = "columns of images"  # of what is kept in the cache folder
+_columns = attrgetter(*(column.name for column in fields(Image)))
 
 
 @dataclass(frozen=True)
@@ -47,42 +50,50 @@ class ImagesSource(Source):
     """A source of images of one's own.
 
     Attributes:
-        decided: every image, and why it is left out.
+        images: all of them, also those that are left out.
         words: what was found.
-        search: for near-duplicates.
+        settings: what the images became.
     """
 
-    decided: Decided = field(default_factory=lambda: Decided([], []))
+    images: Sequence[Image] = ()
     words: tuple[str, ...] = ()
-    search: NearSearch | None = None
+    settings: ImagesSettings = field(default_factory=ImagesSettings)
 
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
         """Near-duplicates across the splits, the nearest first."""
-        return self.search.pairs(self.decided) if self.search else ()
+        return near_pairs(self.images, self.pixels, self.settings)
+
+    def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        """Return decoded images by row: uint8, (n, side, side, channels)."""
+        return replace(self.splits[0], kept=None).read(rows)["image"]
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of every record; see :class:`podline.data.records.Feature`."""
         image, *labels = super().features
-        fit = self.search.settings.fit if self.search and self.splits[0].files else None
-        return (replace(image, fit=fit), *labels)
+        return (replace(image, fit=self.settings.fit if self.settings.keep_files else None), *labels)
 
     @property
     def bytes_of_a_file(self) -> int:
         """Return the size of an image's file that records hold, on average, rounded up."""
-        kept = self.decided.kept() if self.splits[0].files else []
-        return -(-sum(self.decided.seen[at].bytes for at in kept) // max(1, len(kept)))
+        sizes = [image.bytes for image in kept(self.images)] if self.settings.keep_files else []
+        return -(-sum(sizes) // max(1, len(sizes)))
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
         """Of each split, without stray files."""
-        return _parts(self.decided)
+        parts = {split: LeftOut(f"images of the {split} split") for split in (TRAIN, TEST)}
+        for image in self.images:
+            if not image.stray:
+                parts[image.split].read += 1
+                parts[image.split].add(in_general(image.reason), int(bool(image.reason)))
+        return tuple(parts.values())
 
     @property
     def counted(self) -> dict[str, int]:
         """Images that are turned, and test images with a near-duplicate."""
-        turned = sum(self.decided.seen[at].turned for at in self.decided.kept())
+        turned = sum(image.turned for image in kept(self.images))
         counts = {"turned as EXIF says": turned, "test images that nearly repeat a training image": len(self.near)}
         return {rule: count for rule, count in counts.items() if count}
 
@@ -92,21 +103,12 @@ class ImagesSource(Source):
         Raises:
             SourceError: too many test images nearly repeat a training image.
         """
-        self.refuse_near()
+        refuse_near(self.near, self.sizes[TEST], self.settings.near_share)
         return self, Remarks(notes=(*self.words, *self.near_lines()))
 
     def near_lines(self) -> list[str]:
         """How many test images have a near-duplicate, in words."""
-        return near_lines(self.near, self.decided)
-
-    def refuse_near(self) -> None:
-        """Check that few test images have a near-duplicate.
-
-        Raises:
-            SourceError: more than ``near_share`` have one.
-        """
-        if self.search:
-            refuse_near(self.near, self.decided, self.search.settings.near_share)
+        return near_lines(self.near, self.sizes[TEST])
 
 
 def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: Path) -> ImagesSource:
@@ -128,59 +130,74 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
     key = digests.of_json([form, source, files.state])
     read = partial(parsed, source, files, settings)
-    pixels, seen, *kept = made_once(work, key, partial(_look, read, settings, limits))
-    said: dict[str, Any] = json.loads(_content(seen))
-    splits = frozenset(said["splits"])
-    decided = decide([Seen(*one) for one in zip(*said["columns"], strict=True)], splits, settings.test_share)
-    opened = _source(dataset, source, said["words"], splits, settings, pixels, decided)
-    if kept:
-        opened = replace(opened, splits=tuple(replace(split, files=kept[0].place) for split in opened.splits))
-    return replace(opened, search=NearSearch(work, key, pixels, settings))
+    pixels, listed, *beside = made_once(work, key, partial(_decode, read, settings, limits))
+    with explained("read", listed.path):
+        said: dict[str, Any] = json.loads(listed.path.read_bytes())
+    images = [Image(*row) for row in zip(*said["columns"], strict=True)]
+    given = frozenset[str](said["splits"])
+    decide(images, given, settings.test_share)
+    where, names = f"{source}: {said['words']}", _class_names(images)
+    if len(names) < 2:
+        raise SourceError(
+            f"{where}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
+            f"{_most_left_out(images)}"
+        )
+    stored = beside[0].place if beside else ""
+    return ImagesSource(
+        dataset=dataset.name,
+        class_names=names,
+        files=(_content_of(images),),
+        splits=tuple(_split(split, source, settings, pixels, stored, images, names) for split in (TRAIN, TEST)),
+        quarantined=tuple(
+            Quarantined(split=image.split, record=printable(image.key, 1_000), reason=image.reason)
+            for image in images
+            if image.reason
+        ),
+        images=images,
+        words=_words(said["words"], given, settings, images, names),
+        settings=settings,
+    )
 
 
-def _content(file: RawFile) -> bytes:
-    with explained("read", str(file.path)):
-        return Path(str(file.path)).read_bytes()
-
-
-def _look(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, folder: Path) -> list[RawFile]:
+def _decode(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, folder: Path) -> list[RawFile]:
     """Decode the images of a source."""
     layout = read(folder=folder)
-    seen: list[Seen] = []
-    places: list[Place | bytes] = []
+    images: list[Image] = []
+    places: list[Place] = []
     with explained("write", folder):
         (folder / _PIXELS).touch()
         for item, row, look in looks(layout.items, str(folder / _PIXELS), settings.shape, settings.fit, limits):
-            stray, reason = item.stray and not look.picture, item.reason or look.reason
-            said = Seen(item.key, item.label, item.split, item.group, row, *look[:6], stray, reason)
+            own = item.key, item.label, item.split, item.group
             if item.same >= 0:
-                said = seen[item.same]._replace(key=item.key, label=item.label, split=item.split, group=item.group)
-            seen.append(said)
-            if row >= 0:
+                images.append(Image(*own, *_columns(images[item.same])[len(own) :]))
+            else:
+                stray = item.stray and not look.picture
+                images.append(Image(*own, item.reason or look.reason, stray, row, *look[:6]))
+            if row >= 0 and isinstance(item.data, Place):
                 places.append(item.data)
-        size = settings.side * settings.side * settings.channels
         with (folder / _PIXELS).open("r+b") as stream:
-            stream.truncate(size * (1 + max((one.row for one in seen), default=-1)))
+            stream.truncate(len(places) * settings.side * settings.side * settings.channels)
         if settings.keep_files:
-            _copy_files(places, seen, folder / _FILES)
+            _copy_files(places, images, folder / _FILES)
         delete_parsed(folder)
-        known = {"words": layout.words, "splits": sorted(layout.splits), "columns": [*zip(*seen, strict=True)]}
-        (folder / _SEEN).write_text(json.dumps(known))
-    kept = (_FILES, f"{_FILES}{EDGES}") if settings.keep_files else ()
-    return [raw_file(name, folder / name) for name in (_PIXELS, _SEEN, *kept)]
+        columns = [*zip(*map(_columns, images), strict=True)]
+        known = {"words": layout.words, "splits": sorted(layout.splits), "columns": columns}
+        (folder / _IMAGES).write_text(json.dumps(known))
+    beside = (_FILES, f"{_FILES}{EDGES}") if settings.keep_files else ()
+    return [raw_file(name, folder / name) for name in (_PIXELS, _IMAGES, *beside)]
 
 
-def _copy_files(places: Sequence[Place | bytes], seen: Sequence[Seen], path: Path) -> None:
+def _copy_files(places: Sequence[Place], images: Sequence[Image], path: Path) -> None:
     """Copy the files of images that were decoded, by row, into one; where each begins goes beside it.
 
     Raises:
         SourceError: one is not what was decoded.
     """
-    decoded, sizes = {one.row: one.sha256 for one in seen if not one.reason}, [0]
+    decoded, sizes = {image.row: image.sha256 for image in images if not image.reason}, [0]
     with path.open("wb") as stream:
         for row, place in enumerate(places):
             data = b""
-            if row in decoded and isinstance(place, Place):
+            if row in decoded:
                 with reading(place.path), Path(place.path).open("rb") as image:
                     image.seek(place.start)
                     data = image.read(place.bytes)
@@ -190,109 +207,71 @@ def _copy_files(places: Sequence[Place | bytes], seen: Sequence[Seen], path: Pat
     np.cumsum(sizes, dtype="<i8").tofile(f"{path}{EDGES}")
 
 
-def _source(
-    dataset: DataSet,
-    source: str,
-    layout: str,
-    given: frozenset[str],
-    settings: ImagesSettings,
-    pixels: RawFile,
-    decided: Decided,
-) -> ImagesSource:
-    names = _class_names(decided)
-    if len(names) < 2:
-        raise SourceError(
-            f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
-            f"{_most_left_out(decided)}"
-        )
-    files = (_content_of(decided),)
-    return ImagesSource(
-        dataset=dataset.name,
-        class_names=names,
-        files=files,
-        splits=tuple(_split(split, source, settings, pixels, decided, names) for split in (TRAIN, TEST)),
-        quarantined=_quarantined(decided),
-        decided=decided,
-        words=_words(layout, given, settings, decided, names),
-    )
-
-
-def _class_names(decided: Decided) -> tuple[str, ...]:
+def _class_names(images: Sequence[Image]) -> tuple[str, ...]:
     """Those of training images; numbers by size, others by their letters."""
-    names = {decided.seen[at].label or "" for at in decided.kept(TRAIN)}
+    names = {image.label or "" for image in kept(images, TRAIN)}
     if all(name.isascii() and name.isdecimal() for name in names):
         return tuple(sorted(names, key=lambda name: (int(name), name)))
     return tuple(sorted(names))
 
 
 def _split(
-    split: str, source: str, settings: ImagesSettings, pixels: RawFile, decided: Decided, names: Sequence[str]
+    split: str,
+    source: str,
+    settings: ImagesSettings,
+    pixels: RawFile,
+    stored: str,
+    images: Sequence[Image],
+    names: Sequence[str],
 ) -> SourceSplit:
-    kept = sorted(decided.kept(split), key=lambda at: decided.seen[at].sha256)
-    if not kept:
-        raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(decided)}")
+    mine = sorted(kept(images, split), key=lambda image: image.sha256)
+    if not mine:
+        raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(images)}")
     size, numbers = settings.side * settings.side * settings.channels, {name: at for at, name in enumerate(names)}
-    rows = np.array([decided.seen[at].row for at in kept], np.int64)
+    rows = np.array([image.row for image in mine], np.int64)
     labels = np.zeros(pixels.bytes // size, np.min_scalar_type(len(names) - 1))
-    labels[rows] = [numbers[decided.seen[at].label or ""] for at in kept]
+    labels[rows] = [numbers[image.label or ""] for image in mine]
     block = RowBlock(_PIXELS, pixels.place, len(labels))
-    return SourceSplit(split, settings.shape, (block,), {LABEL: labels}, rows)
+    return SourceSplit(split, settings.shape, (block,), {LABEL: labels}, rows, stored)
 
 
-def _content_of(decided: Decided) -> SourceFile:
+def _content_of(images: Sequence[Image]) -> SourceFile:
     """All images with their classes and splits as one file, the same in any layout; what has no class is none of it."""
     lines = sorted(
-        (split, one.label, one.sha256, one.bytes)
-        for one, split in zip(decided.seen, decided.splits, strict=True)
-        if one.sha256 and one.label is not None
+        (image.split, image.label, image.sha256, image.bytes)
+        for image in images
+        if image.sha256 and image.label is not None
     )
     return SourceFile(name="images", bytes=sum(line[-1] for line in lines), sha256=digests.of_json(lines))
 
 
-def _quarantined(decided: Decided) -> tuple[Quarantined, ...]:
-    return tuple(
-        Quarantined(split=split, record=printable(one.key, 1_000), reason=reason)
-        for one, split, reason in zip(decided.seen, decided.splits, decided.reasons, strict=True)
-        if reason
-    )
-
-
-def _parts(decided: Decided) -> tuple[LeftOut, ...]:
-    parts = {split: LeftOut(f"images of the {split} split") for split in (TRAIN, TEST)}
-    for one, split, reason in zip(decided.seen, decided.splits, decided.reasons, strict=True):
-        if not one.stray:
-            parts[split].read += 1
-            parts[split].add(in_general(reason), int(bool(reason)))
-    return tuple(parts.values())
-
-
-def _most_left_out(decided: Decided) -> str:
+def _most_left_out(images: Sequence[Image]) -> str:
     """Return the most frequent reason, to end an error with."""
-    found = Counter(reason for reason in decided.reasons if reason).most_common(1)
-    if not found:
+    left_out = [image for image in images if image.reason]
+    if not left_out:
         return ""
-    ((reason, _count),) = found
-    first = printable(decided.seen[decided.reasons.index(reason)].key)
-    return f"; {sum(map(bool, decided.reasons)):,} of {len(decided.seen):,} files are left out: {first} {reason}"
+    ((reason, _count),) = Counter(image.reason for image in left_out).most_common(1)
+    first = printable(next(image.key for image in left_out if image.reason == reason))
+    return f"; {len(left_out):,} of {len(images):,} files are left out: {first} {reason}"
 
 
 def _words(
-    layout: str, given: frozenset[str], settings: ImagesSettings, decided: Decided, names: Sequence[str]
+    layout: str, given: frozenset[str], settings: ImagesSettings, images: Sequence[Image], names: Sequence[str]
 ) -> tuple[str, ...]:
-    sizes = ", ".join(f"{len(decided.kept(split)):,} {split}" for split in (TRAIN, TEST))
+    sizes = ", ".join(f"{len(kept(images, split)):,} {split}" for split in (TRAIN, TEST))
     test = test_split_of(given)
     how = f"tested on {test}" if test else f"{settings.test_share:.0%} to test on, by a hash"
     unread = sorted(unread_splits(given))
     passed = f"; {', '.join(unread)} is not read" if unread else ""
     line = f"layout: {layout}; {plural(len(names), 'class', 'classes')}, {sizes}; {how}{passed}"
-    turned = sum(decided.seen[at].turned for at in decided.kept())
+    turned = sum(image.turned for image in kept(images))
     told = [f"{plural(turned, 'image')} turned as EXIF says"] if turned else []
-    return (line, *_smaller(settings, decided), *told)
+    return (line, *_smaller(settings, images), *told)
 
 
-def _smaller(settings: ImagesSettings, decided: Decided) -> list[str]:
+def _smaller(settings: ImagesSettings, images: Sequence[Image]) -> list[str]:
     """Say that the images are so small that most pixels would be made up, and which side fits them."""
-    typical = int(np.median([max(one.width, one.height) for one in map(decided.seen.__getitem__, decided.kept())]))
+    typical = int(np.median([max(image.width, image.height) for image in kept(images)]))
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:
         return []

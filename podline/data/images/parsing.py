@@ -12,7 +12,7 @@ import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
@@ -30,7 +30,6 @@ from podline.sandbox import Sandbox
 from podline.store.contract import explained
 
 _ITEMS, _IMAGES = "items.jsonl", "images"
-_BATCH = 1_000  # items in a line
 
 
 class Parsed(NamedTuple):
@@ -80,8 +79,8 @@ def delete_parsed(folder: Path) -> None:
 def _written(folder: Path) -> Iterator[Item]:
     with explained("read", folder), (folder / _ITEMS).open() as stream:
         for line in stream:
-            for key, data, *rest in json.loads(line):
-                yield Item(key, Place(*data) if data else b"", *rest)
+            key, data, *rest = json.loads(line)
+            yield Item(key, Place(*data) if data else b"", *rest)
 
 
 def _opens_files(files: Files, settings: ImagesSettings) -> bool:
@@ -107,11 +106,10 @@ def parse(source: str, files: Files, settings: ImagesSettings, folder: str) -> t
     with Path(folder, _ITEMS).open("w") as lines, Path(folder, _IMAGES).open("wb") as stream, parsing(source, name):
         images = _Images(stream)
         begin_source(source, len(files.around))
-        listed = ([item.key, *images.place(item, number), item] for number, item in enumerate(items))
-        rows = ([key, data, *item[2:-1], same] for key, data, same, item in listed)
-        while batch := list(islice(rows, _BATCH)):
+        for number, item in enumerate(items):
+            place, same = images.place(item, number)
             with explained("write", lines.name):
-                lines.write(f"{json.dumps(batch)}\n")
+                lines.write(f"{json.dumps([item.key, place, *item[2:-1], same])}\n")
         return layout.words, sorted(layout.splits)
 
 
@@ -199,7 +197,7 @@ def _accepted() -> str:
 
 def _remedy(files: Files) -> str:
     """Return what to do where nothing fits: unpack an archive, or give what is accepted."""
-    for file in files.ending(".zip"):
+    for file in files.ending(".zip", ".gz", ".tgz"):
         refuse_lfs_pointer(Path(file.path), file.path)
     remedy = unpacking([file.name if is_remote(file.path) else file.path for file in files.asked if not file.hidden])
     if remedy:

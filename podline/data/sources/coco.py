@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from podline.data.jpeg import Jpeg
+from podline.data.headers import Header
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
 from podline.data.shards import RowsInTables
@@ -339,7 +339,7 @@ def _convert(part: _Part, entry: ImageEntry, look: Look, pixels: PixelPlace, max
     return ""
 
 
-def _unusual(entry: ImageEntry, header: Jpeg, size: tuple[int, int]) -> Iterator[str]:
+def _unusual(entry: ImageEntry, header: Header, size: tuple[int, int]) -> Iterator[str]:
     """Yield the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
     if not entry.annotations:
         yield "images without people"

@@ -20,8 +20,7 @@ from podline import settings
 from podline.data import bounds
 from podline.data.coco_letterbox import LetterBox
 from podline.data.coco_pixels import decode, ready_for_many
-from podline.data.headers import inspect_image
-from podline.data.jpeg import Jpeg, JpegError
+from podline.data.headers import Header, PictureError, inspect_image
 from podline.data.pictures import limits_of_pixels
 from podline.data.rawfiles import RawFile, made_once, raw_file
 from podline.data.sources.annotation_files import Listed
@@ -54,7 +53,7 @@ class Look(NamedTuple):
 
     size: int
     crc: int
-    header: Jpeg | None = None
+    header: Header | None = None
     pixels_crc: int = 0
     problem: str = ""
 
@@ -116,7 +115,7 @@ def _decode(listed: Listed, side: int, factor: float, folder: Path) -> list[RawF
 
 def _look(values: list[Any]) -> Look:
     size, crc, header, *rest = values
-    return Look(size, crc, header and Jpeg(*header), *rest)
+    return Look(size, crc, header and Header(*header), *rest)
 
 
 def _is_doubtful(answer: Any) -> bool:
@@ -149,7 +148,7 @@ def decoder(path: str, side: int) -> Callable[[Request], Look]:
             return found._replace(problem=f"{_archive(place)}: size or checksum is not the directory's")
         try:
             header = inspect_image(data)
-        except JpegError as error:
+        except PictureError as error:
             return found._replace(problem=f"the file {error}")
         found = found._replace(header=header)
         width, height = annotated if annotated[0] else header[:2]
@@ -172,7 +171,7 @@ def _archive(place: ImagePlace) -> str:
     return f"{Path(place.path).name} is damaged there"
 
 
-def _misfit(header: Jpeg, width: int, height: int) -> str:
+def _misfit(header: Header, width: int, height: int) -> str:
     """Say so if an image has not the size that was annotated, as it is stored or turned as its EXIF says."""
     stored = (header.width, header.height)
     if stored == (width, height) or (stored == (height, width) and header.orientation in _TURNED):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from podline.data.images import decoding, opening
 from podline.data.images.decoding import decoder, looks
 from podline.data.images.items import Item, Place
 from podline.data.images.settings import ImagesSettings
+from podline.data.sources import parser_pool
 from podline.data.sources.source import open_raw
 from podline.errors import ChildKilledError, SourceError, StoreError
 from podline.recipes.datasets import SHIPPED
@@ -40,6 +42,18 @@ def placed(pixels: str, number: int, data: bytes | Place) -> Place:
 def looked_at(pixels: str, *files: bytes | Place) -> list[tuple[int, Any]]:
     items = [Item(f"{at}.png", placed(pixels, at, data)) for at, data in enumerate(files)]
     return [(row, look) for _, row, look in looks(items, pixels, SHAPE, "squeeze", 1.0)]
+
+
+def test_many_images_are_decoded_by_processes_with_the_same_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = as_folders(tmp_path / "raw", images(450))
+    (folder / "cat" / "bad.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    source = opened(folder)
+    assert (source.read, len(source.quarantined)) == (451, 1)
+    shutil.move(folder, tmp_path / "moved")
+    monkeypatch.setattr(parser_pool, "_FEW", 1_000)
+    assert records(opened(tmp_path / "moved")) == records(source)
 
 
 def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from podline.data.images.columns import Labels, refuse_boxes
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 COUNT = 60
 FLAG = "labels_are_classes"
 
@@ -120,12 +122,11 @@ def test_other_columns_are_no_boxes() -> None:
     refuse_boxes("a.csv", ["file", "label", "x", "y"], ImagesSettings())
 
 
-def check(column: str, *values: Any) -> Labels:
+def check(column: str, *values: Any) -> None:
     labels = Labels()
     for value in values:
         labels.add(value)
     labels.refuse_unclear("a.csv", column, ImagesSettings())
-    return labels
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def check(column: str, *values: Any) -> Labels:
     ],
 )
 def test_names_of_classes_are_taken_as_they_are(values: Sequence[Any]) -> None:
-    assert not check("label", *values).whole_floats
+    check("label", *values)
 
 
 @pytest.mark.parametrize(
@@ -153,8 +154,6 @@ def test_names_of_classes_are_taken_as_they_are(values: Sequence[Any]) -> None:
         ("label", ("cat;dog", "cat")),
         ("label", ("cat,indoor", "cat,outdoor", "dog,indoor", "dog,outdoor")),
         ("labels", ("cat,indoor", "dog,outdoor")),
-        ("label", ("clear primary", "primary", "clear primary water", "haze", "haze primary", "haze primary water")),
-        ("label", ("a b", "b a", "a c", "c a")),
         ("tags", ("haze primary", "cloudy")),
         ("label", ("['cat', 'dog']", '["cat"]')),
         ("label", ({"a": 1}, {"b": 2})),
@@ -165,8 +164,3 @@ def test_names_of_classes_are_taken_as_they_are(values: Sequence[Any]) -> None:
 def test_several_labels_in_one(column: str, values: Sequence[Any]) -> None:
     with pytest.raises(SourceError, match=f"column '{column}' holds .*Podline reads one class"):
         check(column, *values)
-
-
-def test_whole_numbers_that_pandas_widened_are_whole_numbers(tmp_path: Path) -> None:
-    folder = table("csv")(tmp_path / "raw", label=spread(["1.0", "2.0", "10.0"]))
-    assert opened(folder).class_names == ("1", "2", "10")

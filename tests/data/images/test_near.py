@@ -19,6 +19,8 @@ from podline.data.images.near import DISTANCE, close, near_duplicates
 from podline.data.images.opening import ImagesSource
 from podline.errors import SourceError
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 Pixels = npt.NDArray[np.uint8]
 
 SHAPE = (64, 64, 3)
@@ -40,8 +42,7 @@ def near_of(test: list[Pixels], train: list[Pixels]) -> list[tuple[int, int]]:
     images = np.stack([fitted(np.ascontiguousarray(one), SHAPE, "letterbox") for one in pictures])
     boxes = np.array([shown_size(one.shape[0], one.shape[1], SHAPE, "letterbox") for one in pictures])
     rows = np.arange(len(pictures))
-    hashed = hashes(images.__getitem__, boxes)
-    found = near_duplicates(images.__getitem__, boxes, hashed, rows[: len(test)], rows[len(test) :])
+    found = near_duplicates(images.__getitem__, boxes, rows[: len(test)], rows[len(test) :])
     return list(zip(found.test.tolist(), found.train.tolist(), strict=True))
 
 
@@ -154,7 +155,7 @@ def source_of(folder: Path, **values: float) -> ImagesSource:
 
 def test_a_source_counts_and_names_them(tmp_path: Path) -> None:
     source = source_of(leaky(tmp_path / "raw", near=4))
-    keys = [(source.decided.seen[test].key, source.decided.seen[train].key) for test, train, _ in source.near]
+    keys = [(pair.test.key, pair.train.key) for pair in source.near]
     assert sorted(keys) == [
         ("test/cat/40.jpg", "train/cat/0.jpg"),
         ("test/cat/42.jpg", "train/cat/2.jpg"),
@@ -186,8 +187,8 @@ def test_splits_made_by_a_hash_are_no_exception(tmp_path: Path) -> None:
     }
     source = source_of(as_folders(tmp_path / "raw", twice), test_share=0.3)
     assert source.near
-    assert {source.decided.splits[pair.test] for pair in source.near} == {"test"}
-    assert {source.decided.splits[pair.train] for pair in source.near} == {"train"}
+    assert {pair.test.split for pair in source.near} == {"test"}
+    assert {pair.train.split for pair in source.near} == {"train"}
     with pytest.raises(SourceError, match="nearly repeat a training image"):
         source.looked_at()
 
@@ -205,7 +206,5 @@ def test_the_setting_decodes_nothing_again_and_changes_no_bytes(tmp_path: Path) 
     second = source_of(tmp_path / "raw", near_share=0.5)
     assert second.near == first.near
     assert sorted(tmp_path.glob("work/*/files.json")) == kept
-    assert first.search
-    assert second.search
-    assert second.search.settings.converter() == first.search.settings.converter()
-    assert "near_share" not in first.search.settings.model_dump()
+    assert second.settings.converter() == first.settings.converter()
+    assert "near_share" not in first.settings.model_dump()

@@ -16,6 +16,8 @@ from gcs_emulator import upload
 from podline.data.tfrecord import framed
 from podline.errors import SourceError
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 VERSION = "1.0.0"
 
 
@@ -87,7 +89,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a record more": (lambda f: info(f, splits=[TRAIN]), r"00002-of-00003 has 12 records vs 13 in dataset_info\.json"),
     "a shard is gone": (
         lambda f: (f / SHARD).unlink(),
-        "tells of a shard drawn-train.tfrecord-00001-of-00003, which is not there",
+        "tells of a shard drawn-train.tfrecord-00001, which is not there",
     ),
     "no JSON": (lambda f: (f / "features.json").write_text("{"), r"features\.json cannot be read as JSON"),
     "no object": (

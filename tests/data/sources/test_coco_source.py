@@ -15,7 +15,7 @@ import pytest
 from coco_files import HEIGHT, WIDTH, CocoFiles, jpeg, person
 from PIL import Image
 
-from podline.data.jpeg import JpegError, inspect
+from podline.data.headers import PictureError, inspect_jpeg
 from podline.data.sources import coco_decoding
 from podline.data.sources.coco import CocoSource, open_coco
 from podline.data.sources.coco_people import unpacked
@@ -237,21 +237,21 @@ def test_markers_in_long_data_are_found(inserted: bytes, found: object) -> None:
     for before in (0, 1, 4095, 4096, 50_000):
         long = data[:-2] + b"\xff\x00" + bytes(before) + inserted
         if isinstance(found, str):
-            with pytest.raises(JpegError, match=found):
-                inspect(long + data[-2:])
+            with pytest.raises(PictureError, match=found):
+                inspect_jpeg(long + data[-2:])
         else:
-            assert inspect(long + data[-2:]) == found
+            assert inspect_jpeg(long + data[-2:]) == found
             if inserted != data[-2:]:
-                with pytest.raises(JpegError, match="and no end marker"):
-                    inspect(long)
+                with pytest.raises(PictureError, match="and no end marker"):
+                    inspect_jpeg(long)
 
 
 def test_every_cut_of_a_jpeg_is_found() -> None:
     data = jpeg(5)
-    assert inspect(data) == (WIDTH, HEIGHT, 3, 1)
+    assert inspect_jpeg(data) == (WIDTH, HEIGHT, 3, 1)
     for length in range(len(data)):
-        with pytest.raises(JpegError):
-            inspect(data[:length])
+        with pytest.raises(PictureError):
+            inspect_jpeg(data[:length])
 
 
 def test_images_listed_wrongly(tmp_path: Path) -> None:

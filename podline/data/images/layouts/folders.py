@@ -214,18 +214,13 @@ def _unclear(named: Sequence[Folder]) -> str:
 def _refuse_similar(folders: Mapping[Folder, int]) -> None:
     """Raise an error where most folders of a depth have a split in their names, as ``seg_train`` and ``seg_test``."""
     for depth in range(max(map(len, folders), default=0)):
-        splits: dict[str, str] = {}
-        covered = 0
-        for folder, count in folders.items():
-            split = split_in_name(folder[depth]) if len(folder) > depth else ""
-            if split:
-                splits.setdefault("train" if split in TRAINING else "test", _path(folder[: depth + 1]))
-                covered += count
-        if len(splits) > 1 and covered > _MOST * sum(folders.values()):
-            train, test = splits["train"], splits["test"]
+        deep = {folder: split_in_name(folder[depth]) for folder in folders if len(folder) > depth}
+        places = {split in TRAINING: _path(folder[: depth + 1]) for folder, split in deep.items() if split}
+        covered = sum(folders[folder] for folder, split in deep.items() if split)
+        if len(places) > 1 and covered > _MOST * sum(folders.values()):
             raise SourceError(
-                f"{train} and {test} look like splits, not like classes; rename them to train and test, or give one "
-                "of them as the source"
+                f"{places[True]} and {places[False]} look like splits, not like classes; rename them to train and "
+                "test, or give one of them as the source"
             )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import pyarrow as pa
@@ -33,14 +34,14 @@ def _opened(table: Found) -> Iterator[pq.ParquetFile]:
         yield file
 
 
-def parquet_columns(table: Found) -> list[str]:
-    """Return the names of a file's columns.
+def parquet_schema(table: Found) -> pa.Schema:
+    """Return the columns of a file, with what was said of them.
 
     Raises:
         SourceError: it cannot be read.
     """
     with _opened(table) as file:
-        return list(file.schema_arrow.names)
+        return file.schema_arrow
 
 
 def parquet_rows(table: Found, columns: Sequence[str], at_once: int = _TABLE_ROWS) -> Iterator[dict[str, Any]]:
@@ -76,13 +77,12 @@ class ParquetImages(Layout):
         Raises:
             SourceError: a file cannot be read, columns are not found, or files differ in them.
         """
-        fitting = [(file, *_columns_and_names(file, settings)) for file in files.ending(ENDING) if holds_images(file)]
-        for file, *rest in fitting:
-            if rest != [*fitting[0][1:]]:
-                raise SourceError(
-                    f"{file.path} has other columns or class names than {fitting[0][0].path}; give one data set"
-                )
-        return cls([file for file, _, _ in fitting], *fitting[0][1:]) if fitting else None
+        schemas = {file: parquet_schema(file) for file in files.ending(ENDING)}
+        found = {file: _chosen(file, schema, settings) for file, schema in schemas.items() if holding_images(schema)}
+        for (one, chosen), (other, also) in pairwise(found.items()):
+            if chosen != also:
+                raise SourceError(f"{other.path} has other columns or class names than {one.path}; give one data set")
+        return cls([*found], *next(iter(found.values()))) if found else None
 
     @property
     def words(self) -> str:
@@ -123,21 +123,14 @@ class ParquetImages(Layout):
         return Item(key, data, label, split, group)
 
 
-def holds_images(table: Found) -> bool:
-    """Return whether a file has a column of bytes.
-
-    Raises:
-        SourceError: it cannot be read.
-    """
-    with _opened(table) as file:
-        return any(_holds_bytes(field.type) for field in file.schema_arrow)
+def holding_images(schema: pa.Schema) -> list[str]:
+    """Return the columns that hold bytes."""
+    return [field.name for field in schema if _holds_bytes(field.type)]
 
 
-def _columns_and_names(table: Found, settings: ImagesSettings) -> tuple[Columns, tuple[str, ...]]:
-    """Return the columns of a file with images, and the names of its classes."""
-    with _opened(table) as file:
-        schema = file.schema_arrow
-    holding = [field.name for field in schema if _holds_bytes(field.type)]
+def _chosen(table: Found, schema: pa.Schema, settings: ImagesSettings) -> tuple[Columns, tuple[str, ...]]:
+    """Return the columns of a file with images, and the names of its classes; whole numbers with names are labels."""
+    holding = holding_images(schema)
     if len(holding) > 1 and settings.file_column not in holding:
         raise SourceError(
             f"{table.path}: images may be in {', '.join(holding)}; say in which by --set conversion.file_column=NAME"
@@ -145,18 +138,12 @@ def _columns_and_names(table: Found, settings: ImagesSettings) -> tuple[Columns,
     others = [name for name in schema.names if name not in holding]
     image = settings.file_column or holding[0]
     columns = class_columns(table.path, schema.names, settings, lambda: parquet_rows(table, others), image)
-    class_names = _class_names(table, schema, columns.label)
-    _refuse_unclear(table, columns.label, bool(class_names), settings)
+    class_names, labels = _class_names(table, schema, columns.label), Labels()
+    for row in parquet_rows(table, [columns.label]):
+        if not (class_names and isinstance(row[columns.label], int)):
+            labels.add(row[columns.label])
+    labels.refuse_unclear(table.path, columns.label, settings)
     return columns, class_names
-
-
-def _refuse_unclear(table: Found, column: str, named: bool, settings: ImagesSettings) -> None:
-    """Check that the labels of a file are classes; whole numbers with names are."""
-    labels = Labels()
-    for row in parquet_rows(table, [column]):
-        if not (named and isinstance(row[column], int)):
-            labels.add(row[column])
-    labels.refuse_unclear(table.path, column, settings)
 
 
 def _holds_bytes(kind: pa.DataType) -> bool:

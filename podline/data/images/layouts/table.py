@@ -17,7 +17,7 @@ from podline.data.images.columns import Columns, Labels, class_columns, text_of
 from podline.data.images.items import Item, Place
 from podline.data.images.layout import Layout, opened
 from podline.data.images.layouts.parquet import ENDING as PARQUET
-from podline.data.images.layouts.parquet import holds_images, parquet_columns, parquet_rows
+from podline.data.images.layouts.parquet import holding_images, parquet_rows, parquet_schema
 from podline.data.images.listing import IMAGE_ENDINGS, Files, Found
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import parsing
@@ -32,7 +32,7 @@ _MAX_REPEATED = 0.1
 
 
 class Row(NamedTuple):
-    """A row: what leads back to it, and its values by column; or why it has none."""
+    """A row: its number or place, and its values by column; or why it has none."""
 
     key: str
     values: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Tables(Layout):
         tables, columns, problems = [], [], []
         for table in files.ending(*ENDINGS):
             try:
-                if table.name.endswith(PARQUET) and holds_images(table):
+                if table.name.endswith(PARQUET) and holding_images(parquet_schema(table)):
                     continue
                 columns.append(_columns(table, settings))
                 tables.append(table)
@@ -116,8 +116,6 @@ class Tables(Layout):
             labels.add(row.values.get(columns.label))
             items.append(self._item(table, columns, row))
         labels.refuse_unclear(table.path, columns.label, self.settings)
-        if labels.whole_floats and not self.settings.labels_are_classes:
-            items = [item._replace(label=item.label and item.label.strip().partition(".")[0]) for item in items]
         return items
 
     def _item(self, table: Found, columns: Columns, row: Row) -> Item:
@@ -163,7 +161,7 @@ def _columns(table: Found, settings: ImagesSettings) -> Columns:
 
 def _header(table: Found) -> Sequence[str]:
     if table.name.endswith(PARQUET):
-        return parquet_columns(table)
+        return parquet_schema(table).names
     if table.name.endswith((".csv", ".tsv")):
         return next((names for _, names in _lines(table)), [])
     return list(next((row.values for row in _objects(table)), {}))
@@ -215,31 +213,32 @@ def _objects(table: Found) -> Iterator[Row]:
                 yield Row(f"{table.name}:{number}", values)
 
 
-def _with_repeated(where: str, items: list[Item]) -> list[Item]:
+def _with_repeated(where: str, items: Sequence[Item]) -> list[Item]:
     """Return the items with a reason at those whose file has several rows.
 
     Raises:
         SourceError: that is so of too many files.
     """
-    rows: dict[str, list[int]] = defaultdict(list)
-    for at, item in enumerate(items):
-        rows[item.key].append(at)
-    repeated = [places for places in rows.values() if len(places) > 1]
+    rows: dict[str, list[Item]] = defaultdict(list)
+    for item in items:
+        rows[item.key].append(item)
+    repeated = {key: same for key, same in rows.items() if len(same) > 1}
     if len(repeated) > max(1, _MAX_REPEATED * len(rows)):
-        first = repeated[0]
-        labels = ", ".join(sorted({shortened(items[at].label) for at in first})[:3])
+        key, same = next(iter(repeated.items()))
         raise SourceError(
             f"{where}: {len(repeated):,} of {len(rows):,} files have several rows vs {_MAX_REPEATED:.0%} at most "
-            f"({printable(items[first[0]].key)} has {len(first)}, with {labels}): these are several labels of an "
-            "image, or of objects in it, and Podline reads one class for each whole image; give a table with one row "
-            "for each image"
+            f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}): these are several labels of an image, or "
+            "of objects in it, and Podline reads one class for each whole image; give a table with one row for each "
+            "image"
         )
-    items = list(items)
-    for places in repeated:
-        said = {(items[at].label, items[at].split) for at in places}
-        for at in places if len(said) > 1 else places[1:]:
-            if items[at].reason:
-                continue
-            labels = " and as ".join(sorted({shortened(items[place].label) for place in places}))
-            items[at] = items[at]._replace(reason=f"is listed as {labels}" if len(said) > 1 else "is listed before")
-    return items
+    return [item if item.reason else item._replace(reason=_repeats(item, rows[item.key])) for item in items]
+
+
+def _repeats(item: Item, same: Sequence[Item]) -> str:
+    if len({(one.label, one.split) for one in same}) > 1:
+        return f"is listed as {_labels(same, ' and as ')}"
+    return "" if item is same[0] else "is listed before"
+
+
+def _labels(items: Sequence[Item], between: str) -> str:
+    return between.join(sorted({shortened(item.label) for item in items})[:3])

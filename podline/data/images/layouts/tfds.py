@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import IO, Any, NamedTuple, Self, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
-from pydantic import BaseModel, Field, NonNegativeInt
+from pydantic import AliasPath, BaseModel, Field, NonNegativeInt
 
 from podline.data import bounds
 from podline.data.images.items import SPLITS, Item, Place
@@ -28,11 +28,9 @@ from podline.errors import SourceError
 from podline.frozen import is_object
 
 INFO, FEATURES = "dataset_info.json", "features.json"
-_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _REMEDY = "prepare the data set again"
 Value = TypeVar("Value")
 Document = TypeVar("Document", bound=BaseModel)
-Features: TypeAlias = dict[str, dict[str, Any]]
 
 # As much of tf.train.Example as is read here; TensorFlow takes seconds to import.
 _PROTO = """
@@ -61,7 +59,6 @@ class _Split(BaseModel):
 
     name: str
     lengths: list[NonNegativeInt] = Field(alias="shardLengths")
-    template: str = Field(default="", alias="filepathTemplate")
 
 
 class _Info(BaseModel):
@@ -73,14 +70,10 @@ class _Info(BaseModel):
     splits: list[_Split] = []
 
 
-class _FeaturesDict(BaseModel):
-    features: Features
-
-
 class _Features(BaseModel):
     """features.json."""
 
-    dict_: _FeaturesDict = Field(alias="featuresDict")
+    features: dict[str, dict[str, Any]] = Field(validation_alias=AliasPath("featuresDict", "features"))
 
 
 class Shard(NamedTuple):
@@ -205,7 +198,7 @@ def _chosen(file: Found, settings: ImagesSettings) -> tuple[str, str, int]:
     Raises:
         SourceError: none of a sort is there, or several and no setting says which.
     """
-    found = _said(file, _Features).dict_.features
+    found = _said(file, _Features).features
     image = _of_sort(file, found, "image", settings.file_column, "an encoded image", "file_column")
     label = _of_sort(file, found, "classLabel", settings.label_column, "a label of classes", "label_column")
     classes = str(found[label]["classLabel"].get("numClasses", ""))
@@ -219,16 +212,14 @@ def _of_sort(
 ) -> str:
     """Return the name of the feature that is one of a sort."""
     fitting = [name for name, said in features.items() if is_object(said.get(sort))]
-    if given in fitting:
-        return given
-    if given or len(fitting) != 1:
+    if given in fitting or (len(fitting) == 1 and not given):
+        return given or fitting[0]
+    if not fitting:
         all_of_them = ", ".join(map(printable, features)) or "none"
-        if not fitting:
-            raise SourceError(f"{file.path}: none of the features ({all_of_them}) is {what}, as TFDS calls it")
-        there = " and ".join(map(printable, fitting))
-        asked = f", and {printable(given)} is not" if given else ""
-        raise SourceError(f"{file.path}: {there}: {what}{asked}; say which by --set conversion.{setting}=NAME")
-    return fitting[0]
+        raise SourceError(f"{file.path}: none of the features ({all_of_them}) is {what}, as TFDS calls it")
+    asked = f", and {printable(given)} is not" if given else ""
+    there = " and ".join(map(printable, fitting))
+    raise SourceError(f"{file.path}: {there}: {what}{asked}; say which by --set conversion.{setting}=NAME")
 
 
 def _shards(said: _Info, info: Found, found: Sequence[Found]) -> list[Shard]:
@@ -249,26 +240,14 @@ def _shards(said: _Info, info: Found, found: Sequence[Found]) -> list[Shard]:
         if count > len(there):
             raise SourceError(f"{info.path} tells of {count:,} shards vs {len(there):,} files beside it; {_REMEDY}")
         for at, records in enumerate(split.lengths):
-            file = _file_name(said, split, at)
+            file = f"{said.name}-{split.name}.tfrecord-{at:05}-of-{count:05}"
+            file = file if file in there else file.removesuffix(f"-of-{count:05}")  # as TFDS's SequentialWriter does
             if file not in there:
                 raise SourceError(f"{info.path} tells of a shard {printable(file)}, which is not there; {_REMEDY}")
             shards.append(Shard(there[file], split.name.lower(), records))
     if not shards:
         raise SourceError(f"{info.path} tells of no split with a shard; {_REMEDY}")
     return shards
-
-
-def _file_name(said: _Info, split: _Split, at: int) -> str:
-    count = f"{len(split.lengths):05}"
-    values = {
-        "DATASET": said.name,
-        "SPLIT": split.name,
-        "FILEFORMAT": "tfrecord",
-        "SHARD_INDEX": f"{at:05}",
-        "NUM_SHARDS": count,
-        "SHARD_X_OF_Y": f"{at:05}-of-{count}",
-    }
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), split.template or _TEMPLATE)
 
 
 def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,36 @@
+"""Sandboxes without processes, for tests of what is read; tests of limits and crashes have real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+
+from podline import entry_points, sandbox
+from podline.sandbox import Limits
+
+
+class _NoChild:
+    """Answers as a child process does, in this process."""
+
+    def __init__(self, maker: str, arguments: Sequence[object]) -> None:
+        self._parse = entry_points.load(maker)(*arguments)
+
+    def ask(self, items: Sequence[Any], _limits: Sequence[Limits], _factor: float) -> list[Any]:
+        guard: Any = self
+        return json.loads(json.dumps([sandbox._guarded(guard, partial(self._parse, item)) for item in items]))
+
+    def out_of_memory(self) -> dict[str, Any]:
+        raise AssertionError("a parser needs more memory than there is")
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse in this process: to start one takes half a second."""
+    monkeypatch.setattr(sandbox, "_Child", _NoChild)
