@@ -81,14 +81,7 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
 def plan_shards(
     dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
 ) -> ShardPlans:
-    """Plan the shards of a data set.
-
-    Args:
-        dataset: the data set's name without one's own, with which every file's name starts.
-        splits: records in each split.
-        frame_length: bytes of a record in a file.
-        shard_bytes: see :func:`shard_count`.
-        min_shards: likewise.
+    """Plan the shards of a data set, with whose base name every file's name starts; see :func:`shard_count`.
 
     Raises:
         SourceError: a split without records.

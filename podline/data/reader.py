@@ -57,13 +57,9 @@ class SplitReader:
     """
 
     def __init__(self, local: Callable[[str], Path], manifest: Manifest, split: str, *, watched: bool = False) -> None:
-        """Open a split.
+        """Open a split of the data set in whose folder ``local`` finds files by their names.
 
-        Args:
-            local: gives a file of the data set's folder by its name.
-            manifest: of the data set.
-            split: ``train`` or ``test``.
-            watched: whether :meth:`require_unchanged` looks at the files.
+        Of those that are ``watched``, :meth:`require_unchanged` compares size and time.
 
         Raises:
             ArtifactError: no such split, or a shard is gone or has another size than the manifest says.

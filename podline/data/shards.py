@@ -54,11 +54,7 @@ class ShardFiller(Protocol):
 
 @dataclass(frozen=True)
 class RowsByPlace:
-    """Records whose pixels are read where they are, by workers that see the raw files.
-
-    Attributes:
-        images: each split's images, without labels.
-    """
+    """Records whose pixels, each split's, are read where they are, by workers that see the raw files."""
 
     images: Mapping[str, SourceSplit]
 
@@ -123,11 +119,6 @@ class WrittenShard(Frozen):
 def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]:
     """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
 
-    Args:
-        source: what is converted.
-        seed: of the order in which records are put into shards.
-        folder: an existing folder for the tables.
-
     Raises:
         StoreError: the folder cannot be written.
     """
@@ -139,7 +130,7 @@ def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]
 
 
 def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> Iterator[Path]:
-    """Write each shard's table for :class:`RowsInTables`, one after another; see :func:`tables_of_places`.
+    """Write each shard's table for :class:`RowsInTables`, one after another.
 
     Raises:
         SourceError: a raw file cannot be read.
@@ -156,15 +147,7 @@ def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folde
 
 
 def write_rows(table: Path, columns: Mapping[str, np.ndarray], files: Sequence[bytes]) -> Path:
-    """Write a shard's table for :class:`RowsInTables`.
-
-    Args:
-        table: where to.
-        columns: feature → the records' values.
-        files: of the records' images, where records hold these.
-
-    Returns:
-        The table.
+    """Write a shard's table for :class:`RowsInTables`: its features' values, and the files of images that it holds.
 
     Raises:
         StoreError: it cannot be written.
@@ -202,7 +185,7 @@ def write_shard(
         path: where to; it must not matter if this ends in the middle.
         plan: what the shard is.
         layout: of its records as they are in the file.
-        classes: how many classes the main label has.
+        classes: how many the main label has.
         fill: makes the records.
 
     Raises:

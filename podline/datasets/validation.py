@@ -24,7 +24,6 @@ from podline.data.tfrecord import count_records
 from podline.documents.completion import Artifact
 from podline.documents.manifest import MANIFEST, FileInfo, Manifest, ShardInfo, SplitInfo, read_manifest
 from podline.errors import ArtifactError
-from podline.plurals import plural
 from podline.progress import Reporter
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.specs import ValidateResult, ValidateSpec
@@ -89,23 +88,6 @@ def check_files(store: Store, folder: str, manifest: Manifest, reporter: Reporte
         files.append(file)
         reporter.progress(len(files), len(infos), "files")
     return files
-
-
-def count_splits(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> dict[str, int]:
-    """Count the records of each split in its files; both checksums of each record are checked.
-
-    Raises:
-        ArtifactError: a damaged record, or a file with another number of records than the manifest says.
-        StoreError: a file cannot be read.
-    """
-    shards = [(split, shard) for split in manifest.splits for shard in split.shards]
-    for done, (_split, shard) in enumerate(shards, start=1):
-        path = store.local(f"{folder}/{shard.file}")
-        found = count_records(path)
-        if found != shard.records:
-            raise ArtifactError(f"{path} holds {plural(found, 'record')} vs {shard.records} in the manifest; {REMEDY}")
-        reporter.progress(done, len(shards), "shards")
-    return {split.name: sum(shard.records for shard in split.shards) for split in manifest.splits}
 
 
 def check_records(store: Store, folder: str, manifest: Manifest, reporter: Reporter) -> int:

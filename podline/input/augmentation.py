@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import entry_points
-from podline.data.order import random_below
+from podline.data.order import random_below, random_uniform
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.errors import SettingsError
@@ -41,7 +41,7 @@ def augment(
         images: uint8, (n, height, width, channels); not changed.
         ids: the examples' ids in their split, (n,).
         settings: what to do.
-        seed: the run's seed.
+        seed: the run's.
         epoch: the pass over the data.
         fill: colour of the cut-out squares, uint8, (channels,).
 
@@ -90,18 +90,21 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
 class Chance:
     """The draws of some examples, by their ids in their split, (n,): the same in whatever batch they are.
 
-    Attributes:
-        prefix: of the names of all draws.
+    ``prefix`` is that of the names of all draws.
     """
 
     seed: int
     epoch: int
-    ids: Ids
+    ids: npt.ArrayLike
     prefix: str = ""
 
     def below(self, purpose: str, bound: int) -> npt.NDArray[np.int64]:
         """Draw an integer in [0, bound) for each example, int64, shape (n,); purposes are independent."""
         return random_below(self.seed, self.prefix + purpose, self.epoch, self.ids, bound)
+
+    def between(self, purpose: str, low: float, high: float) -> npt.NDArray[np.float64]:
+        """Draw a number in [low, high) for each example, float64, shape (n,)."""
+        return low + (high - low) * random_uniform(self.seed, self.prefix + purpose, self.epoch, self.ids)
 
 
 @functools.cache

@@ -162,12 +162,8 @@ class TrainingInput(_Batches):
     ) -> tf.data.Dataset:
         """Batches ``first`` to ``end - 1``, all of one size, as dictionaries of host tensors of static shape.
 
-        Args:
-            first: the first batch.
-            end: the first batch that is not wanted any more.
-            context: with more replicas than one, elements are the parts of those of this host, in turn; the number of
-                replicas divides the batch.
-            part: gives other arrays than :meth:`batch` does, to measure what these cost.
+        With more replicas than one, elements are the parts of those of this host, in turn; the number of replicas
+        divides the batch. ``part`` gives other arrays than :meth:`batch` does, to measure what these cost.
         """
         augments = self.later or self.augmentation != type(self.augmentation)()
         calls = _AUGMENTING_CALLS if augments else _GATHERING_CALLS

@@ -16,10 +16,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.order import random_uniform
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
 from podline.errors import SettingsError
+from podline.input.augmentation import Chance
 from podline.recipes.pose_settings import PoseAugmentationSettings
 from podline.recipes.settings import Recipe
 
@@ -42,45 +42,33 @@ def augmented(
 ) -> dict[str, npt.NDArray[Any]]:
     """Augment a batch; the given arrays are not changed, and what comes in from outside an image has the mean colour.
 
-    Args:
-        arrays: ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
-            uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
-        ids: of the examples, (n,).
-        settings: what may happen.
-        seed: the run's seed.
-        epoch: the pass over the data.
-        manifest: of the data set.
+    The arrays are ``image`` uint8 (n, side, side, 3), RGB; ``keypoints`` float32 (n, people, joints, 3); ``ignored``
+    uint8 (n, m, m); if there, ``boxes`` float32 (n, people, 4); whatever else there is stays as it is.
     """
-    changed = dict(arrays)
+    changed, chance = dict(arrays), Chance(seed, epoch, ids)
     if settings.moves:
         side = arrays["image"].shape[1]
-        maps, flips = draw_maps(ids, settings, seed, epoch, side)
+        maps, flips = draw_maps(chance, settings, side)
         changed["image"] = moved_images(arrays["image"], maps, manifest.mean_colour)
         changed["keypoints"] = moved_joints(arrays["keypoints"], maps, flips, side, manifest.skeleton)
         changed["ignored"] = moved_masks(arrays["ignored"], maps, side)
         if "boxes" in arrays:
             changed["boxes"] = moved_boxes(arrays["boxes"], maps, side)
     if settings.recolours:
-        changed["image"] = recoloured(changed["image"], draw_colours(ids, settings, seed, epoch))
+        changed["image"] = recoloured(changed["image"], draw_colours(chance, settings))
     return changed
 
 
-def draw_maps(
-    ids: npt.ArrayLike, settings: PoseAugmentationSettings, seed: int, epoch: int, side: int
-) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> tuple[Doubles, npt.NDArray[np.bool_]]:
     """Draw each example's affine map, (n, 2, 3), and whether it mirrors, (n,).
 
     A map leads from places in the given image to places in the new one: mirrored, scaled and turned about the image's
     centre, then shifted.
     """
-
-    def draw(purpose: str, low: float, high: float) -> Doubles:
-        return low + (high - low) * random_uniform(seed, f"pose {purpose}", epoch, ids)
-
-    flips = draw("flip", 0, 1) < (0.5 if settings.flip else 0)
-    angles = np.radians(draw("rotation", -settings.rotation, settings.rotation))
-    scales = np.exp(draw("scale", np.log(settings.smallest), np.log(settings.largest)))
-    shifts = np.stack([draw(f"shift {axis}", -settings.shift, settings.shift) for axis in "xy"], axis=-1)
+    flips = chance.between("pose flip", 0, 1) < (0.5 if settings.flip else 0)
+    angles = np.radians(chance.between("pose rotation", -settings.rotation, settings.rotation))
+    scales = np.exp(chance.between("pose scale", np.log(settings.smallest), np.log(settings.largest)))
+    shifts = np.stack([chance.between(f"pose shift {axis}", -settings.shift, settings.shift) for axis in "xy"], axis=-1)
     return affine_maps(flips, angles, scales, shifts * side, side), flips
 
 
@@ -160,15 +148,15 @@ def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
     return x * linear[..., 0].reshape(-1, *between, 2) + y * linear[..., 1].reshape(-1, *between, 2) + offset
 
 
-def draw_colours(ids: npt.ArrayLike, settings: PoseAugmentationSettings, seed: int, epoch: int) -> Doubles:
+def draw_colours(chance: Chance, settings: PoseAugmentationSettings) -> Doubles:
     """Draw each example's colour matrix (n, 3, 4): a new colour is the matrix times (red, green, blue, 1)."""
 
     def draw(purpose: str, reach: float) -> Doubles:
-        return reach * (2 * random_uniform(seed, f"pose {purpose}", epoch, ids) - 1)
+        return reach * chance.between(f"pose {purpose}", -1, 1)[:, None, None]
 
-    saturation = 1 + draw("saturation", settings.saturation)[:, None, None]
-    contrast = 1 + draw("contrast", settings.contrast)[:, None, None]
-    brightness = 255 * draw("brightness", settings.brightness)[:, None, None]
+    saturation = 1 + draw("saturation", settings.saturation)
+    contrast = 1 + draw("contrast", settings.contrast)
+    brightness = 255 * draw("brightness", settings.brightness)
     mixed = contrast * (saturation * np.eye(3) + (1 - saturation) * _LUMA)
     offset = np.broadcast_to(_MIDDLE_GREY * (1 - contrast) + brightness, (len(mixed), 3, 1))
     return np.concatenate([mixed, offset], axis=-1)

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from podline.data.keypoints import mirrored
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import COCO
+from podline.input.augmentation import Chance
 from podline.input.pose_augmentation import (
     affine_maps,
     augmented,
@@ -32,6 +33,7 @@ STRONG = PoseAugmentationSettings(
     flip=True, rotation=40, smallest=0.5, largest=1.5, shift=0.2, brightness=0.2, contrast=0.3, saturation=0.5
 )
 FILL = (1, 2, 3)
+CHANCE = Chance(0, 0, [0, 1, 2])
 MANIFEST = cast(Manifest, SimpleNamespace(mean_colour=FILL, skeleton=COCO))
 
 
@@ -190,7 +192,7 @@ def test_the_given_arrays_stay_as_they_are():
 
 def test_draws_fill_their_ranges():
     ids = np.arange(4000)
-    maps, flips = draw_maps(ids, STRONG, 0, 0, SIDE)
+    maps, flips = draw_maps(Chance(0, 0, ids), STRONG, SIDE)
     scales = np.sqrt(np.abs(np.linalg.det(maps[..., :2])))
     angles = np.degrees(np.arctan2(-maps[:, 0, 1], maps[:, 1, 1]))
     assert 0.47 < flips.mean() < 0.53
@@ -208,21 +210,21 @@ def test_draws_fill_their_ranges():
 
 def test_flips_do_not_shift_when_other_draws_are_switched_on():
     ids = np.arange(100)
-    alone = draw_maps(ids, PoseAugmentationSettings(flip=True), 0, 0, SIDE)[1]
-    assert alone.tolist() == draw_maps(ids, STRONG, 0, 0, SIDE)[1].tolist()
+    alone = draw_maps(Chance(0, 0, ids), PoseAugmentationSettings(flip=True), SIDE)[1]
+    assert alone.tolist() == draw_maps(Chance(0, 0, ids), STRONG, SIDE)[1].tolist()
 
 
 def test_colours():
     grey = np.full((3, 4, 4, 3), 100, np.uint8)
-    colours = draw_colours([0, 1, 2], PoseAugmentationSettings(brightness=0.2), 0, 0)
+    colours = draw_colours(CHANCE, PoseAugmentationSettings(brightness=0.2))
     shifts = colours[:, 0, 3]
     assert recoloured(grey, colours)[:, 0, 0].tolist() == [[round(100 + shift)] * 3 for shift in shifts]
     red = np.zeros((3, 4, 4, 3), np.uint8) + np.uint8([200, 0, 0])
-    saturated = recoloured(red, draw_colours([0, 1, 2], PoseAugmentationSettings(saturation=1), 0, 0))
+    saturated = recoloured(red, draw_colours(CHANCE, PoseAugmentationSettings(saturation=1)))
     luma = saturated[:, 0, 0].astype(float) @ [0.299, 0.587, 0.114]
     # Less saturation keeps a pixel's grey; more is cut at 0.
     assert all((np.abs(luma - 0.299 * 200) < 1) | (saturated[:, 0, 0].min(axis=-1) == 0))
-    middle = recoloured(grey + np.uint8(27), draw_colours([0, 1, 2], PoseAugmentationSettings(contrast=0.5), 0, 0))
+    middle = recoloured(grey + np.uint8(27), draw_colours(CHANCE, PoseAugmentationSettings(contrast=0.5)))
     assert (np.abs(middle.astype(int) - 127) <= 1).all()
 
 
