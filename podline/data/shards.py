@@ -44,11 +44,7 @@ class ShardFiller(Protocol):
         ...
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return what fills a shard's records, for :func:`write_shard`.
-
-        Raises:
-            StoreError: the table cannot be read.
-        """
+        """Return what fills a shard's records; a table that cannot be read is a StoreError."""
         ...
 
 

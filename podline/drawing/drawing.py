@@ -59,8 +59,7 @@ _STYLE: dict[Any, Any] = {
 class Drawing:
     """A figure that becomes SVG text when it is finished."""
 
-    def __init__(self, name: str, width: float, height: float) -> None:
-        self.name = name
+    def __init__(self, width: float, height: float) -> None:
         self.figure = Figure(figsize=(width, height), layout="constrained")
         self.figure.patch.set_alpha(0)
         self.svg = Markup()
@@ -79,7 +78,7 @@ def chart(name: str, alt: str, width: float = 4.6, height: float = 2.9) -> Itera
     # The salt makes the ids within a chart the same every time and different from another chart's.
     style: dict[Any, Any] = {**_STYLE, "svg.hashsalt": name}
     with mpl.rc_context(style):
-        drawing = Drawing(name, width, height)
+        drawing = Drawing(width, height)
         yield drawing
         buffer = io.StringIO()
         drawing.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
