@@ -13,10 +13,7 @@ from typing import NamedTuple
 
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
-from podline.data.sources.remote import RemotePath, is_remote, open_remote
 from podline.errors import SourceError
-from podline.store import digests
-from podline.store.prefetch import in_order
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # whatever lies beside one is not meant
 _MOST_VISITS, _DEEPEST = 100, 100  # of a folder, by links to it; of folders above a file
@@ -96,35 +93,26 @@ class Files:
         return [file for file in self.readable if file.name.endswith(endings)]
 
 
-def source_files(source: str, settings: ImagesSettings, work: Path) -> Files:
+def source_files(place: Path, settings: ImagesSettings) -> Files:
     """Return the files of a source; none is opened.
 
     Args:
-        source: a folder or a file, here or in ``gs://``.
+        place: a folder or a file.
         settings: may name a folder of images.
-        work: the cache folder, for what is in a bucket.
 
     Raises:
         SourceError: nothing is there.
-        StoreError: the bucket cannot be read.
     """
-    if is_remote(source):
-        files = listed_in_bucket(source, work)
-        return Files(files, files)
-    place = Path(source).expanduser().absolute()
     if not place.exists():
-        raise SourceError(f"{source} does not exist; give an existing folder or file")
+        raise SourceError(f"{place} does not exist; give an existing folder or file")
     asked = [one(place)] if place.is_file() else listing(place)
     folder = place.parent if place.is_file() else place
     if settings.images:
-        return Files(asked, _images(folder / Path(settings.images).expanduser()))
+        images = folder / Path(settings.images).expanduser()
+        if not images.is_dir():
+            raise SourceError(f"{images} is no folder vs one with a table's images, as --set conversion.images says")
+        return Files(asked, listing(images))
     return Files(asked, listing(folder) if place.is_file() and place.suffix not in _ARCHIVES else asked)
-
-
-def _images(folder: Path) -> list[Found]:
-    if not folder.is_dir():
-        raise SourceError(f"{folder} is no folder vs one with a table's images, as --set conversion.images says")
-    return listing(folder)
 
 
 def listing(folder: Path) -> list[Found]:
@@ -145,34 +133,6 @@ def one(path: Path) -> Found:
     with reading(path):
         status = path.stat()
     return Found(path.name, str(path), status.st_size, status.st_ctime_ns)
-
-
-def listed_in_bucket(uri: str, work: Path) -> list[Found]:
-    """Every object below a prefix, or the object of that name, copied to this machine.
-
-    Args:
-        uri: ``gs://bucket/prefix``.
-        work: where links to the copies go.
-
-    Raises:
-        SourceError: nothing is there.
-        StoreError: the bucket cannot be read.
-    """
-    place = open_remote(uri)
-    files = [place] if place.is_file() else list(_objects(place))
-
-    def found(file: RemotePath) -> Found:
-        return Found(file.place, str(file.staged(work)), file.bytes, int(digests.of_bytes(file.uri.encode())[:15], 16))
-
-    return sorted(in_order(found, files, place.parallel))
-
-
-def _objects(place: RemotePath) -> Iterator[RemotePath]:
-    for below in place.iterdir():
-        if below.is_file():
-            yield below
-        else:
-            yield from _objects(below)
 
 
 def _below(

@@ -32,6 +32,7 @@ from podline.data.records import LABEL, Feature
 from podline.data.rows import EDGES, RowBlock, SourceSplit
 from podline.data.shown import printable
 from podline.data.sources.left_out import LeftOut
+from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, Source
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
@@ -122,9 +123,14 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
 
     Raises:
         SourceError: nothing is there that is known, fewer than two classes, or a split without an image.
-        StoreError: the cache folder cannot be written.
+        StoreError: the cache folder cannot be written, or a bucket not be read.
     """
-    files = source_files(source, settings, work)
+    with on_this_machine(source, work) as place:
+        return _opened(dataset, place, settings, work)
+
+
+def _opened(dataset: DataSet, place: Path, settings: ImagesSettings, work: Path) -> ImagesSource:
+    files, source = source_files(place, settings), str(place)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
     limits = machine.load().parse_limits  # more of them may decode what was left out
     form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]

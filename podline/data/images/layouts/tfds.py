@@ -7,11 +7,10 @@ stays where it is in its shard until somebody looks at it.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from pydantic import AliasPath, BaseModel, Field, NonNegativeInt
@@ -128,15 +127,9 @@ class Prepared(Layout):
         image, label, classes = _chosen(features, settings)
         names = beside.get(_sibling(infos[0], f"{label}.labels.txt"))
         shards = _shards(said, info, [file for name, file in beside.items() if _sibling(name, INFO) == infos[0]])
-        return cls(
-            [info, features, *([names] if names else []), *(shard.file for shard in shards)],
-            name=f"{said.name} {said.version}".strip(),
-            shards=shards,
-            image=image,
-            label=label,
-            classes=classes,
-            class_names=_lines(names, classes) if names else (),
-        )
+        read = [info, features, *([names] if names else []), *(shard.file for shard in shards)]
+        named = _lines(names, classes) if names else ()
+        return cls(read, f"{said.name} {said.version}".strip(), shards, image, label, classes, named)
 
     @property
     def words(self) -> str:
@@ -154,15 +147,11 @@ class Prepared(Layout):
             for number, (start, record) in enumerate(_records(shard)):
                 with parsing(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
                     found = {entry.key: entry.value for entry in _Example.FromString(record).features.feature}
-                yield self._item(shard, f"{shard.file.name}[{number}]", start, record, found)
-
-    def _item(self, shard: Shard, key: str, start: int, record: bytes, found: Mapping[bytes, Any]) -> Item:
-        image, label = (found.get(name.encode(), _NOTHING) for name in (self.image, self.label))
-        data, (named, problem) = _only(image.bytes.value), self._label(_only(label.integers.value))
-        if data is None:
-            problem = f"holds no image in {self.image}"
-        place = Place(shard.file.path, start + record.find(data), len(data)) if data else b""
-        return Item(key, place, named, shard.split, reason=problem)
+                image, label = (found.get(name.encode(), _NOTHING) for name in (self.image, self.label))
+                data, (named, problem) = _only(image.bytes.value), self._label(_only(label.integers.value))
+                place = Place(shard.file.path, start + record.find(data), len(data)) if data else b""
+                problem = f"holds no image in {self.image}" if data is None else problem
+                yield Item(f"{shard.file.name}[{number}]", place, named, shard.split, reason=problem)
 
     def _label(self, number: int | None) -> tuple[str | None, str]:
         if number is None:
@@ -259,27 +248,19 @@ def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
     count, place = 0, 0
     with opened(shard.file, "TFRecords", _REMEDY), Path(shard.file.path).open("rb") as stream:
         while head := stream.read(HEADER_BYTES):
-            record = _framed(shard, stream, head, count, place)
+            where = f"{shard.file.path}: record {count} at byte {place:,}"
+            if len(head) < HEADER_BYTES or masked_crc(head[:8]) != head[8:]:
+                raise SourceError(f"{where} is cut or damaged: its length does not have its checksum; {_REMEDY}")
+            size = int.from_bytes(head[:8], "little")
+            if size > 2 * bounds.IMAGE_BYTES:
+                raise SourceError(f"{where} has {size:,} bytes vs {2 * bounds.IMAGE_BYTES:,} at most")
+            record, crc = stream.read(size), stream.read(4)
+            if masked_crc(record) != crc:
+                raise SourceError(f"{where} is cut or damaged: its bytes do not have their checksum; {_REMEDY}")
             yield place + HEADER_BYTES, record
-            place += HEADER_BYTES + len(record) + 4
-            count += 1
+            place, count = place + HEADER_BYTES + size + 4, count + 1
     if count != shard.records:
         raise SourceError(f"{shard.file.path} has {count:,} records vs {shard.records:,} in {INFO}; {_REMEDY}")
-
-
-def _framed(shard: Shard, stream: IO[bytes], head: bytes, number: int, place: int) -> bytes:
-    where = f"{shard.file.path}: record {number} at byte {place:,}"
-    if len(head) < HEADER_BYTES or masked_crc(head[:8]) != head[8:]:
-        raise SourceError(f"{where} is cut or damaged: its length does not have its checksum; {_REMEDY}")
-    (size,) = struct.unpack("<Q", head[:8])
-    if size > 2 * bounds.IMAGE_BYTES:
-        raise SourceError(f"{where} has {size:,} bytes vs {2 * bounds.IMAGE_BYTES:,} at most")
-    record, tail = stream.read(size), stream.read(4)
-    if len(tail) < 4:
-        raise SourceError(f"{where} is cut: {len(record):,} of {size:,} bytes are there; {_REMEDY}")
-    if masked_crc(record) != tail:
-        raise SourceError(f"{where} is damaged: its bytes do not have their checksum; {_REMEDY}")
-    return record
 
 
 def _only(values: Sequence[Value]) -> Value | None:
