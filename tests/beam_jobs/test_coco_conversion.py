@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -19,13 +18,8 @@ from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
-from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.records import stored_layout
-from podline.data.shards import write_shard
-from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_truth import read_truth
-from podline.data.sources.source import Work
 from podline.data.tfrecord import header
 from podline.datasets.validation import check_files, check_records, count_splits, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
@@ -266,24 +260,6 @@ def test_zip_files_give_the_bytes_of_folders(tmp_path: Path) -> None:
             CocoFiles(split, 3, first).write(tmp_path / f"raw{zipped}", zipped=bool(zipped))
         convert(spec, silent())
     assert contents(specs[0]) == contents(specs[1])
-
-
-@pytest.mark.parametrize("keep_files", [False, True])
-def test_workers_on_other_machines_write_the_same_shards(tmp_path: Path, raw: Path, keep_files: bool) -> None:
-    source = replace(open_coco("coco", str(raw), SIDE, 3, tmp_path / "work"), keep_files=keep_files)
-    layout = stored_layout(source.features)
-    plans = plan_shards("coco", source.sizes, layout.frame_length, shard_bytes=60_000, min_shards=2)
-    written = []
-    for elsewhere in (False, True):
-        folder = tmp_path / f"{elsewhere}"
-        folder.mkdir()
-        filler, tables = source.shard_tables(plans, 0, folder, Work(elsewhere=elsewhere))
-        assert len(list(tables)) == len(list(folder.iterdir()))
-        for plan in plans:
-            fill = filler.filler(plan, layout.decoded, folder / filler.table(plan))
-            write_shard(folder / plan.file, plan, layout, 3, fill)
-        written.append([(folder / plan.file).read_bytes() for plan in plans])
-    assert written[0] == written[1]
 
 
 def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:

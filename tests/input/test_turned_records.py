@@ -54,7 +54,7 @@ def targets_of(poses: list[np.ndarray], width: int, height: int, crowd_box: list
     entries = [person(number, 1, keypoints=pose.ravel().tolist()) for number, pose in enumerate(poses)]
     labelled, ignored = people_of([*entries, crowd(crowd_box, width, height)], width, height, 3, Counter())
     image = CocoImage(
-        1, "1.jpg", width, height, ImagePlace("", 0), PixelPlace("", 0, 0), packed(labelled), json.dumps(ignored)
+        1, "1.jpg", width, height, ImagePlace("", 0), PixelPlace(0, 0), packed(labelled), json.dumps(ignored)
     )
     columns = annotations_of([image], SIDE, 3, COCO)
     return pose_targets(columns["keypoints"], columns["ignored"], SIDE, PoseTargetSettings(stride=8), COCO)

@@ -16,20 +16,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from podline.data.headers import Header
+from podline.data.decoded_rows import DecodedRows
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
-from podline.data.shards import RowsInTables
 from podline.data.sources.annotation_files import Listed, read_annotations
 from podline.data.sources.coco_annotations import PEOPLE, Category, ImageEntry, annotation_texts, has_joints
-from podline.data.sources.coco_decoding import Decoded, Look, decoded
+from podline.data.sources.coco_decoding import decoded
 from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, PixelPlace
 from podline.data.sources.coco_layout import Annotated, find_coco
 from podline.data.sources.coco_masks import check_outlines
 from podline.data.sources.coco_people import BEYOND, limbs_of_no_length, packed, people_of, unpacked
-from podline.data.sources.coco_records import PeopleByPlace, rows_of_people, tables_of_people
+from podline.data.sources.coco_records import PeopleByPlace, tables_of_people
 from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.coco_truth import category_of, publish_truths
+from podline.data.sources.decoding import Look
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Work
@@ -64,6 +64,7 @@ class CocoSource:
         counted: how often each rule applied.
         side: of the square that images are put into, in pixels.
         max_people: places for people in a record.
+        rows: decoded images, of each file of annotations.
         left_out: records of each file of annotations, and people in it that have a joint.
         keep_files: whether records hold the images' files instead of pixels.
         skeleton: of the people.
@@ -78,6 +79,7 @@ class CocoSource:
     counted: dict[str, int]
     side: int
     max_people: int
+    rows: tuple[DecodedRows, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     keep_files: bool = False
     skeleton: Skeleton = COCO
@@ -138,13 +140,10 @@ class CocoSource:
         category = category_of(self.skeleton, self.category)
         return publish_truths(store, folder, self.dataset, self.splits, category)
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
-        """Workers on this machine copy pixels from the cache; others get them in tables."""
-        filler = PeopleByPlace(self.side, self.max_people, self.keep_files, self.skeleton)
-        tables = tables_of_people(self.splits, plans, seed, folder)
-        if not work.elsewhere:
-            return filler, tables
-        return RowsInTables(), rows_of_people(filler, plans, tables)
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, _work: Work) -> ShardTables:
+        """See :meth:`podline.data.sources.source.RawData.shard_tables`; decoded images are where workers see them."""
+        filler = PeopleByPlace(self.rows, self.side, self.max_people, self.keep_files, self.skeleton)
+        return filler, tables_of_people(self.splits, plans, seed, folder)
 
 
 @dataclass
@@ -230,11 +229,13 @@ def open_listed(
         SourceError: nothing can be converted.
         StoreError: the cache folder cannot be written.
     """
-    parts, files = [], []
-    for one in listed:
-        part, images = _decided(one, decoded(one, side, work), max_people, understood)
+    parts, files, rows = [], [], []
+    for number, one in enumerate(listed):
+        found = decoded(one, side, work)
+        part, images = _decided(one, number, found.looks, max_people, understood)
         parts.append(part)
         files += [one.file, images]
+        rows.append(found.rows)
     counted = sum((part.counted for part in parts), Counter[str]())
     quarantined = [record for part in parts for record in part.quarantined]
     if len(parts) == 1:
@@ -252,6 +253,7 @@ def open_listed(
         {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
         side,
         max_people,
+        tuple(rows),
         tuple(left_out for part in parts for left_out in (part.records, part.people)),
         skeleton=understood.skeleton,
         category=understood.name,
@@ -259,7 +261,9 @@ def open_listed(
     )
 
 
-def _decided(listed: Listed, found: Decoded, max_people: int, understood: Understood) -> tuple[_Part, SourceFile]:
+def _decided(
+    listed: Listed, number: int, looks: Sequence[Look], max_people: int, understood: Understood
+) -> tuple[_Part, SourceFile]:
     """Decides about every image of a file of annotations."""
     file, split = listed.place.file, listed.place.split
     part = _Part(LeftOut(f"records of {file}"), LeftOut(f"{understood.skeleton.noun.many} of {file}"))
@@ -277,11 +281,12 @@ def _decided(listed: Listed, found: Decoded, max_people: int, understood: Unders
         part.annotations += len(entry.annotations)
         problem = entry.problem
         if entry.file is not None:
-            look = found.looks[there]
-            digest.update(f"{entry.name} {look.size} {look.crc}\n".encode())
-            pixels = PixelPlace(found.path, there, look.pixels_crc)
-            size, there = size + look.size, there + 1
-            problem = problem or look.problem or _convert(part, entry, look, pixels, max_people)
+            look = looks[there]
+            digest.update(f"{entry.name} {look.bytes} {look.crc}\n".encode())
+            pixels = PixelPlace(number, there)
+            size, there = size + look.bytes, there + 1
+            reason = f"the file {look.reason}" if look.reason else ""
+            problem = problem or reason or _convert(part, entry, look, pixels, max_people)
         if problem:
             leave_out(entry.record, problem, with_joints)
     if not part.images:
@@ -308,10 +313,10 @@ def _decided(listed: Listed, found: Decoded, max_people: int, understood: Unders
 
 def _convert(part: _Part, entry: ImageEntry, look: Look, pixels: PixelPlace, max_people: int) -> str:
     """Add a decoded image to those that are converted; return why it cannot be, or nothing."""
-    header, file = look.header, entry.file
-    if header is None or file is None:
+    file = entry.file
+    if file is None:
         return "the file cannot be decoded"
-    width, height = (entry.width, entry.height) if entry.width else header[:2]
+    width, height = (entry.width, entry.height) if entry.width else (look.width, look.height)
     counted: Counter[str] = Counter()
     people, ignored = people_of(entry.annotations, width, height, max_people, counted)
     try:
@@ -322,14 +327,14 @@ def _convert(part: _Part, entry: ImageEntry, look: Look, pixels: PixelPlace, max
     joints = sum(map(has_joints, entry.annotations))
     part.people.add("none of the joints is labelled and in the image", joints - placed)
     part.counted.update(counted)
-    part.counted.update(_unusual(entry, header, (width, height)))
+    part.counted.update(_unusual(entry, look, (width, height)))
     part.images.append(
         CocoImage(
             id=entry.id,
             name=entry.name,
             width=width,
             height=height,
-            place=file._replace(size=look.size, crc=look.crc),
+            place=file._replace(size=look.bytes, crc=look.crc),
             pixels=pixels,
             people=packed(people),
             ignored=json.dumps(ignored),
@@ -339,14 +344,15 @@ def _convert(part: _Part, entry: ImageEntry, look: Look, pixels: PixelPlace, max
     return ""
 
 
-def _unusual(entry: ImageEntry, header: Header, size: tuple[int, int]) -> Iterator[str]:
+def _unusual(entry: ImageEntry, look: Look, size: tuple[int, int]) -> Iterator[str]:
     """Yield the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
     if not entry.annotations:
         yield "images without people"
-    if header.components in _COLOURS:
-        yield _COLOURS[header.components]
-    if header.orientation != 1:
-        yield f"images with an EXIF rotation, {'left as stored' if size == header[:2] else 'turned'}"
+    if look.components in _COLOURS:
+        yield _COLOURS[look.components]
+    if look.orientation != 1:
+        as_stored = size == (look.width, look.height)
+        yield f"images with an EXIF rotation, {'left as stored' if as_stored else 'turned'}"
 
 
 def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:

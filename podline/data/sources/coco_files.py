@@ -12,9 +12,10 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from podline.data import bounds
+from podline.data.places import MemberError
 from podline.data.rawfiles import reading
 from podline.data.shown import printable
 from podline.errors import SourceError
@@ -24,10 +25,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 
 _HEADER = struct.Struct("<4s5H3I2H")  # before a member's name in a zip file
 _ENCRYPTED = 1
-
-
-class MemberError(ValueError):
-    """What is wrong with a zip file's member; a phrase that follows the place."""
 
 
 class ImagePlace(NamedTuple):
@@ -52,28 +49,37 @@ class ImagePlace(NamedTuple):
     deflated: bool = False
 
     def read(self) -> bytes:
-        """Return the image's file, and no more than a byte too many.
+        """Return the image's file, and no more than a byte too many; a member has its size and checksum.
 
         Raises:
             OSError: it cannot be read.
-            MemberError: no such member is there.
+            MemberError: the zip file is damaged there.
         """
         with open(self.path, "rb") as stream:  # noqa: PTH123 (a Path for each takes a tenth of the time)
             if self.offset is None:
                 return stream.read(self.size + 1)
-            stream.seek(self.offset)
-            header = stream.read(_HEADER.size)
-            if len(header) < _HEADER.size or header[:4] != b"PK\3\4":
-                raise MemberError("no member starts there")
-            *_, name, extra = _HEADER.unpack(header)
-            stream.seek(name + extra, os.SEEK_CUR)
-            data = stream.read(self.stored)
+            data = self._member(stream, self.offset)
+        if (len(data), zlib.crc32(data)) != (self.size, self.crc):
+            raise self._damaged("size or checksum is not the directory's")
+        return data
+
+    def _member(self, stream: BinaryIO, offset: int) -> bytes:
+        stream.seek(offset)
+        header = stream.read(_HEADER.size)
+        if len(header) < _HEADER.size or header[:4] != b"PK\3\4":
+            raise self._damaged("no member starts there")
+        *_, name, extra = _HEADER.unpack(header)
+        stream.seek(name + extra, os.SEEK_CUR)
+        data = stream.read(self.stored)
         if not self.deflated:
             return data
         try:
             return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
         except zlib.error as error:
-            raise MemberError(f"what is there cannot be unpacked ({error})") from error
+            raise self._damaged(f"what is there cannot be unpacked ({error})") from error
+
+    def _damaged(self, why: str) -> MemberError:
+        return MemberError(f"cannot be read: {Path(self.path).name} is damaged there, at byte {self.offset:,}: {why}")
 
     def read_same(self) -> bytes:
         """Return the image's file, which has the size and the checksum of this place.

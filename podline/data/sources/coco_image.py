@@ -13,17 +13,15 @@ MASK_STRIDE = 4
 
 
 class PixelPlace(NamedTuple):
-    """Where an image's decoded pixels are, in the cache.
+    """Where an image's decoded pixels are.
 
     Attributes:
-        path: the file of pixels; every image takes as many bytes.
-        row: the image's number in it.
-        crc: the CRC-32C of its pixels.
+        part: the number of the file of annotations that lists it.
+        row: the image's number among those.
     """
 
-    path: str
+    part: int
     row: int
-    crc: int
 
 
 class CocoImage(NamedTuple):

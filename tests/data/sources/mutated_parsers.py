@@ -25,7 +25,7 @@ from mutation import LARGEST_INPUT, mutated
 from published import mnist_files, python2, python3, write_cifar10_bins, write_cifar10_pickles
 
 from podline.data.pictures import PictureError, picture_of
-from podline.data.sources import annotation_files, coco_decoding, parser_pool
+from podline.data.sources import annotation_files, decoding, parser_pool
 from podline.data.sources.annotation_files import list_images
 from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_image import CocoImage
@@ -106,7 +106,7 @@ class _InThisProcess(parser_pool.Parser):
     """What a sandbox runs, without the seconds that it takes to start one for every input."""
 
     def parse(self, items: Iterable[Any], what: str, factor: float) -> Iterator[Any]:
-        parse = coco_decoding.decoder(*self.arguments)
+        parse = decoding.decoder(*self.arguments)
         return (json.loads(json.dumps(parse(item))) for item in items)
 
 
@@ -118,7 +118,7 @@ def _coco_file(name: str) -> Callable[[Path, bytes], None]:
         shutil.rmtree(folder / "work", ignore_errors=True)
         with (
             mock.patch.object(annotation_files, "confined", lambda _function, *given, **_: list_images(*given)),
-            mock.patch.object(coco_decoding, "Parser", _InThisProcess),
+            mock.patch.object(decoding, "Parser", _InThisProcess),
         ):
             source = open_coco("coco", str(folder / "in"), 32, 2, folder / "work")
         for record in source.quarantined:
