@@ -23,7 +23,7 @@ from podline.tasks.server.secret import header
 from podline.tasks.server.standing import Place
 
 _RECIPE = "sample"
-_DEPLOYMENT = "cifar-training/cifar-manual"
+_DEPLOYMENT = "training/cifar-manual"
 _POLL = 0.1
 _PATIENCE = 300.0
 

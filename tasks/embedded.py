@@ -16,52 +16,43 @@ from pydantic import BaseModel, ValidationError
 from podline import entry_points
 from podline.errors import SettingsError, TpuSetupError
 from podline.progress import Listener, Reporter
-from podline.recipes import registry
-from podline.recipes.datasets import Kind
 from podline.settings import Settings
 from podline.store.opening import open_store
-from podline.tasks.parameters import CifarParameters, CocoParameters, TrainingParameters
+from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.listening import heard_by
 from podline.tasks.server.own_server import OwnServer
 from podline.tasks.sources import look_at_source, require_source
 
 _STAGE = "prefect"
 _DELIVERY_SECONDS = 5.0
-
-
-# By what the recipe learns.
-_FLOWS: dict[Kind, tuple[str, type[TrainingParameters]]] = {
-    "pose": ("podline.flows.coco_training:coco_training", CocoParameters),
-    "classification": ("podline.flows.cifar_training:cifar_training", CifarParameters),
-}
+_FLOW = "podline.flows.training:training"
 
 
 def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -> dict[str, Any]:
-    """The flow from raw archive to report that a recipe is for, embedded.
+    """Run the flow from raw archive to report in this process.
 
     Args:
-        given: fields of the flow's :class:`~podline.tasks.parameters.TrainingParameters`.
+        given: options of the command line, by their fields of :class:`~podline.tasks.parameters.TrainingForm`.
         machine: the root and the limits.
         listener: gets the events of the server's start and of every stage.
 
     Returns:
-        The flow's answer, see :func:`podline.tasks.outcome.summary`.
+        The flow's answer, see :func:`podline.tasks.outcome.published`.
 
     Raises:
         SettingsError: parameters that cannot be.
         SourceError: there is no such source.
         PodlineError: what a stage raised.
     """
-    entry_point, form = _FLOWS[registry.get(given["recipe"]).kind]
     try:
-        parameters = form.model_validate(given)
+        parameters = TrainingForm.of_options(given)
     except ValidationError as error:
         problem = error.errors()[0]
         raise SettingsError(f"{problem['loc'][-1]} = {problem['input']!r}: {problem['msg']}") from None
     # Before a server is started; the whole look at it takes longer, and is done meanwhile.
     require_source(parameters, machine.root)
     return run_flow(
-        entry_point,
+        _FLOW,
         parameters,
         machine,
         listener,
@@ -91,7 +82,7 @@ def run_flow(
     if machine.tpu is not None and machine.tpu.placement == "node":
         raise TpuSetupError(
             "tpu.placement = 'node' vs a server of this run's own, which no worker on the node knows; start a "
-            "deployment instead: prefect deployment run cifar-training/cifar-manual"
+            "deployment instead: prefect deployment run training/cifar-manual"
         )
     started = time.monotonic()
     listener({"event": "start", "stage": _STAGE})

@@ -21,13 +21,13 @@ from pydantic import BaseModel
 
 from podline.errors import PodlineError, one_line
 from podline.tasks.finder_parameters import FinderParameters
-from podline.tasks.parameters import CifarParameters, CocoParameters
+from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs import planned_stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FORMS = (CifarParameters, CocoParameters, FinderParameters)
+_FORMS = (TrainingForm, FinderParameters)
 _RUN_LOG = logging.getLogger("prefect.flow_runs")
 # The options that have another name than their field.
 _OPTIONS = {"assignments": "set"}

@@ -8,7 +8,7 @@ from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.recipes.choices import Choices
 from podline.recipes.settings import Recipe
-from podline.tasks.parameters import ASSIGNMENT, place, recipes
+from podline.tasks.parameters import offer_recipes, place
 
 
 class FinderParameters(BaseModel):
@@ -20,7 +20,7 @@ class FinderParameters(BaseModel):
         default="sample",
         title="Recipe",
         description="What to find a rate for; its data set must be converted already.",
-        json_schema_extra=recipes("classification"),
+        json_schema_extra=offer_recipes,
     )
     low: float = Field(
         default=1e-5, gt=0, le=1_000, title="Lowest rate", description="Of the first step.", json_schema_extra=place(1)
@@ -46,7 +46,7 @@ class FinderParameters(BaseModel):
         default=(),
         title="Other values of the recipe",
         description="Each as path=value, like optimizer.kind=adam or batch_size=512.",
-        json_schema_extra=place(5, items={"type": "string", **ASSIGNMENT}),
+        json_schema_extra=place(5),
     )
     root: str = Field(
         default="",

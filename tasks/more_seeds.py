@@ -21,43 +21,37 @@ from podline.stages.promotion import PromoteResult, PromoteSpec
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 from podline.store.in_use import using
-from podline.strategies import StrategyName
-from podline.tasks.outcome import TimeSheet
+from podline.tasks.night import Night
 from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.stages import evaluate, promote, train
 
 
-def decided(
-    store: Store, times: TimeSheet, asked: PromoteSpec, judged: PromoteResult, strategy: StrategyName, seconds: float
-) -> PromoteResult:
-    """The verdict on a model after as many further seeds as it takes, and as the rules and the minutes allow.
+def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: float) -> PromoteResult:
+    """Return the verdict on a model after as many further seeds as it takes, and as the rules and the minutes allow.
 
     What is left over is for the next flow run, which finds the same model undecided.
 
     Args:
-        store: the store.
-        times: the run's stages.
+        night: whose model it is.
         asked: what the promotion was given.
         judged: what it answered.
-        strategy: where models run.
         seconds: that training and evaluating the model took.
     """
     ends = time.monotonic() + 60 * asked.rules.seed_minutes
     missing = judged.more_trainings
-    seeds = itertools.islice(next_trainings(store, judged.against, strategy), asked.rules.seeds) if missing else ()
-    trained = 0
-    for training in seeds:
+    seeds, trained = next_trainings(night.store, judged.against, night.strategy) if missing else iter(()), 0
+    for training in itertools.islice(seeds, asked.rules.seeds):
         if time.monotonic() + seconds > ends:
             _tell_left(missing, seconds, asked.rules.seed_minutes)
             break
-        seconds = _known(store, training, missing)
+        seconds = _known(night.store, training, missing)
         trained, missing = trained + 1, missing - 1
         if not missing:
-            judged, trained = times.run(promote, asked), 0
+            judged, trained = promote(asked, night), 0
             missing = judged.more_trainings
             if not missing:
                 break
-    return times.run(promote, asked) if trained else judged
+    return promote(asked, night) if trained else judged
 
 
 def _known(store: Store, training: TrainSpec, missing: int) -> float:
@@ -80,9 +74,8 @@ def _known(store: Store, training: TrainSpec, missing: int) -> float:
             recorded(store, training.recipe.name, "flow", reporter, flow_run=str(flow_run.id or "")) as notes,
         ):
             notes.planned(training.recipe, settings.load(), training.strategy)
-            times = TimeSheet(notes, "")
-            trained = times.run(replace(train, about=seed), training)
-            times.run(replace(evaluate, about=seed), evaluation_spec(training, trained)).require_sane()
+            trained = replace(train, about=seed)(training, notes)
+            replace(evaluate, about=seed)(evaluation_spec(training, trained), notes).require_sane()
     except PodlineError as error:
         get_run_logger().warning("%s is no known training: %s", training.run, one_line(error))
     return time.monotonic() - started

@@ -18,7 +18,7 @@ from podline.reporting.templates import markdown
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.store.sealed_text import INDEX
-from podline.tasks.parameters import TrainingParameters
+from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.artifact_keys import key_of
 from podline.tasks.runs.run_log import stage_listener
 from podline.tasks.server.page_links import PageLinks
@@ -28,7 +28,7 @@ _HEADLINE = re.compile("<h1><strong>(.*?)</strong>(.*?)(?:<a |</h1>)", re.DOTALL
 
 
 @contextlib.contextmanager
-def index_afterwards(parameters: TrainingParameters) -> Iterator[None]:
+def index_afterwards(parameters: TrainingForm) -> Iterator[None]:
     """Writes the index after its body; one that is cancelled is left to the next night.
 
     Args:
@@ -42,7 +42,7 @@ def index_afterwards(parameters: TrainingParameters) -> Iterator[None]:
     _write_index(parameters)
 
 
-def _write_index(parameters: TrainingParameters) -> None:
+def _write_index(parameters: TrainingForm) -> None:
     try:
         store = open_store(parameters.machine.root or settings.load().root)
         write_index(store)

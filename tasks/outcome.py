@@ -3,95 +3,81 @@
 from __future__ import annotations
 
 import base64
-import time
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact, create_table_artifact
 from prefect.logging import get_run_logger
 
 from podline.documents.promotion import PROMOTION
+from podline.errors import SanityError
 from podline.figures import count, duration, metric_text
 from podline.inventory.catalogue import run_of
-from podline.inventory.invalidation import IN_ORDER, forget
-from podline.ledger.recording import Notes
 from podline.measures import shown
 from podline.plurals import plural
 from podline.reporting.templates import markdown
 from podline.stages.promotion import PromoteResult
-from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, Result, Spec, TrainResult
+from podline.stages.specs import ConvertResult, EvaluateResult, ReportResult, TrainResult
 from podline.stages.tools import LearningRateResult
 from podline.store.contract import Store
-from podline.tasks.promoting import outcome
+from podline.tasks.night import Night
+from podline.tasks.promoting import outcome, tell_verdict
 from podline.tasks.report_artifact import report_text
 from podline.tasks.runs.artifact_keys import key_of
-from podline.tasks.runs.this_run import run_once
+from podline.tasks.runs.this_run import add_tags
 from podline.tasks.server.page_links import PageLinks
-from podline.tasks.stage_task import StageTask
 
-S = TypeVar("S", bound=Spec)
-R = TypeVar("R", bound=Result)
+UNCHANGED = "unchanged"
+"""The tag of a run that found every stage done."""
 
 
-class TimeSheet:
-    """Runs stages, and has what they were given and answered, and what they took, noted for the ledger.
+def published(
+    night: Night,
+    data: ConvertResult,
+    trained: TrainResult,
+    evaluated: EvaluateResult,
+    verdict: PromoteResult | None,
+    page: ReportResult,
+) -> dict[str, Any]:
+    """Put tags, warnings and artifacts on the flow run; return its summary.
 
-    Attributes:
-        stages: for each, how long it took this time, how long when it was made, whether it was found.
+    Raises:
+        SanityError: the model failed its check.
     """
-
-    def __init__(self, notes: Notes, start_from: str) -> None:
-        """Begins with no stage.
-
-        Args:
-            notes: told of every stage.
-            start_from: the name of a stage: it and those after it run again, though they may be done; they do so once,
-                however often the flow run is retried. Anything else is none of them.
-        """
-        self._notes = notes
-        self.stages: dict[str, dict[str, Any]] = {}
-        self._again = IN_ORDER[IN_ORDER.index(start_from) :] if start_from in IN_ORDER else ()
-
-    def run(self, stage: StageTask[S, R], spec: S) -> R:
-        """A stage's result."""
-        name, started = stage.stage.name, time.monotonic()
-        if name in self._again:
-            run_once(f"{name}-again", lambda: forget(spec))
-        self._notes.asked(spec)
-        result = stage(spec, self._notes.retried)
-        self._notes.answered(spec, result, time.monotonic() - started)
-        self.stages[name] = self._notes.entry.stages[name].model_dump()
-        return result
+    unchanged = _unchanged_since(night, trained)
+    if unchanged:
+        get_run_logger().info("unchanged since %s", unchanged)
+        add_tags(UNCHANGED)
+    tell_verdict(verdict)
+    _publish_artifacts(night, data, trained, evaluated, page, verdict, unchanged)
+    if evaluated.failure:
+        raise SanityError(f"{evaluated.failure}; the report: {night.store.where(page.html)}")
+    return _summary(night, evaluated, page, verdict, unchanged)
 
 
-def unchanged_since(store: Store, times: TimeSheet, trained: TrainResult) -> str:
-    """The run, and when it was finished, if data, settings and code are as they were then; empty if not."""
-    if not all(stage["reused"] for stage in times.stages.values()):
+def _unchanged_since(night: Night, trained: TrainResult) -> str:
+    """Return the run, and when it was finished, if data, settings and code are as they were then; else nothing."""
+    if not all(stage["reused"] for stage in night.stages.values()):
         return ""
-    finished = datetime.fromtimestamp(run_of(store, trained.run).touched, UTC)
+    finished = datetime.fromtimestamp(run_of(night.store, trained.run).touched, UTC)
     return f"{trained.run}, {finished:%Y-%m-%d %H:%M} UTC"
 
 
-def summary(
-    store: Store,
-    times: TimeSheet,
-    evaluated: EvaluateResult,
-    reported: ReportResult,
-    promoted: PromoteResult | None,
-    unchanged: str,
+def _summary(
+    night: Night, evaluated: EvaluateResult, reported: ReportResult, promoted: PromoteResult | None, unchanged: str
 ) -> dict[str, Any]:
-    """A run in JSON: its name, metrics with intervals, the promotion, where the report lies, each stage's seconds."""
+    """Return a run as JSON: name, metrics with intervals, promotion, where the report lies, each stage's seconds."""
     return {
         "run": evaluated.run,
         "unchanged_since": unchanged,
-        "root": store.uri,
+        "root": night.store.uri,
         "metrics": {name: metric.model_dump() for name, metric in evaluated.metrics.items()},
         "measure": evaluated.measure,
         f"untrained_{evaluated.measure}": evaluated.untrained,
         "promotion": _decision(promoted) if promoted else None,
-        "report": store.where(reported.html),
-        "report_markdown": store.where(reported.markdown),
-        "stages": times.stages,
+        "report": night.store.where(reported.html),
+        "report_markdown": night.store.where(reported.markdown),
+        "stages": night.stages,
     }
 
 
@@ -100,10 +86,8 @@ def _decision(promoted: PromoteResult) -> dict[str, Any]:
     return {"verdict": promoted.verdict, **kept}
 
 
-def publish_artifacts(
-    store: Store,
-    recipe: str,
-    times: TimeSheet,
+def _publish_artifacts(
+    night: Night,
     converted: ConvertResult,
     trained: TrainResult,
     evaluated: EvaluateResult,
@@ -111,7 +95,8 @@ def publish_artifacts(
     promoted: PromoteResult | None,
     unchanged: str,
 ) -> None:
-    """Puts the report and a table of the key figures on the flow run."""
+    """Put the report and a table of the key figures on the flow run."""
+    store, recipe = night.store, night.recipe.name
     links = PageLinks(store)
     page, title = report_text(store, trained, reported, links), f"Report of {evaluated.run}"
     if unchanged:
@@ -127,7 +112,7 @@ def publish_artifacts(
     rows["promotion"] = markdown(outcome(promoted))
     if promoted:
         rows["promotion, every check"] = links.to(f"{trained.folder}/{PROMOTION}")
-    rows["re-used"] = ", ".join(name for name, stage in times.stages.items() if stage["reused"]) or "nothing"
+    rows["re-used"] = ", ".join(name for name, stage in night.stages.items() if stage["reused"]) or "nothing"
     rows["report"] = links.to(reported.html)
     create_table_artifact(
         [{"figure": name, "value": value} for name, value in rows.items()],

@@ -1,31 +1,16 @@
-"""The promotion in a flow: the spec of its stage, and how its answer is shown."""
+"""Shows on a flow run what its promotion came to."""
 
 from __future__ import annotations
 
 from prefect.logging import get_run_logger
 
-from podline.stages.promotion import PromoteResult, PromoteSpec
-from podline.stages.specs import EvaluateResult, TrainResult, TrainSpec
+from podline.stages.promotion import PromoteResult
 from podline.tasks.runs.this_run import add_tags
 
 REFUSED = "not-promoted"
 """The tag of a run whose model is refused as champion."""
 UNDECIDED = "undecided"
 """The tag of a run whose model is neither shown to be worse than the champion nor not to be."""
-
-
-def promotion_of(training: TrainSpec, trained: TrainResult, evaluated: EvaluateResult) -> PromoteSpec:
-    """The promotion of a run that was trained and evaluated, by its recipe's rules."""
-    return PromoteSpec(
-        root=training.root,
-        run=trained.run,
-        dataset=training.recipe.dataset,
-        fingerprint=training.fingerprint,
-        recipe=training.recipe.name,
-        weights_sha256=trained.weights_sha256,
-        evaluation_sha256=evaluated.evaluation_sha256,
-        rules=training.recipe.promotion,
-    )
 
 
 def outcome(promoted: PromoteResult | None) -> str:

@@ -1,4 +1,4 @@
-"""The raw data of a flow run."""
+"""The raw data of a run. Imports no Prefect: an embedded run looks at its source before there is a server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from podline import settings
 from podline.data.sources.remote import is_remote, open_remote
 from podline.datasets import fingerprint
+from podline.progress import Reporter
 from podline.recipes import datasets
 from podline.settings import Settings
 from podline.stages.from_recipe import converter_settings
@@ -14,69 +15,64 @@ from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.contract import Store
 from podline.store.opening import open_store
-from podline.tasks.parameters import TrainingParameters
+from podline.tasks.parameters import TrainingForm
 from podline.tasks.runs.listening import terminal
 
 
-def source_of(parameters: TrainingParameters, store: Store) -> str:
-    """Where the raw data lies; the sample is drawn into the store if no source is named and it is not there yet.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    if parameters.drawn is None:
-        is_local = "://" not in parameters.source
-        return str(Path(parameters.source).expanduser().absolute()) if is_local else parameters.source
-    folder = store.beside / "sources" / parameters.drawn
-    dataset = datasets.find(parameters.drawn)
-    if not (folder / dataset.drawn).is_dir():
-        _say(f"no source is given: drawing {parameters.drawn} into {folder}")
-        dataset.code(dataset.draw)(folder)
-    return str(folder)
-
-
-def conversion_of(parameters: TrainingParameters, store: Store, machine: Settings) -> ConvertSpec:
-    """The conversion of a flow run.
-
-    Args:
-        parameters: the run's.
-        store: the store.
-        machine: says where the conversion runs, where the parameters do not.
+def conversion(form: TrainingForm, store: Store, machine: Settings) -> ConvertSpec:
+    """Return the conversion that a form asks for; the sample is drawn if no source is named and it is not there yet.
 
     Raises:
         StoreError: the sample cannot be drawn.
     """
-    recipe = parameters.training_recipe()
-    kept = {"keep_files": True} if parameters.machine.keep_files else {}
+    recipe, where = form.training_recipe(), form.machine
+    kept = {"keep_files": True} if form.data.keep_files else {}
     return ConvertSpec(
         root=store.uri,
         dataset=recipe.dataset,
-        source=source_of(parameters, store),
-        engine=parameters.machine.engine or machine.engine,
-        workers=parameters.machine.workers or machine.workers,
-        beam_options=parameters.machine.beam_options,
+        source=source_of(form, store),
+        engine=where.engine or machine.engine,
+        workers=where.workers or machine.workers,
+        beam_options=where.beam_options,
         settings=converter_settings(recipe.dataset, recipe, kept),
-        allow_left_out=parameters.machine.allow_left_out,
+        allow_left_out=form.data.allow_left_out,
     )
 
 
-def require_source(parameters: TrainingParameters, root: str) -> None:
-    """Find out at once whether the source is there.
+def source_of(form: TrainingForm, store: Store) -> str:
+    """Return where the raw data lies; the sample is drawn into the store if none is named and it is not there yet.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    if form.drawn is None:
+        is_local = "://" not in form.source
+        return str(Path(form.source).expanduser().absolute()) if is_local else form.source
+    folder = store.beside / "sources" / form.drawn
+    dataset = datasets.find(form.drawn)
+    if not (folder / dataset.drawn).is_dir():
+        Reporter(CONVERT.name, terminal()).log(f"no source is given: drawing {form.drawn} into {folder}")
+        dataset.code(dataset.draw)(folder)
+    return str(folder)
+
+
+def require_source(form: TrainingForm, root: str) -> None:
+    """Check at once that the source is there.
 
     Raises:
         SourceError: it is missing.
         StoreError: its bucket cannot be read.
     """
-    source = parameters.source
-    if parameters.drawn is not None or ("://" not in source and Path(source).expanduser().exists()):
+    source = form.source
+    if form.drawn is not None or ("://" not in source and Path(source).expanduser().exists()):
         return
     if is_remote(source):
         open_remote(source)
     else:
-        look_at_source(parameters, root)  # which says what it may be
+        look_at_source(form, root)  # which says what it may be
 
 
-def look_at_source(parameters: TrainingParameters, root: str) -> None:
+def look_at_source(form: TrainingForm, root: str) -> None:
     """Find out early what a conversion would find out late; a source that was converted before is not opened.
 
     Raises:
@@ -84,10 +80,6 @@ def look_at_source(parameters: TrainingParameters, root: str) -> None:
         StoreError: the store cannot be written.
     """
     store = open_store(root)
-    conversion = conversion_of(parameters, store, settings.load())
-    if not fingerprint.memory_of(conversion, store).fingerprint:
-        fingerprint.source_of(conversion, store)
-
-
-def _say(message: str) -> None:
-    terminal()({"event": "log", "stage": CONVERT.name, "level": "info", "message": message})
+    spec = conversion(form, store, settings.load())
+    if not fingerprint.memory_of(spec, store).fingerprint:
+        fingerprint.source_of(spec, store)

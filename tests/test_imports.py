@@ -61,6 +61,8 @@ def loaded_by(modules: list[str]) -> set[str]:
             ],
             set(),
         ),
+        # Before it starts a server, which Prefect finds by its environment.
+        (["podline.tasks.embedded"], set()),
         (["podline.beam_jobs"], {"apache_beam", "pandas", "matplotlib"}),
         (["podline.tasks", "podline.flows"], {"prefect", "pandas"}),
     ],

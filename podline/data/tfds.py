@@ -13,61 +13,35 @@ from typing import Any
 from podline.documents.manifest import FieldInfo, Manifest
 from podline.recipes import datasets
 
-FEATURES = "features.json"
 _PACKAGE = "tensorflow_datasets.core.features"
 
 
 def tfds_names(labels: Iterable[str]) -> list[str]:
     """Return the names of those files, for a data set with some label features."""
-    return [FEATURES, "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
+    return ["features.json", "dataset_info.json", *(f"{label}.labels.txt" for label in labels)]
 
 
 def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
-    """Return the files to put beside the shards.
+    """Return the files to put beside the shards, name → content.
 
     Args:
         manifest: of the data set.
         class_names: label feature → its classes' names; every other feature is a tensor.
-
-    Returns:
-        File name → content.
     """
-    contents = [
-        features_file(manifest, class_names),
-        _json(_dataset_info(manifest)),
-        *map(_lines, class_names.values()),
-    ]
+    labels = [("\n".join(names) + "\n").encode() for names in class_names.values()]
+    features = {field.name: _feature(field, class_names.get(field.name)) for field in manifest.fields}
+    every = {"pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
+    contents = [_json(every), _json(_dataset_info(manifest)), *labels]
     return dict(zip(tfds_names(class_names), contents, strict=True))
 
 
-def features_file(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> bytes:
-    """Return the content of :data:`FEATURES`; see :func:`tfds_files`."""
-    return _json(_features(manifest.fields, class_names))
-
-
-def _features(fields: tuple[FieldInfo, ...], class_names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    features = {
-        field.name: _class_label(len(class_names[field.name])) if field.name in class_names else _value(field)
-        for field in fields
-    }
-    return {
-        "pythonClassName": f"{_PACKAGE}.features_dict.FeaturesDict",
-        "featuresDict": {"features": features},
-    }
-
-
-def _class_label(classes: int) -> dict[str, Any]:
-    return {
-        "pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel",
-        "classLabel": {"numClasses": str(classes)},
-    }
-
-
-def _value(field: FieldInfo) -> dict[str, Any]:
-    return _image(field) if field.encoding == "file" else _tensor(field)
-
-
-def _tensor(field: FieldInfo) -> dict[str, Any]:
+def _feature(field: FieldInfo, classes: tuple[str, ...] | None) -> dict[str, Any]:
+    if classes is not None:
+        label = {"numClasses": str(len(classes))}
+        return {"pythonClassName": f"{_PACKAGE}.class_label_feature.ClassLabel", "classLabel": label}
+    if field.encoding == "file":
+        image = {"shape": {"dimensions": ["-1", "-1", str(field.shape[-1])]}, "dtype": field.dtype}
+        return {"pythonClassName": f"{_PACKAGE}.image_feature.Image", "image": image}
     tensor = {
         "shape": {"dimensions": [str(size) for size in field.shape]},
         "dtype": field.dtype,
@@ -75,11 +49,6 @@ def _tensor(field: FieldInfo) -> dict[str, Any]:
         "encoding": "none" if field.encoding == "varint" else "bytes",
     }
     return {"pythonClassName": f"{_PACKAGE}.tensor_feature.Tensor", "tensor": tensor}
-
-
-def _image(field: FieldInfo) -> dict[str, Any]:
-    image = {"shape": {"dimensions": ["-1", "-1", str(field.shape[-1])]}, "dtype": field.dtype}
-    return {"pythonClassName": f"{_PACKAGE}.image_feature.Image", "image": image}
 
 
 def _dataset_info(manifest: Manifest) -> dict[str, Any]:
@@ -102,7 +71,3 @@ def _dataset_info(manifest: Manifest) -> dict[str, Any]:
 
 def _json(document: Any) -> bytes:
     return (json.dumps(document, indent=2) + "\n").encode()
-
-
-def _lines(names: tuple[str, ...]) -> bytes:
-    return ("\n".join(names) + "\n").encode()

@@ -1,4 +1,4 @@
-"""The census of a data set: two hashes for each record, by which data sets are compared.
+"""The census of a data set, two hashes for each record, and what changed between two data sets by it.
 
 A census is a few megabytes where the data are gigabytes. It is taken once, when a run first wants to know what changed
 since the one before, and kept in the store, where it outlives the data set.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,44 +18,29 @@ import numpy.typing as npt
 from podline.data.reader import open_split
 from podline.data.records import IMAGE, IMAGE_ID, LABEL
 from podline.documents.completion import completion_name, read_artifact, record_files
-from podline.documents.manifest import Manifest, dataset_folder, read_manifest
-from podline.errors import ArtifactError
+from podline.documents.ledger_entry import ChangedRecords, Data, SplitChange
+from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
+from podline.errors import ArtifactError, PodlineError, one_line
 from podline.stages.table import VALIDATE
 from podline.store.contract import Store
 
 FOLDER = "ledger/data"
+MOST_RECORDS, TOLD_RECORDS = 20, 6
+"""Of the records that came, went or changed, so many are named, and so many of these in a sentence; all are counted."""
+
+COLUMNS = np.dtype([("images", "<u8"), ("answers", "<u8"), ("labels", "<i8"), ("ids", "<i8")])
+"""Of each record: a hash of the image's pixels, one of all else, the class (-1 where records have none that means
+anything), COCO's id of the image (-1 for other data)."""
 _DIGEST_BYTES = 8
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
-
-@dataclass(frozen=True)
-class SplitCensus:
-    """One entry a record, in the order of the split, each of shape (n,).
-
-    Attributes:
-        images: a hash of the image's pixels, uint64.
-        answers: a hash of all else that the record holds, uint64.
-        labels: the class; -1 where records have none that means anything, int64.
-        ids: COCO's id of the image; -1 for other data, int64.
-    """
-
-    images: npt.NDArray[np.uint64]
-    answers: npt.NDArray[np.uint64]
-    labels: npt.NDArray[np.int64]
-    ids: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-
+Places = npt.NDArray[np.int64]
+SplitCensus = npt.NDArray[Any]
+"""One entry a record, in the order of the split, (n,) of :data:`COLUMNS`."""
 Census = Mapping[str, SplitCensus]
 """A data set's splits by name."""
-
-
-class Relabelled(NamedTuple):
-    """A record whose image is the same: its positions in the split before and after."""
-
-    before: int
-    after: int
+Change = dict[str, SplitChange] | str
+"""What became of a data set's splits, by name; or why nobody knows."""
 
 
 class RecordChanges(NamedTuple):
@@ -66,12 +49,12 @@ class RecordChanges(NamedTuple):
     Attributes:
         added: in the split after.
         removed: in the split before.
-        relabelled: in both.
+        relabelled: in both, (before, after), of records with the same image and another answer.
     """
 
     added: list[int]
     removed: list[int]
-    relabelled: list[Relabelled]
+    relabelled: list[tuple[int, int]]
 
 
 def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
@@ -87,16 +70,19 @@ def census_of(store: Store, dataset: str, fingerprint: str) -> Census:
         folder = dataset_folder(dataset, fingerprint)
         taken = take(store, folder, read_manifest(store, folder))
         if store.exists(completion_name(folder, VALIDATE.name)):
-            store.publish_bytes(name, _to_bytes(taken))
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **taken)
+            store.publish_bytes(name, buffer.getvalue())
             record_files(store, FOLDER, stage, [name])
         return taken
     try:
-        return _from_bytes(read_artifact(store, FOLDER, stage, name))
+        with np.load(io.BytesIO(read_artifact(store, FOLDER, stage, name)), allow_pickle=False) as arrays:
+            return dict(arrays)
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ArtifactError(f"{store.where(name)} is no census of a data set ({error}); delete it") from error
 
 
-def take(store: Store, folder: str, manifest: Manifest) -> Census:
+def take(store: Store, folder: str, manifest: Manifest) -> dict[str, SplitCensus]:
     """Read every record of a data set."""
     return {split.name: _take(store, folder, manifest, split.name) for split in manifest.splits}
 
@@ -104,15 +90,17 @@ def take(store: Store, folder: str, manifest: Manifest) -> Census:
 def _take(store: Store, folder: str, manifest: Manifest, split: str) -> SplitCensus:
     reader = open_split(store, folder, manifest, split)
     others = [field.name for field in manifest.fields if field.name != IMAGE]
-    images, answers, labels, ids = [], [], [], []
-    for _first, records in reader.chunks():
-        images.append(_hashes([records[IMAGE]]))
-        answers.append(_hashes([records[name] for name in others]))
-        nothing = np.full(len(images[-1]), -1, np.int64)
-        ids.append(records[IMAGE_ID].reshape(-1) if IMAGE_ID in records else nothing)
-        labels.append(nothing if IMAGE_ID in records else records[LABEL])
+    census = np.full(len(reader), -1, COLUMNS)
+    for first, records in reader.chunks():
+        part = census[first : first + len(records[IMAGE])]
+        part["images"] = _hashes([records[IMAGE]])
+        part["answers"] = _hashes([records[name] for name in others])
+        if IMAGE_ID in records:
+            part["ids"] = records[IMAGE_ID].reshape(-1)
+        else:
+            part["labels"] = records[LABEL]
     reader.require_unchanged()
-    return SplitCensus(*map(np.concatenate, (images, answers, labels, ids)))
+    return census
 
 
 def _hashes(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
@@ -131,66 +119,93 @@ def _hashes(columns: list[np.ndarray]) -> npt.NDArray[np.uint64]:
 
 def changes(before: SplitCensus, after: SplitCensus) -> RecordChanges:
     """Compare a split before and after. The order of records does not matter; one that is there twice counts twice."""
-    gone, come = _without_equals(before, after)
-    by_image: dict[int, list[int]] = defaultdict(list)
-    for place in reversed(gone):
-        by_image[int(before.images[place])].append(place)
-    relabelled, added = [], []
-    for place in come:
-        same_image = by_image.get(int(after.images[place]))
-        if same_image:
-            relabelled.append(Relabelled(same_image.pop(), place))
-        else:
-            added.append(place)
-    removed = sorted(place for places in by_image.values() for place in places)
-    return RecordChanges(added, removed, relabelled)
+    then, now = same_examples(before, after)
+    gone, come = np.delete(np.arange(len(before)), then), np.delete(np.arange(len(after)), now)
+    old, new = _equal(before["images"][gone], after["images"][come])
+    relabelled = zip(gone[old].tolist(), come[new].tolist(), strict=True)
+    return RecordChanges(np.delete(come, new).tolist(), np.delete(gone, old).tolist(), list(relabelled))
 
 
-def same_examples(before: SplitCensus, after: SplitCensus) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def same_examples(before: SplitCensus, after: SplitCensus) -> tuple[Places, Places]:
     """Return the positions, in each of two splits, of the records that both have, image and answer; as pairs, (n,).
 
     Of records that are equal, the first of one is the first of the other.
     """
-    places: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, key in reversed(list(enumerate(_keys(before)))):
-        places[key].append(place)
-    pairs = [(places[key].pop(), place) for place, key in enumerate(_keys(after)) if places.get(key)]
-    found = np.array(pairs, np.int64).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    return _equal(*(split["images"] * _ODD + split["answers"] for split in (before, after)))
 
 
-def _keys(split: SplitCensus) -> Iterator[tuple[int, int]]:
-    return zip(split.images.tolist(), split.answers.tolist(), strict=True)
+def _equal(before: npt.NDArray[np.uint64], after: npt.NDArray[np.uint64]) -> tuple[Places, Places]:
+    """Pair equal numbers, the first of one side with the first of the other, in the order of the second side."""
+    _, which = np.unique(np.concatenate([before, after]), return_inverse=True)
+    # With how often each came before, a number is there once on each side.
+    keys = [side + len(which) * _earlier(side) for side in np.split(which, [len(before)])]
+    _, then, now = np.intersect1d(*keys, assume_unique=True, return_indices=True)
+    order = np.argsort(now)
+    return then[order], now[order]
 
 
-def _without_equals(before: SplitCensus, after: SplitCensus) -> tuple[list[int], list[int]]:
-    """Return the positions of the records that only one of the two has."""
-    there, here = Counter(_keys(before)), Counter(_keys(after))
-    return _beyond(before, there - here), _beyond(after, here - there)
+def _earlier(values: Places) -> Places:
+    """Return how often each value comes earlier."""
+    order = np.argsort(values, kind="stable")
+    earlier = np.empty(len(values), np.int64)
+    earlier[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
+    return earlier
 
 
-def _beyond(split: SplitCensus, surplus: Counter[tuple[int, int]]) -> list[int]:
-    left = Counter(surplus)
-    found = []
-    # Of equal records, the last are the ones too many.
-    for place, key in reversed(list(enumerate(_keys(split)))):
-        if left[key] > 0:
-            left[key] -= 1
-            found.append(place)
-    return found[::-1]
+def change_between(store: Store, before: Data, after: Data) -> Change:
+    """Compare two data sets, or say in a line why that cannot be done."""
+    try:
+        folder = dataset_folder(after.dataset, after.fingerprint)
+        names = read_manifest(store, folder).class_names if store.exists(f"{folder}/{MANIFEST}") else ()
+        then, now = (census_of(store, after.dataset, data.fingerprint) for data in (before, after))
+        return _differences(then, now, names)
+    except PodlineError as error:
+        return one_line(error)
 
 
-def _to_bytes(census: Census) -> bytes:
-    buffer = io.BytesIO()
-    columns = {f"{name}/{column}": values for name, split in census.items() for column, values in vars(split).items()}
-    np.savez(buffer, allow_pickle=False, **columns)
-    return buffer.getvalue()
+def _differences(before: Census, after: Census, class_names: Sequence[str]) -> dict[str, SplitChange]:
+    """Split → what changed in it between two censuses; splits without a change are left out."""
+    nothing, found = np.empty(0, COLUMNS), {}
+    for split in dict.fromkeys([*before, *after]):
+        then, now = before.get(split, nothing), after.get(split, nothing)
+        change = changes(then, now)
+        if any(change):
+            found[split] = SplitChange(
+                added=_moved([_named(split, now, place) for place in change.added]),
+                removed=_moved([_named(split, then, place) for place in change.removed]),
+                relabelled=_moved(
+                    [
+                        f"{_named(split, now, new)}{_labels(then[old], now[new], class_names)}"
+                        for old, new in change.relabelled
+                    ]
+                ),
+            )
+    return found
 
 
-def _from_bytes(data: bytes) -> Census:
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        columns: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
-        for key in arrays.files:
-            split, _, column = key.rpartition("/")
-            columns[split][column] = arrays[key]
-    return {split: SplitCensus(**values) for split, values in columns.items()}
+def in_words(change: SplitChange) -> str:
+    """Describe a split's change: ``2 added (train[3], train[7]); 1 relabelled (train[5] cat → dog)``."""
+    return "; ".join(_told(moved, what) for what, moved in change if moved.count)
+
+
+def _told(moved: ChangedRecords, what: str) -> str:
+    told = moved.records[:TOLD_RECORDS]
+    more = moved.count - len(told)
+    return f"{moved.count:,} {what} ({', '.join(told)}{f' and {more:,} more' if more else ''})"
+
+
+def _moved(records: Sequence[str]) -> ChangedRecords:
+    return ChangedRecords(count=len(records), records=tuple(records[:MOST_RECORDS]))
+
+
+def _named(split: str, census: SplitCensus, place: int) -> str:
+    image = int(census["ids"][place])
+    return f"{split}[{place}]" if image < 0 else f"{split}[{place}] image {image}"
+
+
+def _labels(then: Any, now: Any, class_names: Sequence[str]) -> str:
+    labels = [int(record["labels"]) for record in (then, now)]
+    if labels[0] == labels[1]:
+        return ""  # people, or a second label
+    old, new = (class_names[label] if 0 <= label < len(class_names) else str(label) for label in labels)
+    return f" {old} → {new}"

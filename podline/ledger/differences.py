@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from podline.datasets.changes import Change, in_words
+from podline.datasets.census import Change, in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Environment, Origin
 from podline.frozen import Frozen
 from podline.settings import flat

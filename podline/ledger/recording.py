@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from podline.datasets.changes import change_between, in_words
+from podline.datasets.census import change_between, in_words
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import (

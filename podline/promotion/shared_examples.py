@@ -104,8 +104,8 @@ def shared_examples(
         for leak in _leaks(candidate, judged, lesson, split)
     ]
     there, here = before.census[split], after.census[split]
-    learned = [lesson.census[TRAINING_SPLIT].images for lesson in lessons if lesson.data != after.data]
-    unseen = ~np.isin(here.images, np.concatenate(learned or [np.empty(0, np.uint64)]))
+    learned = [lesson.census[TRAINING_SPLIT]["images"] for lesson in lessons if lesson.data != after.data]
+    unseen = ~np.isin(here["images"], np.concatenate(learned or [np.empty(0, np.uint64)]))
     then, now = same_examples(there, here)
     kept = unseen[now]
     return SharedExamples(then[kept], now[kept], np.setdiff1d(np.flatnonzero(unseen), now), tuple(leaks))
@@ -125,7 +125,7 @@ def _lessons(store: Store, role: str, training: TrainSpec, reporter: Reporter) -
 
 def _leaks(candidate: TrainSpec, judged: _Lesson, lesson: _Lesson, split: str) -> Iterator[Check]:
     """The examples of a test split that a model was trained on, as a refusal; within a data set there are none."""
-    tested, learned = judged.census[split].images, lesson.census[TRAINING_SPLIT].images
+    tested, learned = judged.census[split]["images"], lesson.census[TRAINING_SPLIT]["images"]
     places = np.flatnonzero(np.isin(tested, learned))
     if judged.data == lesson.data or not len(places):
         return

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from podline.data.reader import open_split
-from podline.datasets.changes import change_between
+from podline.datasets.census import change_between
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import local_artifact
 from podline.documents.manifest import Manifest, read_manifest

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from podline import figures
-from podline.datasets.changes import change_between
+from podline.datasets.census import change_between
 from podline.documents.evaluation import EVALUATION
 from podline.documents.ledger_entry import Entry, Outcome
 from podline.errors import PodlineError, StoreError, one_line

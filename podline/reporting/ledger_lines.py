@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podline.datasets.changes import in_words
+from podline.datasets.census import in_words
 from podline.documents.ledger_entry import CodeVersion, Data, Entry, Outcome, Training, Waiting
 from podline.documents.noun import Noun
 from podline.figures import count, duration, metric_text, moment, percent, rate, size

@@ -31,8 +31,13 @@ _PAUSE = timedelta(seconds=20)
 
 
 def is_one() -> bool:
-    """Whether SIGTERM means a planned stop here: a worker started this process, and nobody cancels the run."""
+    """Return whether SIGTERM means a planned stop: a worker started this process, and nobody cancels the run."""
     return settings.of_prefect_worker() and get_intent() is None
+
+
+def is_cancelled() -> bool:
+    """Return whether SIGTERM means that somebody cancels the run."""
+    return get_intent() == "cancel"
 
 
 def interrupted() -> Pause | None:

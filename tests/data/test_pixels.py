@@ -28,10 +28,9 @@ def test_sums_are_exact(shape: tuple[int, ...]) -> None:
     assert sums.squares == tuple((wide * wide).sum(axis=0).tolist())
 
 
-def test_the_brightest_images_do_not_round() -> None:
-    # 256 rows of 255² come as near to float32's limit for whole numbers as a block may.
-    images = np.full((1000, 8, 8, 3), 255, np.uint8)
-    assert pixel_sums(images).squares == (1000 * 64 * 255 * 255,) * 3
+def test_a_count_that_float32_cannot_hold_does_not_round() -> None:
+    images = np.full((1, 4097, 4099, 1), 255, np.uint8)
+    assert pixel_sums(images).squares == (4097 * 4099 * 255 * 255,)
 
 
 def test_rows_of_a_larger_array_count_as_well() -> None:
@@ -57,13 +56,3 @@ def test_however_the_work_is_divided(sizes: list[int], shuffler) -> None:
     parts = [pixel_sums(images[start:stop]) for start, stop in itertools.pairwise(edges)]
     shuffler.shuffle(parts)
     assert add_up(parts) == pixel_sums(images)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_large_images_are_summed_exactly_too(channels: int) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (2, 300, 320, channels), np.uint8)
-    images = np.repeat(images, 3, axis=1)
-    sums, wide = pixel_sums(images), images.astype(np.int64)
-    assert sums.count == 2 * 900 * 320
-    assert sums.sums == tuple(wide.sum(axis=(0, 1, 2)).tolist())
-    assert sums.squares == tuple((wide**2).sum(axis=(0, 1, 2)).tolist())

@@ -21,7 +21,7 @@ from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
 from podline.recipes import datasets
 from podline.store.opening import open_store
-from podline.tasks.parameters import CifarParameters, CocoParameters
+from podline.tasks.parameters import TrainingForm
 
 Podline = Callable[..., str]
 SHORT = ("--steps", "80", "--batch-size", "32", "--set", "model.width=0.25")
@@ -123,6 +123,5 @@ def test_it_is_in_the_form_of_its_kind(package: Path, monkeypatch: pytest.Monkey
     assert datasets.known("svhn") is None
     monkeypatch.syspath_prepend(package)
     assert datasets.find("svhn").kind == "classification"
-    assert "svhn" in CifarParameters.model_json_schema()["properties"]["recipe"]["enum"]
-    assert CocoParameters.model_json_schema()["properties"]["recipe"]["enum"] == ["coco_pose", "keypoints"]
-    assert CifarParameters(recipe="svhn", source="raw").training_recipe().dataset == "svhn"
+    assert "svhn" in TrainingForm.model_json_schema()["properties"]["recipe"]["enum"]
+    assert TrainingForm(recipe="svhn", source="raw").training_recipe().dataset == "svhn"

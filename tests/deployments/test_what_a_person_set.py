@@ -137,7 +137,7 @@ def test_a_persons_values_stay_and_are_told_and_the_files_come_when_asked_for(
 @pytest.mark.slow
 def test_a_flow_that_is_named_in_another_way_is_told(client: SyncPrefectClient, project: Path) -> None:
     """As a server has it to which a release deployed that named flows by their files."""
-    by_file, by_module = "flows/cifar_training.py:cifar_training", "podline.flows.cifar_training.cifar_training"
+    by_file, by_module = "flows/training.py:training", "podline.flows.training.training"
     _change(project, entrypoint=by_file)
     _deploy(project)
     assert _nightly(client).entrypoint == by_file
@@ -237,7 +237,7 @@ def test_a_deployment_of_another_flow_that_has_the_same_name_is_left_alone(
         theirs = client.read_deployment_by_name(f"of-another-team/{NAME}")
         assert theirs.parameters == {"theirs": 1}
         assert [each.schedule.cron for each in theirs.schedules] == ["0 7 * * *"]
-        ours = client.read_deployment_by_name(f"cifar-training/{NAME}")
+        ours = client.read_deployment_by_name(f"training/{NAME}")
         assert "theirs" not in ours.parameters
         assert [each.schedule.cron for each in ours.schedules] == ["15 1 * * *"]
 

@@ -51,7 +51,7 @@ def test_a_wheel_has_every_module_and_what_the_pages_are_made_of_and_nothing_els
         if "__pycache__" not in folder
     }
     assert found == files
-    assert {"podline/flows/cifar_training.py", "podline/tasks/node/__init__.py", "podline/reporting/page.css"} < found
+    assert {"podline/flows/training.py", "podline/tasks/node/__init__.py", "podline/reporting/page.css"} < found
     assert deployments == (PROJECT / "prefect.yaml").read_bytes()
 
 
@@ -87,14 +87,14 @@ def test_installed_it_runs_is_deployed_and_retries_beside_packages_of_the_same_n
         site = it.python("import podline; print(podline.__path__[0])")
         assert f"deployments        of {site}/tasks/server/prefect.yaml" in said
         assert "cifar-manual: made" in said
-        deployment = it.ask("GET", "deployments/name/cifar-training/cifar-manual")
-        assert deployment["entrypoint"] == "podline.flows.cifar_training.cifar_training"
+        deployment = it.ask("GET", "deployments/name/training/cifar-manual")
+        assert deployment["entrypoint"] == "podline.flows.training.training"
         assert not deployment["pull_steps"]
         again = it.podline("deploy", PREFECT_API_URL=f"{it.url}/api", PODLINE_ROOT="up-root")
         assert not [line for line in again.splitlines() if line.endswith(("made", "changed"))]
 
         source = tmp_path / "drawn"
-        parameters = {"recipe": "sample", "source": str(source), "steps": STEPS}
+        parameters = {"recipe": "sample", "source": str(source), "training": {"steps": STEPS}}
         given = {"parameters": {"parameters": parameters}}
         run = it.ask("POST", f"deployments/{deployment['id']}/create_flow_run", given)["id"]
         # There is no such folder yet.

@@ -26,7 +26,7 @@ from podline.models.build import build_model, exportable, untrained
 from podline.models.counts import describe
 from podline.recipes import parts, registry
 from podline.recipes.settings import ModelSettings, OptimizerSettings
-from podline.tasks.parameters import CifarParameters
+from podline.tasks.parameters import TrainingForm, TrainingGroup
 from podline.training.optimizers import build_optimizer
 
 SHAPE = (32, 32, 3)
@@ -152,8 +152,8 @@ def test_names_and_options_that_are_not_there_are_one_line() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_forms_and_choices_know_the_names_and_options() -> None:
-    assert CifarParameters.model_json_schema()["properties"]["model"]["enum"][-1] == "vit"
-    assert CifarParameters(recipe="sample", model="vit").training_recipe().model.kind == "vit"
+    assert TrainingGroup.model_json_schema()["properties"]["model"]["enum"][-1] == "vit"
+    assert TrainingForm(recipe="sample", training=TrainingGroup(model="vit")).training_recipe().model.kind == "vit"
     changed = registry.override(registry.get("sample"), {"model.kind": "vit", "model.options.heads": 2})
     assert changed.model.options == {"heads": 2}
 

@@ -18,7 +18,7 @@ from podline import entry_points
 from podline.errors import SettingsError
 from podline.recipes import registry
 from podline.tasks.finder_parameters import FinderParameters
-from podline.tasks.parameters import CifarParameters, CocoParameters
+from podline.tasks.parameters import TrainingForm
 
 SHORT = ("--steps", "40", "--set", "model.width=0.25")
 
@@ -63,12 +63,9 @@ def test_the_setting_makes_it_known_by_name_and_offers_it_in_the_forms(
 ) -> None:
     monkeypatch.setenv("PODLINE_RECIPES", str(recipe_file))
     assert registry.get("wide-sample").model.width == 1.0
-    for form in (CifarParameters, FinderParameters):
+    for form in (TrainingForm, FinderParameters):
         assert "wide-sample" in form.model_json_schema()["properties"]["recipe"]["enum"]
-    assert CocoParameters.model_json_schema()["properties"]["recipe"]["enum"] == ["coco_pose", "keypoints"]
-    assert CifarParameters(recipe="wide-sample").training_recipe() == registry.get("wide-sample")
-    with pytest.raises(SettingsError, match="the recipe wide-sample tells classes; choose a deployment of the other"):
-        CocoParameters(recipe="wide-sample")
+    assert TrainingForm(recipe="wide-sample").training_recipe() == registry.get("wide-sample")
 
 
 def test_a_file_that_was_changed_is_read_again(recipe_file: Path) -> None:

@@ -96,7 +96,7 @@ class PrefectServer:
             pull: list[dict[str, Any]] = [
                 {"prefect.deployments.steps.set_working_directory": {"directory": str(TESTS.parent)}}
             ]
-            flow = client.create_flow_from_name("cifar-training")
+            flow = client.create_flow_from_name("training")
             return client.create_deployment(
                 flow, "night", entrypoint=entrypoint, pull_steps=pull, work_pool_name=POOL, work_queue_name="default"
             )

@@ -13,23 +13,33 @@ from podline.reporting.nights_page import write_index
 from podline.store.opening import open_store
 from podline.tasks import nights_index
 from podline.tasks.nights_index import index_afterwards, index_text
-from podline.tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks.parameters import MachineGroup, TrainingForm
+
+
+def form(root: Path) -> TrainingForm:
+    return TrainingForm(recipe="sample", machine=MachineGroup(root=str(root)))
 
 
 def test_it_is_there_after_a_night_that_went_well(tmp_path: Path) -> None:
-    with index_afterwards(CifarParameters(machine=MachineGroup(root=str(tmp_path)))):
+    with index_afterwards(form(tmp_path)):
         assert not (tmp_path / "index.html").exists()
     assert "0 nights" in (tmp_path / "index.html").read_text()
 
 
 def test_it_is_there_after_a_night_that_failed_which_stays_failed(tmp_path: Path) -> None:
-    with pytest.raises(DivergenceError), index_afterwards(CifarParameters(machine=MachineGroup(root=str(tmp_path)))):
+    with (
+        pytest.raises(DivergenceError),
+        index_afterwards(form(tmp_path)),
+    ):
         raise DivergenceError("step 7: the loss is nan")
     assert (tmp_path / "index.html").is_file()
 
 
 def test_a_cancelled_night_ends_at_once(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), index_afterwards(CifarParameters(machine=MachineGroup(root=str(tmp_path)))):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        index_afterwards(form(tmp_path)),
+    ):
         raise KeyboardInterrupt
     assert not (tmp_path / "index.html").exists()
 
@@ -42,7 +52,7 @@ def test_a_ledger_that_cannot_be_read_is_warned_of_and_fails_nothing(
     damaged.write_text("{}")
     told: list[Event] = []
     monkeypatch.setattr(nights_index, "stage_listener", lambda _stage: told.append)
-    with index_afterwards(CifarParameters(machine=MachineGroup(root=str(tmp_path)))):
+    with index_afterwards(form(tmp_path)):
         pass
     assert "the index of nights is not up to date" in str(told)
     assert damaged.name in str(told)

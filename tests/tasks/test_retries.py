@@ -6,22 +6,24 @@ import logging
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from prefect import Task, flow
+from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW, temporary_settings
 from prefect.states import State
+from small_stages import ACT, ActResult, ActSpec
 
 from podline.errors import PodlineError, SourceError, TransientError
-from podline.tasks import retries
+from podline.tasks import stage_task
 from podline.tasks.failures import explained
-from podline.tasks.retries import run
+from podline.tasks.runs import planned_stop
+from podline.tasks.stage_task import StageTask
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 
@@ -33,25 +35,44 @@ class FlakyError(TransientError):
     heading = "Flaky"
 
 
-def act(failures: list[BaseException]) -> str:
-    """Fails once for each of the failures."""
-    if failures:
-        raise failures.pop(0)
-    return "done"
+act = StageTask(ACT, "Acts.")
 
 
-def attempt(*failures: BaseException) -> tuple[UUID, Any]:
-    """A flow that calls the task: its id, and what it answers."""
-    ids: list[UUID] = []
+@pytest.fixture(autouse=True)
+def failures(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """What the stage raises, one after the other, before it does its work."""
+    left: list[BaseException] = []
 
-    @flow
-    @explained
-    def calling() -> Any:
-        ids.append(UUID(flow_run.id))
-        return run(Task(act, name="act", persist_result=False), {"failures": list(failures)})
+    def perform(spec: ActSpec, *_rest: Any, **_more: Any) -> ActResult:
+        if left:
+            raise left.pop(0)
+        return ActResult(number=spec.number, process=0)
 
-    answer: Any = calling(return_state=True)
-    return ids[0], answer
+    monkeypatch.setattr(stage_task, "perform", perform)
+    return left
+
+
+Attempt = Callable[..., tuple[UUID, Any]]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, failures: list[BaseException]) -> Attempt:
+    """Run a flow that calls the task, which fails so at first; return its id, and what it answers."""
+
+    def run(*causes: BaseException) -> tuple[UUID, Any]:
+        ids: list[UUID] = []
+        failures.extend(causes)
+
+        @flow
+        @explained
+        def calling() -> Any:
+            ids.append(UUID(flow_run.id))
+            return act(ActSpec(root=str(tmp_path), act="work", number=4)).number
+
+        answer: Any = calling(return_state=True)
+        return ids[0], answer
+
+    return run
 
 
 def states(run_id: UUID) -> list[State[Any]]:
@@ -62,7 +83,7 @@ def states(run_id: UUID) -> list[State[Any]]:
             [task] = [found for found in client.read_task_runs() if found.flow_run_id == run_id] or [None]
             found = client.request("GET", "/task_run_states/", params={"task_run_id": str(task.id)}) if task else None
             history = sorted(found.json(), key=lambda state: state["timestamp"]) if found else []
-        if (history and history[-1]["type"] in {"COMPLETED", "FAILED"}) or time.monotonic() > deadline:
+        if (history and history[-1]["type"] in {"COMPLETED", "FAILED", "CANCELLED"}) or time.monotonic() > deadline:
             return [State.model_validate(state) for state in history]
         time.sleep(0.2)
 
@@ -80,7 +101,7 @@ def lines(run_id: UUID, until: str) -> list[tuple[int, str]]:
         time.sleep(0.2)
 
 
-def test_a_retry_is_one_line_in_the_log_and_on_the_state() -> None:
+def test_a_retry_is_one_line_in_the_log_and_on_the_state(attempt: Attempt) -> None:
     run_id, answer = attempt(FlakyError("act: killed by SIGKILL; choose another --root\n  the end of its log"))
     assert answer.is_completed()
     [waiting] = [state for state in states(run_id) if state.name == "AwaitingRetry"]
@@ -92,7 +113,7 @@ def test_a_retry_is_one_line_in_the_log_and_on_the_state() -> None:
     assert not any("Retry 1/" in message or "Traceback" in message for _, message in told)
 
 
-def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback() -> None:
+def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback(attempt: Attempt) -> None:
     run_id, answer = attempt(SourceError("act: x.tar.gz has 3 bytes vs 7; use `podline run mnist --source x.tar.gz`"))
     said = "Raw data: act: x.tar.gz has 3 bytes vs 7; choose the recipe mnist"
     assert answer.message == said
@@ -104,28 +125,42 @@ def test_a_failure_of_ours_is_one_line_with_cause_and_remedy_and_no_traceback() 
         answer.result()
 
 
-def test_what_was_tried_again_says_how_often() -> None:
+def test_what_was_tried_again_says_how_often(attempt: Attempt) -> None:
     run_id, answer = attempt(*[FlakyError("act: it hangs")] * 3)
     assert states(run_id)[-1].message == "Flaky: act: it hangs; tried 3 times"
     assert answer.is_failed()
 
 
-def test_a_bug_keeps_its_traceback() -> None:
+def test_a_bug_keeps_its_traceback(attempt: Attempt) -> None:
     run_id, answer = attempt(KeyError("x"))
     assert answer.is_failed()
     told = lines(run_id, "Traceback")
     assert any("Traceback" in message and "KeyError: 'x'" in message for _, message in told)
 
 
-def test_a_task_whose_run_is_cancelled_is_cancelled_and_has_not_crashed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "get_intent", lambda: "cancel")
-    # Without a flow, which would end this process by the signal.
-    alone = temporary_settings({PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW: "ignore"})
-    engine = retries._Engine(task=Task(act, name="act", persist_result=False), parameters={"failures": []})
-    with alone, pytest.raises(TerminationSignal), engine.start(), engine.run_context():
-        raise TerminationSignal(signal.SIGTERM)
-    assert engine.state.is_cancelled()
-    assert "Retry goes on from there" in str(engine.state.message)
+@pytest.mark.parametrize(("intent", "end"), [("cancel", "Retry goes on from there"), (None, "the run goes on")])
+def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
+    tmp_path: Path,
+    failures: list[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    intent: str | None,
+    end: str,
+) -> None:
+    monkeypatch.setattr(planned_stop, "get_intent", lambda: intent)
+    monkeypatch.setattr(planned_stop.settings, "of_prefect_worker", lambda: True)
+    ids: list[UUID] = []
+
+    @flow
+    def calling() -> Any:
+        ids.append(UUID(flow_run.id))
+        with pytest.raises(TerminationSignal):
+            act(ActSpec(root=str(tmp_path), act="work", number=4))
+
+    failures.append(TerminationSignal(signal.SIGTERM))
+    calling()
+    [*_, last] = states(ids[0])
+    assert last.is_cancelled()
+    assert end in str(last.message)
 
 
 def test_every_kind_of_failure_has_a_row_in_the_docs() -> None:

@@ -45,15 +45,13 @@ _ROOT = "gs://podline-nights/store"
 # Small, bitwise the same each time, with a checkpoint every third of the way.
 PARAMETERS: dict[str, Any] = {
     "recipe": "sample",
-    "steps": 120,
-    "batch_size": 32,
-    "assignments": ["deterministic=true", "checkpoint_steps=40"],
+    "training": {"steps": 120, "batch_size": 32, "assignments": ["deterministic=true", "checkpoint_steps=40"]},
 }
 _IMAGES = {"train": 1000, "test": 300}
 # So few are learned by heart.
 _POOR_IMAGES = {"train": 32, "test": 300}
 # As no night is: longer, and with another seed.
-BY_HAND: dict[str, Any] = {"steps": 160, "seed": 7}
+BY_HAND: dict[str, Any] = {"training": PARAMETERS["training"] | {"steps": 160, "seed": 7}}
 REFUSED: dict[str, Any] = {"source": "/nowhere/at/all"}
 
 
@@ -111,12 +109,12 @@ class World(contextlib.ExitStack):
     def _make_ready(self) -> None:
         """The deployment of ``prefect.yaml`` runs the watched flow on our data; its own nights are far from now."""
         with self.server.client() as client:
-            deployment = client.read_deployment_by_name("cifar-training/cifar-nightly")
+            deployment = client.read_deployment_by_name("training/cifar-nightly")
             self.deployment = deployment.id
             client.update_deployment(
                 deployment.id,
                 DeploymentUpdate(
-                    entrypoint=f"{_HERE.relative_to(TESTS.parent)}/watched_flow.py:cifar_training",
+                    entrypoint=f"{_HERE.relative_to(TESTS.parent)}/watched_flow.py:training",
                     parameters={"parameters": self._given},
                 ),
             )
@@ -164,7 +162,7 @@ class World(contextlib.ExitStack):
 
     @property
     def _given(self) -> dict[str, Any]:
-        return PARAMETERS | {"source": str(self.source), "root": _ROOT}
+        return PARAMETERS | {"source": str(self.source), "machine": {"root": _ROOT}}
 
     def by_hand(self, changes: dict[str, Any]) -> UUID:
         """A run that a person starts, of the nights' deployment with other values in the form."""

@@ -19,16 +19,16 @@ from podline.stages.from_recipe import evaluation_spec, training_spec
 from podline.stages.specs import Spec
 from podline.stages.table import stage_of
 from podline.store.opening import open_store
-from podline.tasks.parameters import CifarParameters
-from podline.tasks.sources import conversion_of
+from podline.tasks.parameters import TrainingForm
+from podline.tasks.sources import conversion
 
 
 def figures(folder: Path, data: int) -> dict[str, Any]:
     """The figures of one version."""
     draw(folder / "raw", data)
     root = str(folder / "root")
-    given = CifarParameters.model_validate(PARAMETERS | {"source": str(folder / "raw"), "root": root})
-    converted = _run(conversion_of(given, root, Settings()))
+    given = TrainingForm.model_validate(PARAMETERS | {"source": str(folder / "raw"), "machine": {"root": root}})
+    converted = _run(conversion(given, open_store(root), Settings()))
     training = training_spec(open_store(root), given.training_recipe(), converted.fingerprint, Settings().strategy)
     trained = _run(training)
     evaluated = _run(evaluation_spec(training, trained))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from night_stages import watched_stages
 
 from podline import errors
-from podline.flows.cifar_training import cifar_training
+from podline.flows.training import training
 from podline.stages.table import STAGES
 
-__all__ = ["cifar_training"]
+__all__ = ["training"]
 
 STAGES.update(watched_stages())
 errors.StoreUnavailableError.retry_delays = (1.0, 2.0)

@@ -7,10 +7,10 @@ import sys
 from small_flow_stages import STEPPING_STAGES
 
 from podline import errors
-from podline.flows.cifar_training import cifar_training
+from podline.flows.training import training
 from podline.stages.table import STAGES
 from podline.tasks.node import tpu_lease
-from podline.tasks.parameters import CifarParameters
+from podline.tasks.parameters import TrainingForm
 
 STAGES.update(STEPPING_STAGES)
 tpu_lease.LEASE_SECONDS = 60.0  # the shortest that a Prefect server gives
@@ -19,4 +19,4 @@ tpu_lease._ASK_SECONDS = 0.5
 errors.TpuInUseError.retry_delays = (0.1, 0.1)
 
 if __name__ == "__main__":
-    cifar_training(CifarParameters.model_validate_json(sys.argv[1]))
+    training(TrainingForm.model_validate_json(sys.argv[1]))

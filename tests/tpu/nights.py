@@ -24,7 +24,7 @@ from turned_clock import TurnedClock
 
 from podline import errors
 from podline.data.sources.sample import write_sample
-from podline.flows.cifar_training import cifar_training
+from podline.flows.training import training
 from podline.progress import Reporter
 from podline.settings import Settings
 from podline.stages.completed import manifest_sha256
@@ -33,7 +33,7 @@ from podline.stages.specs import ConvertSpec, ReportSpec, ValidateSpec
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
 from podline.tasks.node import tpu_lease, tpu_use
-from podline.tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 from podline.tasks.runs.listening import heard_by
 
 TESTS = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ class Night:
     folder: Path
     clock: TurnedClock
     cloud: Cloud
-    parameters: CifarParameters
+    parameters: TrainingForm
     turn: float
     """By how many seconds each progress of the training turns the clock."""
     lines: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Night:
     def run(self) -> None:
         """Runs the flow; every step turns the clock."""
         with heard_by(self._hear):
-            cifar_training(self.parameters)
+            training(self.parameters)
 
     def _hear(self, event: dict[str, Any]) -> None:
         if event["event"] == "progress" and event["stage"] == "train":
@@ -149,7 +149,7 @@ def night(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     script: Script | None,
-    parameters: CifarParameters,
+    parameters: TrainingForm,
     *,
     machine: bool = False,
     announced: tuple[Announcement, ...] = (),
@@ -190,14 +190,16 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(error, "retry_delays", (0.1, 0.1))
 
 
-def prepared(root: Path, drawn: Path) -> CifarParameters:
+def prepared(root: Path, drawn: Path) -> TrainingForm:
     """Parameters of a flow that finds all done but the training: here, without a process of its own.
 
     What comes after it depends on the weights alone, and those are known.
     """
     write_sample(drawn, train=50, test=20)
     root.mkdir()
-    parameters = CifarParameters(source=str(drawn), steps=1, machine=MachineGroup(root=str(root)))
+    parameters = TrainingForm(
+        recipe="sample", source=str(drawn), training=TrainingGroup(steps=1), machine=MachineGroup(root=str(root))
+    )
     recipe, given, strategy = (
         parameters.training_recipe(),
         {"root": str(root), "dataset": "sample"},

@@ -47,8 +47,8 @@ def test_a_run_that_is_cancelled_at_each_stage_leaves_nothing_behind(server: Pre
     root = tmp_path / "root"
     root.mkdir()
     drawn = write_sample(tmp_path / "drawn", train=50, test=20)
-    given = {"recipe": "sample", "source": str(drawn), "root": str(root), "steps": 1}
-    deployment = server.deploy("tests/tpu/night_flow.py:cifar_training")
+    given = {"recipe": "sample", "source": str(drawn), "machine": {"root": str(root)}, "training": {"steps": 1}}
+    deployment = server.deploy("tests/tpu/night_flow.py:training")
 
     def start() -> UUID:
         return server.schedule(deployment, {"parameters": given}, datetime.now(UTC))

@@ -30,11 +30,11 @@ from standin.timeline import Attempt, Script, life
 
 from podline import errors
 from podline.data.sources.sample import write_sample
-from podline.flows.cifar_training import cifar_training
+from podline.flows.training import training
 from podline.stages.table import STAGES
 from podline.tasks.node import tpu_lease
 from podline.tasks.node.node_run import DEPLOYMENT
-from podline.tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 from podline.tasks.runs.listening import heard_by
 from podline.tpu.clock import SystemClock
 
@@ -65,7 +65,7 @@ def deployed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def night(deployed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CifarParameters]:
+def night(deployed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainingForm]:
     """A flow's parameters; its settings say that models run on a node, which there is not yet."""
     monkeypatch.setenv("PYTHONPATH", f"{PROJECT}{os.pathsep}{PROJECT / 'tests' / 'support'}")
     for name, stage in FLOW_STAGES.items():
@@ -92,7 +92,12 @@ def night(deployed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         with switched_by(cloud, tmp_path / "vm", worker_command(), settings) as pull_the_plug:
             preempting = (cloud, root, pull_the_plug)
             threading.Thread(target=_preempt_at_checkpoint, args=preempting, daemon=True).start()
-            yield CifarParameters(source=str(tmp_path / "drawn"), steps=1, machine=MachineGroup(root=str(root)))
+            yield TrainingForm(
+                recipe="sample",
+                source=str(tmp_path / "drawn"),
+                training=TrainingGroup(steps=1),
+                machine=MachineGroup(root=str(root)),
+            )
 
 
 def _preempt_at_checkpoint(cloud: Cloud, root: Path, pull_the_plug: Callable[[], object]) -> None:
@@ -119,11 +124,11 @@ def node_runs(since: datetime) -> list[FlowRun]:
     return sorted(runs, key=lambda run: run.created or since)
 
 
-def test_a_node_is_made_trained_on_lost_and_made_again(night: CifarParameters) -> None:
+def test_a_node_is_made_trained_on_lost_and_made_again(night: TrainingForm) -> None:
     told: list[dict[str, Any]] = []
     began = datetime.now(UTC)
     with heard_by(told.append):
-        cifar_training(night)
+        training(night)
     root = Path(night.machine.root)
     (weights,) = root.glob("runs/*/weights")
     assert json.loads(weights.read_text()) == list(range(STEPS))

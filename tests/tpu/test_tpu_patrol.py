@@ -29,9 +29,9 @@ from standin.timeline import Attempt, Outage, Script, life
 from turned_clock import TurnedClock
 
 from podline import cli, errors
-from podline.flows.cifar_training import cifar_training
 from podline.flows.stage_on_node import stage_on_node
 from podline.flows.tpu_patrol import tpu_patrol
+from podline.flows.training import training
 from podline.tasks.node import patrol, tpu_lease, tpu_use
 from podline.tasks.node.node_run import DEPLOYMENT
 from podline.tasks.runs.tags import TAG
@@ -64,7 +64,7 @@ class Ground:
 
     def running(self, beat_ago: float | None = None, tag: str = TAG) -> FlowRun:
         """A run that is said to be running, perhaps with a heartbeat some seconds ago."""
-        run = self.client.create_flow_run(cifar_training, state=Running(), tags=[tag])
+        run = self.client.create_flow_run(training, state=Running(), tags=[tag])
         if beat_ago is not None:
             beat = {
                 "id": str(uuid.uuid4()),

@@ -17,7 +17,7 @@ from podline.stages.specs import TrainResult
 from podline.store.opening import open_store
 from podline.supervision.running import perform
 from podline.tasks.node import tpu_lease
-from podline.tasks.parameters import CifarParameters, MachineGroup, TrainingGroup
+from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 
 STEPS = 400
 
@@ -30,10 +30,11 @@ def test_unhealthy_in_the_middle_ends_with_the_same_weights_and_the_report_tells
     monkeypatch.setenv("PYTHONPATH", str(TESTS.parent))
     hurry(monkeypatch)
     write_sample(tmp_path / "drawn", train=300, test=100)
-    parameters = CifarParameters(
+    parameters = TrainingForm(
+        recipe="sample",
         source=str(tmp_path / "drawn"),
-        steps=STEPS,
         training=TrainingGroup(
+            steps=STEPS,
             batch_size=16,
             assignments=(
                 "deterministic=true",

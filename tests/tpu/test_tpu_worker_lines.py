@@ -75,7 +75,7 @@ def _read(file: Path) -> Any:
 
 
 def test_a_killed_worker_hands_the_tpu_on_and_never_are_there_two_users(server: PrefectServer, tmp_path: Path) -> None:
-    deployment = server.deploy("tests/tpu/night_flow.py:cifar_training")
+    deployment = server.deploy("tests/tpu/night_flow.py:training")
     runs = [Run(tmp_path, name) for name in ("one", "two", "three")]
     with serving(Cloud(SystemClock())) as address, contextlib.ExitStack() as stack:
         limits = ["poll = 0.5", "cool_down = 0.5"]

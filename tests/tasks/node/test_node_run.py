@@ -241,4 +241,4 @@ def test_a_placement_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(errors.TpuSetupError, match="only a flow on a Prefect server"):
         perform(spec, lambda _event: None, machine())
     with pytest.raises(errors.TpuSetupError, match="a server of this run's own"):
-        run_flow("podline.flows.cifar_training:cifar_training", spec, machine(), lambda _event: None)
+        run_flow("podline.flows.training:training", spec, machine(), lambda _event: None)

@@ -29,7 +29,7 @@ from prefect.states import Crashed, Pending, Running, Scheduled
 from small_flow_stages import FLOW_STAGES, ran
 
 from podline.data.sources.sample import write_sample
-from podline.flows.cifar_training import cifar_training
+from podline.flows.training import training
 from podline.ledger.ledger import entries, names
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
@@ -42,11 +42,11 @@ class Nightly:
     """A deployment with a schedule, and its runs, which are done here, in the order that a test says."""
 
     def __init__(self, client: SyncPrefectClient, parameters: dict[str, Any]) -> None:
-        self.client, self.root, self.parameters = client, Path(parameters["root"]), parameters
+        self.client, self.root, self.parameters = client, Path(parameters["machine"]["root"]), parameters
         pool = f"pool-{uuid.uuid4()}"
         client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
         self.deployment = client.create_deployment(
-            client.create_flow_from_name("cifar-training"),
+            client.create_flow_from_name("training"),
             f"night-{uuid.uuid4()}",
             schedules=[DeploymentScheduleCreate(schedule=CronSchedule(cron="15 1 * * *", timezone="UTC"), active=True)],
             concurrency_limit=1,
@@ -83,7 +83,7 @@ class Nightly:
     def do(self, run: UUID) -> FlowRun:
         """Runs it in this process, as its own process would; answers how it is then."""
         flow_run = self.client.read_flow_run(run)
-        run_flow(cifar_training, flow_run, parameters=flow_run.parameters, return_type="state")
+        run_flow(training, flow_run, parameters=flow_run.parameters, return_type="state")
         return self.client.read_flow_run(run)
 
     def retry(self, run: UUID) -> FlowRun:
@@ -109,7 +109,12 @@ def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefect_server: Non
     for name, stage in FLOW_STAGES.items():
         monkeypatch.setitem(STAGES, name, stage)
     write_sample(tmp_path / "drawn", train=50, test=20)
-    given = {"recipe": "sample", "source": str(tmp_path / "drawn"), "root": str(tmp_path / "root"), "steps": 1}
+    given = {
+        "recipe": "sample",
+        "source": str(tmp_path / "drawn"),
+        "machine": {"root": str(tmp_path / "root")},
+        "training": {"steps": 1},
+    }
     with get_client(sync_client=True) as client:
         yield lambda: Nightly(client, given)
 

@@ -15,14 +15,14 @@ from podline.data.sources.sample import write_sample
 from podline.documents.champions import history
 from podline.documents.ledger_entry import Entry, PromotionSummary
 from podline.errors import ArtifactError, SanityError
-from podline.flows.cifar_training import cifar_training
+from podline.flows.training import training
 from podline.inventory.catalogue import training_of
 from podline.ledger.ledger import entries, names
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import training_spec
 from podline.stages.table import STAGES
 from podline.store.opening import open_store
-from podline.tasks.parameters import CifarParameters, MachineGroup
+from podline.tasks.parameters import MachineGroup, TrainingForm, TrainingGroup
 
 PROJECT = Path(__file__).parent.parent.parent
 ALL = ["convert", "validate", "train", "evaluate", "report"]
@@ -31,13 +31,18 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 
 
 @pytest.fixture
-def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CifarParameters:
+def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainingForm:
     """The flow's parameters for a tiny sample; its stages are small ones from here on."""
     monkeypatch.setenv("PYTHONPATH", str(PROJECT / "tests" / "support"))
     for name, stage in FLOW_STAGES.items():
         monkeypatch.setitem(STAGES, name, stage)
     write_sample(tmp_path / "drawn", train=50, test=20)
-    return CifarParameters(source=str(tmp_path / "drawn"), steps=1, machine=MachineGroup(root=str(tmp_path / "root")))
+    return TrainingForm(
+        recipe="sample",
+        source=str(tmp_path / "drawn"),
+        training=TrainingGroup(steps=1),
+        machine=MachineGroup(root=str(tmp_path / "root")),
+    )
 
 
 def newest_run() -> tuple[Any, dict[str, str], dict[str, Any]]:
@@ -63,8 +68,8 @@ def reused(answer: dict[str, Any]) -> list[str]:
     return [name for name, stage in answer["stages"].items() if stage["reused"]]
 
 
-def test_a_second_run_finds_everything_and_says_so(parameters: CifarParameters) -> None:
-    first = cifar_training(parameters)
+def test_a_second_run_finds_everything_and_says_so(parameters: TrainingForm) -> None:
+    first = training(parameters)
     run, states, artifacts = newest_run()
     assert ran(parameters.machine.root) == ALL
     assert states == dict.fromkeys(ALL, "Completed")
@@ -83,7 +88,7 @@ def test_a_second_run_finds_everything_and_says_so(parameters: CifarParameters) 
     assert reused(first) == []
     assert "<h1>" in (Path(parameters.machine.root) / "index.html").read_text()
 
-    second = cifar_training(parameters)
+    second = training(parameters)
     assert ran(parameters.machine.root) == ALL
     assert newest_run()[1] == dict.fromkeys(ALL, "Cached")
     assert reused(second) == ALL
@@ -99,36 +104,36 @@ def test_a_second_run_finds_everything_and_says_so(parameters: CifarParameters) 
     assert now.overridden == {"duration.steps": 1}
 
 
-def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parameters: CifarParameters) -> None:
+def test_what_is_deleted_or_damaged_is_made_again_with_what_depends_on_it(parameters: TrainingForm) -> None:
     root = Path(parameters.machine.root)
-    answer = cifar_training(parameters)
+    answer = training(parameters)
     folder = root / "runs" / answer["run"]
 
     (folder / "report.html").unlink()
-    assert reused(cifar_training(parameters)) == ["convert", "validate", "train", "evaluate"]
+    assert reused(training(parameters)) == ["convert", "validate", "train", "evaluate"]
     assert newest_run()[1] == {**dict.fromkeys(ALL, "Cached"), "report": "Completed"}
 
     # The same weights again: what was made of them is still right.
     (folder / "weights").write_bytes(b"wrights")
-    assert reused(cifar_training(parameters)) == ["convert", "validate", "evaluate", "report"]
+    assert reused(training(parameters)) == ["convert", "validate", "evaluate", "report"]
 
     # Other weights: it is not.
     (root / "next-weights").write_bytes(b"other weights")
     (folder / "weights").unlink()
-    assert reused(cifar_training(parameters)) == ["convert", "validate"]
+    assert reused(training(parameters)) == ["convert", "validate"]
 
     # A shard: the conversion writes the same bytes again, so the training is still right.
     shard = next(root.glob("datasets/sample/*/shard"))
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert reused(cifar_training(parameters)) == ["validate", "train", "evaluate", "report"]
+    assert reused(training(parameters)) == ["validate", "train", "evaluate", "report"]
     assert shard.read_bytes() == whole
 
 
-def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: CifarParameters) -> None:
-    assert cifar_training(parameters)["promotion"] is None
+def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: TrainingForm) -> None:
+    assert training(parameters)["promotion"] is None
     nightly = parameters.model_copy(update={"promote": True})
-    first = cifar_training(nightly)
+    first = training(nightly)
     said = {
         "verdict": "promoted",
         "promoted": True,
@@ -144,29 +149,29 @@ def test_a_night_decides_on_a_promotion_before_it_reports_and_once(parameters: C
     _, _, artifacts = newest_run()
     assert "champion number 1" in str(artifacts["sample-key-figures"].data)
     assert f"{first['run']}/promotion.json" in str(artifacts["sample-key-figures"].data)
-    assert len(reused(cifar_training(nightly))) == 6
+    assert len(reused(training(nightly))) == 6
     assert [entry.run for entry in history(open_store(nightly.machine.root), "sample")] == [first["run"]]
 
 
-def undecided(parameters: CifarParameters, known: int, **rules: float) -> CifarParameters:
+def undecided(parameters: TrainingForm, known: int, **rules: float) -> TrainingForm:
     """The parameters of a night whose model is undecided until so many runs are evaluated; a champion is there."""
-    cifar_training(parameters.model_copy(update={"promote": True}))
+    training(parameters.model_copy(update={"promote": True}))
     Path(parameters.machine.root, "known").write_text(str(known))
     Path(parameters.machine.root, "ran").unlink()
     settings = [f"promotion.{name}={value}" for name, value in rules.items()]
-    training = parameters.training.model_copy(update={"seed": 7, "assignments": tuple(settings)})
-    return parameters.model_copy(update={"promote": True, "training": training})
+    group = parameters.training.model_copy(update={"seed": 7, "assignments": tuple(settings)})
+    return parameters.model_copy(update={"promote": True, "training": group})
 
 
-def with_seed(parameters: CifarParameters, seed: int) -> Recipe:
-    training = parameters.training.model_copy(update={"seed": seed})
-    return parameters.model_copy(update={"training": training}).training_recipe()
+def with_seed(parameters: TrainingForm, seed: int) -> Recipe:
+    group = parameters.training.model_copy(update={"seed": seed})
+    return parameters.model_copy(update={"training": group}).training_recipe()
 
 
-def test_an_undecided_night_trains_the_seeds_that_decide_as_runs_of_their_own(parameters: CifarParameters) -> None:
+def test_an_undecided_night_trains_the_seeds_that_decide_as_runs_of_their_own(parameters: TrainingForm) -> None:
     night = undecided(parameters, known=4, seeds=3)
     store = open_store(night.machine.root)
-    answer = cifar_training(night)
+    answer = training(night)
     seed = ["train", "evaluate"]
     assert ran(night.machine.root) == [*seed, "promote", *seed, *seed, "promote", "report"]
     assert answer["promotion"]["verdict"] == "promoted"
@@ -181,36 +186,36 @@ def test_an_undecided_night_trains_the_seeds_that_decide_as_runs_of_their_own(pa
     assert {told[run].flow_run for run in as_commands} == {str(run.id)}
     assert told[answer["run"]].promotion == PromotionSummary(verdict="promoted")
     # The night after finds the verdict, and trains nothing.
-    assert len(reused(cifar_training(night))) == 6
+    assert len(reused(training(night))) == 6
 
 
-def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: CifarParameters) -> None:
+def test_what_no_minutes_are_left_for_the_next_night_goes_on_with(parameters: TrainingForm) -> None:
     short = undecided(parameters, known=4, seeds=1, seed_minutes=0.001)
-    assert cifar_training(short)["promotion"]["verdict"] == "undecided"
+    assert training(short)["promotion"]["verdict"] == "undecided"
     assert ran(short.machine.root) == ["train", "evaluate", "promote", "report"]
-    training = short.training.model_copy(update={"assignments": ("promotion.seeds=1",)})
-    longer = short.model_copy(update={"training": training})
-    assert cifar_training(longer)["promotion"]["doubt"] == "what would decide: 1 more"
-    assert cifar_training(longer)["promotion"]["verdict"] == "promoted"
+    group = short.training.model_copy(update={"assignments": ("promotion.seeds=1",)})
+    longer = short.model_copy(update={"training": group})
+    assert training(longer)["promotion"]["doubt"] == "what would decide: 1 more"
+    assert training(longer)["promotion"]["verdict"] == "promoted"
     assert ran(short.machine.root).count("train") == 3
 
 
-def test_other_data_in_the_same_place_is_other_data(parameters: CifarParameters, tmp_path: Path) -> None:
-    first = cifar_training(parameters)
+def test_other_data_in_the_same_place_is_other_data(parameters: TrainingForm, tmp_path: Path) -> None:
+    first = training(parameters)
     for file in sorted((tmp_path / "drawn").rglob("*"), reverse=True):
         file.unlink() if file.is_file() else file.rmdir()
     write_sample(tmp_path / "drawn", train=50, test=20, seed=1)
-    second = cifar_training(parameters)
+    second = training(parameters)
     assert reused(second) == []
     assert second["run"] != first["run"]
 
 
-def test_after_a_failure_only_what_failed_is_done(parameters: CifarParameters) -> None:
+def test_after_a_failure_only_what_failed_is_done(parameters: TrainingForm) -> None:
     failing = Path(parameters.machine.root, "fail-evaluation")
     failing.parent.mkdir()
     failing.touch()
     with pytest.raises(ArtifactError, match="not what it was"):
-        cifar_training(parameters)
+        training(parameters)
     # A permanent error is not tried again.
     assert ran(parameters.machine.root) == ["convert", "validate", "train", "evaluate"]
     assert newest_run()[1]["evaluate"] == "Failed"
@@ -221,30 +226,30 @@ def test_after_a_failure_only_what_failed_is_done(parameters: CifarParameters) -
     assert list(failed.stages) == ["convert", "validate", "train"]
 
     failing.unlink()
-    assert reused(cifar_training(parameters)) == ["convert", "validate", "train"]
+    assert reused(training(parameters)) == ["convert", "validate", "train"]
 
 
 def test_a_model_that_fails_its_check_has_a_report_and_no_promotion_and_the_run_fails(
-    parameters: CifarParameters,
+    parameters: TrainingForm,
 ) -> None:
     root = Path(parameters.machine.root)
     root.mkdir()
     (root / "learn-nothing").touch()
     for _ in range(2):  # found done, it fails its check all the same
         with pytest.raises(SanityError, match=r"no better than guessing; the report: .*/report\.html"):
-            cifar_training(parameters.model_copy(update={"promote": True}))
+            training(parameters.model_copy(update={"promote": True}))
     assert ran(str(root)) == ["convert", "validate", "train", "evaluate", "report"]
     assert [entry.state for entry in ledger_of(str(root))] == ["failed", "failed"]
 
 
 def test_the_flow_loads_by_its_path_as_a_deployment_does() -> None:
-    module = load_script_as_module(str(PROJECT / "flows" / "cifar_training.py"))
-    assert module.cifar_training.name == "cifar-training"
-    schema = module.cifar_training.parameters.model_dump()
-    fields = schema["definitions"]["CifarParameters"]["properties"]
+    module = load_script_as_module(str(PROJECT / "flows" / "training.py"))
+    assert module.training.name == "training"
+    schema = module.training.parameters.model_dump()
+    fields = schema["definitions"]["TrainingForm"]["properties"]
     assert len({field["position"] for field in fields.values()}) == len(fields)
-    in_minutes = ["cifar10-5min", "cifar10-15min"]
-    assert fields["recipe"]["enum"] == ["cifar10", *in_minutes, "cifar100", "mnist", "sample", "images"]
+    assert {"cifar10", "sample", "images", "coco_pose", "keypoints"} < set(fields["recipe"]["enum"])
+    assert schema["definitions"]["TrainingForm"]["required"] == ["recipe"]
     # A group says what it is in its own schema.
     assert all("$ref" in str(field) or field["description"] for field in fields.values())
     assert not any("anyOf" in field for field in fields.values())

@@ -1,0 +1,62 @@
+"""From raw archive to report, for every kind of recipe.
+
+    podline run sample --root podline-root
+    podline run images --source photos --root podline-root
+    podline run coco_pose --source coco --root podline-root
+
+Convert → validate → train → evaluate → promote → report. What an earlier run did and what is still whole is found,
+verified and used again; what broke off goes on where it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+
+from podline.stages.from_recipe import evaluation_spec
+from podline.tasks.failures import explained
+from podline.tasks.forms import run_name
+from podline.tasks.leftover_tasks import close_tasks
+from podline.tasks.more_seeds import decided
+from podline.tasks.night import described, needless, opened
+from podline.tasks.outcome import published
+from podline.tasks.parameters import TrainingForm
+from podline.tasks.runs.nights import later_night, pause_if_hopeless
+from podline.tasks.specs import conversion_of, promotion_of, reporting_of, training_of, validation_of
+from podline.tasks.stages import convert, evaluate, promote, report, train, validate
+
+
+@flow(
+    name="training",
+    flow_run_name=run_name(TrainingForm, described),
+    # The body does it, and says what is wrong in one line.
+    validate_parameters=False,
+    persist_result=True,
+    result_serializer="json",
+    on_failure=[pause_if_hopeless],
+    on_crashed=[close_tasks, pause_if_hopeless],
+)
+@explained
+def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
+    """From raw archive to report.
+
+    Args:
+        parameters: What to train, on which data, and where it goes.
+    """
+    later = later_night()
+    if later is not None:
+        return needless(later)
+    with opened(parameters) as night:
+        data = convert(conversion_of(night), night)
+        validate(validation_of(night, data), night)
+        plan = training_of(night, data)
+        trained = train(plan, night)
+        evaluated = evaluate(evaluation_spec(plan, trained), night)
+        verdict = None
+        if night.form.promote and not evaluated.failure:
+            asked = promotion_of(plan, trained, evaluated)
+            verdict = decided(night, asked, promote(asked, night), trained.seconds + evaluated.seconds)
+        page = report(reporting_of(night, data, trained, evaluated, verdict), night)
+        return published(night, data, trained, evaluated, verdict, page)

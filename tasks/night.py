@@ -1,0 +1,133 @@
+"""One run of the chain: where it works, what is noted of it, what is done before its first stage and after its last."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.runtime import flow_run
+from prefect.states import Cancelled
+
+from podline import settings
+from podline.inventory.invalidation import IN_ORDER, forget
+from podline.ledger.recording import Notes, recorded
+from podline.progress import Reporter
+from podline.recipes.own_code import with_code
+from podline.recipes.settings import Recipe
+from podline.settings import Settings
+from podline.stages.specs import ConvertResult, Result, Spec
+from podline.stages.table import CHAIN, PROMOTE, REPORT, stage_of
+from podline.store.contract import Store
+from podline.store.in_use import using
+from podline.store.opening import open_store
+from podline.strategies import StrategyName
+from podline.tasks.forms import read_form
+from podline.tasks.leftover_tasks import close_what_is_left
+from podline.tasks.nights_index import index_afterwards
+from podline.tasks.parameters import TrainingForm
+from podline.tasks.runs.bucket_credentials import bucket_credentials
+from podline.tasks.runs.nights import what_began
+from podline.tasks.runs.progress_cards import deal_cards
+from podline.tasks.runs.run_log import stage_listener
+from podline.tasks.runs.this_run import add_tags, run_once
+
+_STAGES = [stage.name for stage in (*CHAIN[:-1], PROMOTE, REPORT)]
+
+
+@dataclass(frozen=True)
+class Night:
+    """A run of the chain while it goes on; told of every stage, see :class:`podline.tasks.stage_task.StageNotes`.
+
+    Attributes:
+        form: what the run was given.
+        recipe: to be trained.
+        store: where everything goes.
+        machine: the settings of this machine.
+        notes: for the ledger.
+    """
+
+    form: TrainingForm
+    recipe: Recipe
+    store: Store
+    machine: Settings
+    notes: Notes
+    _until_over: contextlib.ExitStack
+
+    @property
+    def strategy(self) -> StrategyName:
+        """Where the model runs."""
+        return self.form.machine.strategy or self.machine.strategy
+
+    @property
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """Return for each stage how long it took this time, how long when it was made, whether it was found."""
+        return {name: stage.model_dump() for name, stage in self.notes.entry.stages.items()}
+
+    def asked(self, spec: Spec) -> None:
+        """Note that a stage begins; one that is to run again though it is done is forgotten, once in a flow run."""
+        first, name = self.form.start_from, stage_of(spec).name
+        if first in IN_ORDER and name in IN_ORDER[IN_ORDER.index(first) :]:
+            run_once(f"{name}-again", lambda: forget(spec))
+        self.notes.asked(spec)
+
+    def retried(self, stage: str, error: BaseException, delay: float) -> None:
+        """Note that a stage is tried again."""
+        self.notes.retried(stage, error, delay)
+
+    def answered(self, spec: Spec, result: Result, seconds: float) -> None:
+        """Note what a stage came to; nobody deletes a data set from now until the run is over."""
+        if isinstance(result, ConvertResult):
+            self._until_over.enter_context(using(self.store, [result.folder]))
+        self.notes.answered(spec, result, seconds)
+
+
+def described(form: TrainingForm) -> str:
+    """Return what a run is about: its recipe, and its data if they have another name."""
+    recipe = form.training_recipe()
+    return recipe.name if recipe.name == recipe.dataset else f"{recipe.name} on {recipe.dataset}"
+
+
+def needless(later: FlowRun) -> State[Any]:
+    """Return the end of a night that a later one stands for."""
+    return Cancelled(message=f"needless: the night that was due at {later.expected_start_time:%F %T} UTC stands for it")
+
+
+@contextlib.contextmanager
+def opened(given: Any) -> Iterator[Night]:
+    """Yield a night; its entry in the ledger and the index of nights are written when the body ends, however it does.
+
+    Args:
+        given: the form, or its values.
+
+    Raises:
+        SettingsError: a value that cannot be.
+        CredentialsError: the block with the bucket's credentials cannot be read.
+    """
+    with bucket_credentials():
+        form = read_form(TrainingForm, given)
+        close_what_is_left()
+        machine = settings.load()
+        store = open_store(form.machine.root or machine.root)
+        recipe = with_code(form.training_recipe())
+        add_tags(recipe.name, recipe.dataset)
+        reporter = Reporter("ledger", stage_listener("ledger"))
+        with (
+            index_afterwards(form),
+            recorded(store, recipe.name, "flow", reporter, **_start()) as notes,
+            contextlib.ExitStack() as until_over,
+        ):
+            night = Night(form, recipe, store, machine, notes, until_over)
+            notes.planned(recipe, machine, night.strategy)
+            deal_cards(recipe.name, [stage for stage in _STAGES if stage != PROMOTE.name or form.promote])
+            yield night
+
+
+def _start() -> dict[str, Any]:
+    """Return which attempt of which flow run this is, what began it, and how late; no retry is ever late."""
+    began, due = what_began(), flow_run.scheduled_start_time
+    late = (datetime.now(UTC) - due).total_seconds() if due and began.attempt == 1 else 0.0
+    return {"flow_run": str(flow_run.id or ""), "late": late, **began._asdict()}
