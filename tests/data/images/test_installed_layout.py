@@ -65,7 +65,7 @@ def test_it_is_converted_to_the_records_of_class_folders(tmp_path: Path) -> None
 @pytest.mark.usefixtures("site")
 def test_it_is_a_choice_and_named_where_nothing_fits(tmp_path: Path) -> None:
     said = podline("convert", "images", "--source", str(tmp_path), "--layout", "nothing", code=2)
-    assert "'parquet', 'tfds', 'hdf5'" in " ".join(said.split())
+    assert "'webdataset', 'tfds', 'hdf5'" in " ".join(said.split())
     (tmp_path / "raw").mkdir()
     with pytest.raises(SourceError, match=r"accepted are class folders .*, HDF5 files of images and labels; see docs"):
         opened(tmp_path / "raw")
