@@ -122,7 +122,7 @@ def as_table(folder: Path, classes: Images, kind: str = "csv", **columns: Sequen
 def as_webdataset(folder: Path, classes: Images, name: str = "part-000.tar", as_json: bool = False) -> Path:
     """A tar of samples."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(folder / name, "w") as tar:
+    with tarfile.open(folder / name, "w:gz" if name.endswith("gz") else "w") as tar:
         for file, label, data in rows_of(classes):
             key, _, ending = file.partition(".")
             said = json.dumps({"label": label}).encode() if as_json else label.encode()

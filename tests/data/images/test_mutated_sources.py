@@ -17,6 +17,7 @@ LAYOUTS: dict[str, Callable[..., Path]] = {
     "jsonl": lambda *given: as_table(*given, kind="jsonl"),
     "parquet table": lambda *given: as_table(*given, kind="parquet"),
     "webdataset": as_webdataset,
+    "compressed webdataset": lambda *given: as_webdataset(*given, name="part.tar.gz"),
     "parquet": as_parquet,
 }
 TIMES = 60
