@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from podline import __version__
 from podline.beam_jobs.runners import crossing_borders
-from podline.data.decoded_rows import FILES, PIXELS, batch_name
+from podline.data.decoded_rows import FILES, HASHES, PIXELS, batch_name, rows_of
+from podline.data.images.hashing import hashes, shown_box
 from podline.data.places import Place
 from podline.data.planning import ShardPlan, ShardPlans
 from podline.data.records import EncodedLayout, RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
-from podline.data.sources.decoding import Becoming, Request, look_of, parser_of
+from podline.data.sources.decoding import Becoming, Look, Pictures, Request, look_of, parser_of
 from podline.data.sources.parser_pool import Sandboxes
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
@@ -141,9 +147,24 @@ def decode_or_find(number: int, task: Decode) -> None:
         ]
         asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
         answers = parser_of(task.becoming).answers(sandbox, asked, task.factor, "images")
+        looks = [look_of(answer, task.factor) for answer in answers]
+        if isinstance(task.becoming, Pictures):
+            store.publish_bytes(name(HASHES), _hashes(looks, task.becoming, folder), replace=True, flush=False)
         store.publish_file(pixels, name(PIXELS), replace=True, flush=False)
-    looks = [look_of(answer, task.factor) for answer in answers]
     store.publish_bytes(name(LOOKS), json.dumps(looks).encode(), replace=True, flush=False)
+
+
+def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
+    """Return the perceptual hashes of pictures, for the machine that starts the job: it reads no pixels."""
+    rows = rows_of(folder, becoming.shape)
+
+    def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        pixels = np.empty((len(wanted), math.prod(becoming.shape)), np.uint8)
+        rows.read_into(pixels, np.arange(len(wanted)), wanted)
+        return pixels.reshape(-1, *becoming.shape)
+
+    boxes = np.array([shown_box(look.height, look.width, *becoming) for look in looks], np.int64)
+    return hashes(read, boxes).tobytes()
 
 
 @functools.lru_cache(maxsize=1)

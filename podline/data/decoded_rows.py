@@ -21,8 +21,8 @@ from podline.store.prefetch import in_order
 
 PIXELS = "pixels"
 """What the file of decoded images is called in its folder."""
-FILES, EDGES = "files", "edges"
-"""In a store: the images' files, and where each begins if all lay one after the other, int64."""
+FILES, EDGES, HASHES = "files", "edges", "hashes"
+"""In a store: the images' files, where each begins if all lay one after the other, int64, and perceptual hashes."""
 
 _CRC = struct.Struct("<I")
 
@@ -111,6 +111,16 @@ class StoredRows(DecodedRows):
         batches = self._batches(images)
         starts = edges[images] - edges[np.array(self.firsts)[batches]]
         return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
+
+    def read_all(self, kind: str) -> bytes:
+        """Return something of all batches, one after the other.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        store = open_store(self.root)
+        names = (batch_name(self.path, number, kind) for number in range(len(self.firsts)))
+        return b"".join(in_order(store.read_bytes, names, store.parallel))
 
     def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
         batches = self._batches(images)

@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from coco_files import CocoFiles
 from distributed import Client
-from drawn_images import as_folders, images
+from drawn_images import as_folders, drawn, encoded, images
 from killed_conversions import convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
@@ -100,16 +100,31 @@ def test_workers_need_not_see_images(
 
 @pytest.mark.parametrize("keep_files", [False, True])
 def test_images_of_a_folder_that_workers_do_not_see(
-    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = as_folders(hidden / f"images {keep_files}", images())
-    given = {"dataset": "images", "side": 24, "keep_files": keep_files, "shard_bytes": 20_000}
+    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 25)
+    classes = images()
+    for number in range(0, 60, 3):  # near-duplicates, whose hashes workers compute
+        classes["cat"][f"again{number}.bmp"] = encoded(
+            drawn(number, (16 + number % 40, 60 - number % 37)) // 2 * 2, "BMP"
+        )
+    classes["cat"]["bad.jpg"] = b"\xff\xd8\xff\xe0"
+    source = as_folders(hidden / f"images {keep_files}", classes)
+    given = {
+        "dataset": "images",
+        "side": 24,
+        "keep_files": keep_files,
+        "shard_bytes": 20_000,
+        "near_share": 1.0,
+        "test_share": 0.4,
+    }
     here = ConvertSpec.model_validate({**given, "root": str(hidden / "pictures"), "source": str(source)})
     there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
     folders = {convert(spec, silent()).folder for spec in (here, there)}
     (folder,) = folders
     expected = {name: content for name, content in contents(here).items() if name.startswith(folder)}
     assert contents(there) == expected
+    assert b"nearly repeat a training image" in expected[f"{folder}/manifest.json"]
 
 
 def test_a_worker_of_another_release_is_refused(

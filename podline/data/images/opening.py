@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import settings as machine
-from podline.data.decoded_rows import DecodedRows, StoredRows
+from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
 from podline.data.images.deciding import Image, decide, in_general, kept
 from podline.data.images.decoders import pixels_digest
+from podline.data.images.hashing import HASHED
 from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
@@ -65,7 +66,9 @@ class ImagesSource(Source):
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
         """Near-duplicates across the splits, the nearest first."""
-        return near_pairs(self.images, self.pixels, self.settings)
+        [rows] = self.splits[0].blocks
+        known = np.frombuffer(rows.read_all(HASHES), HASHED) if isinstance(rows, StoredRows) else None
+        return near_pairs(self.images, self.pixels, self.settings, known)
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
