@@ -281,7 +281,7 @@ def _check(
         say_json(checked.document())
     else:
         say(checked.lines() + drawn)
-    checked.source.refuse_near()
+    checked.source.looked_at()
 
 
 @data.command("download")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import itertools
-from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg
+from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg, open_coco
 from PIL import Image
 from raw_cifar import convert_spec
 
@@ -23,7 +22,6 @@ from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import stored_layout
 from podline.data.shards import write_shard
-from podline.data.sources.coco import open_coco
 from podline.data.sources.coco_truth import read_truth
 from podline.data.tfrecord import header
 from podline.datasets.validation import check_files, check_records, count_splits, validate
@@ -269,7 +267,7 @@ def test_zip_files_give_the_bytes_of_folders(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep_files", [False, True])
 def test_workers_on_other_machines_write_the_same_shards(tmp_path: Path, raw: Path, keep_files: bool) -> None:
-    source = replace(open_coco("coco", str(raw), SIDE, 3, tmp_path / "work"), keep_files=keep_files)
+    source = open_coco(raw, tmp_path / "work", side=SIDE, max_people=3, keep_files=keep_files)
     layout = stored_layout(source.features)
     plans = plan_shards("coco", source.sizes, layout.frame_length, shard_bytes=60_000, min_shards=2)
     written = []

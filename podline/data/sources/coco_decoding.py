@@ -23,7 +23,7 @@ from podline.data.coco_pixels import decode, ready_for_many
 from podline.data.headers import Header, PictureError, inspect_image
 from podline.data.pictures import limits_of_pixels
 from podline.data.rawfiles import RawFile, made_once, raw_file
-from podline.data.sources.annotation_files import Listed
+from podline.data.sources.coco_annotations import Listed
 from podline.data.sources.coco_files import ImagePlace, MemberError
 from podline.data.sources.parser_pool import Parser
 from podline.sandbox import Breach, Limits, begin, refusal
@@ -84,7 +84,7 @@ def decoded(listed: Listed, side: int, work: Path) -> Decoded:
         ChildKilledError: there is too little memory.
     """
     factor = settings.load().parse_limits  # more of them may decode what was left out
-    key = digests.of_json([_FORM, side, factor, pixels_version(), listed.sha256])
+    key = digests.of_json([_FORM, side, factor, pixels_version(), listed.entries_sha256])
     [looks] = made_once(work, key, partial(_decode, listed, side, factor))
     with explained("read", looks.path), looks.path.open() as lines:
         return Decoded(str(looks.path.parent / _PIXELS), [_look(json.loads(line)) for line in lines])

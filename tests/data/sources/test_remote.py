@@ -10,7 +10,7 @@ from pathlib import Path
 import fault_proxy
 import numpy as np
 import pytest
-from coco_files import CocoFiles
+from coco_files import CocoFiles, open_coco
 from gcs_emulator import upload
 from published import (
     archive_of,
@@ -20,7 +20,7 @@ from published import (
 )
 
 from podline.data.sources import remote
-from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources.coco import CocoSource
 from podline.data.sources.duplicates import without_repeated
 from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
@@ -100,14 +100,14 @@ def test_images_and_annotations_are_downloaded_once(
     tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, zipped: bool
 ) -> None:
     uri, raw = coco(tmp_path, gcs_root, zipped=zipped)
-    found = open_coco("coco", uri, 64, 3, tmp_path / "work")
-    expected = open_coco("coco", str(raw), 64, 3, tmp_path / "work2")
+    found = open_coco(uri, tmp_path / "work")
+    expected = open_coco(raw, tmp_path / "work2")
     assert (found.files, found.sizes, found.counted) == (expected.files, expected.sizes, expected.counted)
     assert pictures(found) == pictures(expected)
     needed = [path for path in raw.rglob("*.*") if path.is_file() and not path.name.startswith("test2017")]
     assert sum(proxy.downloaded.values()) == sum(path.stat().st_size for path in needed)
     proxy.downloaded.clear()
-    assert open_coco("coco", uri, 64, 3, tmp_path / "work") == found
+    assert open_coco(uri, tmp_path / "work") == found
     assert not proxy.downloaded
 
 
@@ -174,4 +174,4 @@ def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_ro
     with pytest.raises(SourceError, match=r"nothing: there is no object of that name, and none below it"):
         open_source("cifar10", f"{gcs_root}nothing", tmp_path / "work")
     with pytest.raises(SourceError, match=r"gs://.* holds some vs annotations/person_keypoints_train2017"):
-        open_coco("coco", gcs_root, 64, 3, tmp_path / "work")
+        open_coco(gcs_root, tmp_path / "work")
