@@ -1,10 +1,10 @@
-"""Converts raw archives into sharded TFRecords: ``Create(numbers of shards) → Reshuffle → write shards``.
+"""Converts raw data into sharded TFRecords: ``Create(numbers of shards) → Reshuffle → write shards``.
 
 The plan is made before the job starts and depends on the source and the settings alone; so do the bytes, whatever the
 engine and however many its workers. Workers need the store and the installed code: the plan's tables lie in the store
-under ``jobs/<id>/`` while the job runs, with the raw pixels where workers are on other machines. Each shard's record is
-published beside it; from these, the driver publishes the manifest. A run that is killed leaves whole shards; the next
-one goes on where it was.
+under ``jobs/<id>/`` while the job runs. Where workers are on other machines, so do raw pixels, and images, which a job
+of the same form decodes before the plan is made. Each shard's record is published beside it; from these, the driver
+publishes the manifest. A run that is killed leaves whole shards; the next one goes on where it was.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
-from podline.beam_jobs.engines import open_pipeline, where
+from podline.beam_jobs.decoding import OnEngine, add_steps
+from podline.beam_jobs.engines import open_engine, where
 from podline.beam_jobs.runners import quiet, run
-from podline.beam_jobs.steps import WORKERS, Job, write_or_find
+from podline.beam_jobs.steps import LOOKS, WORKERS, Home, Job, write_or_find
 from podline.data.official import official_lines
 from podline.data.planning import ShardPlans, plan_shards
 from podline.data.records import stored_layout
 from podline.data.shards import ShardFiller, WrittenShard
+from podline.data.sources.decoding import DECODING
 from podline.data.sources.duplicates import contradiction_lines
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.source import RawData, Remarks, Work
@@ -59,8 +62,6 @@ from podline.store.prefetch import in_order
 _JOBS = "jobs"
 # What a job that was killed left there is deleted by a later one.
 _OLD_JOB_SECONDS = 7 * 24 * 3600
-# A job is given out in so many pieces, if there are shards for them.
-_PIECES = 10_000
 # A folder is listed for nothing; a bucket's listing is a request.
 _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
 
@@ -73,65 +74,121 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         SourceError: the source is missing, damaged or another data set.
         StoreError: the store cannot be written.
     """
-    with open_pipeline(spec) as pipeline:  # first: options that cannot be are refused before anything is written
-        return _convert(pipeline, spec, reporter)
+    with open_engine(spec) as engine:  # first: options that cannot be are refused before anything is written
+        store = open_store(spec.root)
+        store.sweep()
+        with _job_folder(store) as folder:
+            return _Conversion(spec, reporter, store, engine, Home(spec.root, folder, spec.engine)).result()
 
 
-def _convert(pipeline: beam.Pipeline, spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
-    started = time.monotonic()
-    store = open_store(spec.root)
-    store.sweep()
-    memory = memory_of(spec, store)  # first: what changes from here on is noticed by the next conversion
-    reporter.log(f"reading {spec.source}")
-    source, remarks = _looked_at(source_of(spec, store), spec, reporter)
-    _tell_quarantined(reporter, source.quarantined)
-    folder = dataset_folder(spec.dataset, fingerprint(spec, source.files))
-    with using(store, [folder]):
-        result = _converted(pipeline, store, spec, source, folder, remarks, started, reporter)
-    memory.remember(result.fingerprint)
-    return result
+@dataclass(frozen=True)
+class _Conversion:
+    """A conversion that runs.
 
+    Attributes:
+        spec: what is converted.
+        reporter: is told.
+        store: where to.
+        engine: makes pipelines.
+        home: of the job.
+    """
 
-def _converted(
-    pipeline: beam.Pipeline,
-    store: Store,
-    spec: ConvertSpec,
-    source: RawData,
-    folder: str,
-    remarks: Remarks,
-    started: float,
-    reporter: Reporter,
-) -> ConvertResult:
-    """Write what is not there yet."""
-    truths, layout = source.publish_truths(store, folder), stored_layout(source.features)
-    frame = layout.frame_length + source.bytes_of_a_file
-    prefix = datasets.find(spec.dataset).base
-    plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
-    shards = _Shards(store, folder, plans)
-    with _job_folder(store) as tables:
-        filler = _publish_tables(store, spec, source, plans, tables)
-        job = Job(spec.root, folder, tables, layout, len(source.class_names), plans, filler, spec.engine)
-        with quiet(), _progress(reporter, shards, "" if spec.engine == LOCAL else f"{tables}/{WORKERS}"):
-            build(pipeline, job)
-            run(pipeline, spec.engine, lambda started: _tell_engine(started, spec.engine, reporter))
-        reused = len(plans) - shards.written()
-    _publish(store, spec, source, truths, folder, plans)
-    beside = [f"{folder}/{name}" for name in (*tfds_names(class_names_of(source)), MANIFEST)]
-    return _finish(store, spec, folder, beside, remarks, time.monotonic() - started, reused)
+    spec: ConvertSpec
+    reporter: Reporter
+    store: Store
+    engine: Callable[[], beam.Pipeline]
+    home: Home
 
+    def result(self) -> ConvertResult:
+        """Convert; return what is there then."""
+        started = time.monotonic()
+        memory = memory_of(self.spec, self.store)  # first: the next conversion notices what changes from here on
+        self.reporter.log(f"reading {self.spec.source}")
+        source, remarks = _looked_at(self._opened(), self.spec, self.reporter)
+        _tell_quarantined(self.reporter, source.quarantined)
+        folder = dataset_folder(self.spec.dataset, fingerprint(self.spec, source.files))
+        with using(self.store, [folder]):
+            truths = source.publish_truths(self.store, folder)
+            plans, reused = self._write(source, folder)
+            _publish(self.store, self.spec, source, truths, folder, plans)
+            beside = [f"{folder}/{name}" for name in (*tfds_names(class_names_of(source)), MANIFEST)]
+            seconds = time.monotonic() - started
+            result = _finish(self.store, self.spec, folder, beside, remarks, seconds, reused)
+        memory.remember(result.fingerprint)
+        return result
 
-def _publish_tables(store: Store, spec: ConvertSpec, source: RawData, plans: ShardPlans, tables: str) -> ShardFiller:
-    """Publish the plan's tables, each as soon as it is made; return what makes records of them."""
+    def _opened(self) -> RawData:
+        """Return the source; on an engine, its workers decode the images."""
+        if self.spec.engine == LOCAL:
+            return source_of(self.spec, self.store)
+        before = DECODING.set(OnEngine(self.home, self._decode))
+        try:
+            return source_of(self.spec, self.store)
+        finally:
+            DECODING.reset(before)
 
-    def publish(table: Path) -> None:
-        store.publish_file(table, f"{tables}/{table.name}", flush=False)
-        table.unlink(missing_ok=True)
+    def _decode(self, folder: str, count: int, add: Callable[[beam.Pipeline], None]) -> None:
+        def look() -> tuple[int, dict[str, float]]:
+            return sum(name.endswith(f".{LOOKS}") for name in self.store.list(folder)), {}
 
-    with store.workspace("plan") as folder:
-        work = Work(elsewhere=spec.engine != LOCAL)
-        filler, made = source.shard_tables(plans, spec.seed, folder, work)
-        deque(in_order(publish, made, store.parallel), maxlen=0)
-    return filler
+        self._run(add, "batches of images", count, look)
+
+    def _write(self, source: RawData, folder: str) -> tuple[ShardPlans, int]:
+        """Write the shards that are not there yet; return all of them, and how many were there."""
+        layout = stored_layout(source.features)
+        frame = layout.frame_length + source.bytes_of_a_file
+        prefix, spec = datasets.find(self.spec.dataset).base, self.spec
+        plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
+        shards, started = _Shards(self.store, folder, plans), time.monotonic()
+
+        def look() -> tuple[int, dict[str, float]]:
+            there, records = shards.look()
+            return there, {"records/s": records / (time.monotonic() - started)}
+
+        filler = self._publish_tables(source, plans)
+        job = Job(self.home, folder, layout, len(source.class_names), plans, filler)
+        self._run(lambda pipeline: add_steps(pipeline, len(plans), write_or_find, job), "shards", len(plans), look)
+        return plans, len(plans) - shards.written()
+
+    def _publish_tables(self, source: RawData, plans: ShardPlans) -> ShardFiller:
+        """Publish the plan's tables, each as soon as it is made; return what makes records of them."""
+
+        def publish(table: Path) -> None:
+            self.store.publish_file(table, f"{self.home.folder}/{table.name}", flush=False)
+            table.unlink(missing_ok=True)
+
+        with self.store.workspace("plan") as folder:
+            work = Work(elsewhere=self.spec.engine != LOCAL)
+            filler, made = source.shard_tables(plans, self.spec.seed, folder, work)
+            deque(in_order(publish, made, self.store.parallel), maxlen=0)
+        return filler
+
+    def _run(
+        self,
+        add: Callable[[beam.Pipeline], None],
+        what: str,
+        total: int,
+        look: Callable[[], tuple[int, dict[str, float]]],
+    ) -> None:
+        """Run steps on the engine, and report how far they are.
+
+        Args:
+            add: adds the steps to a pipeline.
+            what: they make.
+            total: how many of it.
+            look: returns how many of it are there, and what else there is to report.
+        """
+        workers = "" if self.spec.engine == LOCAL else f"{self.home.folder}/{WORKERS}"
+
+        def looked() -> tuple[int, dict[str, float]]:
+            there, metrics = look()
+            return there, metrics | ({"workers": len(self.store.list(workers))} if workers else {})
+
+        pause = _POLL_SECONDS if isinstance(self.store, FolderStore) else _POLL_BUCKET_SECONDS
+        with quiet(), _progress(self.reporter, what, total, looked, pause):
+            pipeline = self.engine()
+            add(pipeline)
+            run(pipeline, self.spec.engine, lambda job: _tell_engine(job, self.spec.engine, self.reporter))
 
 
 @contextlib.contextmanager
@@ -144,29 +201,31 @@ def _job_folder(store: Store) -> Iterator[str]:
     try:
         yield name
     finally:
-        for table in store.list(name):
-            store.delete(table)
+        deque(in_order(store.delete, store.list(name), store.parallel), maxlen=0)
 
 
 class _Shards:
     """The shards of a conversion that have a record in the store, and those written since this object was made."""
 
     def __init__(self, store: Store, folder: str, plans: ShardPlans) -> None:
-        self.plans, self.store = plans, store
+        self._plans, self._store = plans, store
         self._folder = f"{folder}/{SHARD_RECORDS}"
         self._before = self._versions()
-        self.there, self.records = 0, 0.0
+
+    def look(self) -> tuple[int, float]:
+        """Return how many shards are there, and how many records were written, about."""
+        now = self._versions()
+        return len(now), self._new(now) * sum(split.records for split in self._plans.splits) / len(self._plans)
 
     def written(self) -> int:
-        """Look again; return how many shards were written since; ``records`` of them, and ``there`` are so many."""
-        now = self._versions()
-        new = sum(self._before.get(name) != version for name, version in now.items())
-        self.there = len(now)
-        self.records = new * sum(split.records for split in self.plans.splits) / len(self.plans)
-        return new
+        """Return how many shards were written."""
+        return self._new(self._versions())
+
+    def _new(self, now: Mapping[str, str]) -> int:
+        return sum(self._before.get(name) != version for name, version in now.items())
 
     def _versions(self) -> dict[str, str]:
-        return {found.name: found.version for found in self.store.listing(self._folder)}
+        return {found.name: found.version for found in self._store.listing(self._folder)}
 
 
 def _tell_engine(job: PipelineResult, engine: str, reporter: Reporter) -> None:
@@ -199,21 +258,6 @@ def _looked_at(source: RawData, spec: ConvertSpec, reporter: Reporter) -> tuple[
         reporter.warn(line)
     refuse_left_out(spec.dataset, apart.left_out, spec.allow_left_out)
     return apart, remarks
-
-
-def build(pipeline: beam.Pipeline, job: Job) -> None:
-    """Add the conversion's steps to a pipeline; the description of a million shards is as small as that of 10,000."""
-    count = len(job.plans)
-    step = -(-count // _PIECES)
-    _ = (
-        pipeline
-        | "Plan" >> beam.Create([(first, min(first + step, count)) for first in range(0, count, step)])
-        # tuple[int, int]: numbers of shards
-        | "Spread" >> beam.Reshuffle()
-        # likewise, each free to go to any worker
-        | "Write or find" >> beam.Map(write_or_find, job)
-        # None: all that there is to know is in the store
-    )
 
 
 def _finish(
@@ -258,25 +302,25 @@ def _tell_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined]) ->
 
 
 @contextlib.contextmanager
-def _progress(reporter: Reporter, shards: _Shards, workers: str) -> Iterator[None]:
-    """Report shards as they are finished, by whichever process, while the body runs.
+def _progress(
+    reporter: Reporter, what: str, total: int, look: Callable[[], tuple[int, dict[str, float]]], poll: float
+) -> Iterator[None]:
+    """Report what is finished, by whichever process, while the body runs; see :meth:`_Conversion._run`.
 
     Args:
         reporter: is told.
-        shards: looked for.
-        workers: the folder of the store in which workers leave their names; empty where they are not counted.
+        what: is made.
+        total: how many of it.
+        look: returns how many of it are there, and what else there is to report.
+        poll: seconds from one look to the next.
     """
-    started, ended = time.monotonic(), threading.Event()
-    poll = _POLL_SECONDS if isinstance(shards.store, FolderStore) else _POLL_BUCKET_SECONDS
+    ended = threading.Event()
 
     def report(reported: int) -> int:
-        shards.written()
-        if shards.there != reported:
-            metrics = {"records/s": shards.records / (time.monotonic() - started)}
-            if workers:
-                metrics["workers"] = len(shards.store.list(workers))
-            reporter.progress(shards.there, len(shards.plans), "shards", metrics)
-        return shards.there
+        there, metrics = look()
+        if there != reported:
+            reporter.progress(there, total, what, metrics)
+        return there
 
     def watch() -> None:
         reported, pause = 0, poll
@@ -286,7 +330,7 @@ def _progress(reporter: Reporter, shards: _Shards, workers: str) -> Iterator[Non
             pause = max(poll, 10 * (time.monotonic() - began))  # of a million shards a listing takes minutes
         report(reported)
 
-    reporter.progress(0, len(shards.plans), "shards")
+    reporter.progress(0, total, what)
     watcher = threading.Thread(target=watch, name="conversion progress", daemon=True)
     watcher.start()
     try:

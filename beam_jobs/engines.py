@@ -15,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
@@ -34,8 +34,8 @@ _ENVIRONMENT = "--environment_type"
 
 
 @contextlib.contextmanager
-def open_pipeline(spec: ConvertSpec) -> Iterator[beam.Pipeline]:
-    """Yield an empty pipeline on a conversion's engine; what was started for it ends with the body.
+def open_engine(spec: ConvertSpec) -> Iterator[Callable[[], beam.Pipeline]]:
+    """Yield what makes empty pipelines on a conversion's engine; what was started for it ends with the body.
 
     Raises:
         SettingsError: an option that Beam does not know, or that the engine needs.
@@ -46,11 +46,15 @@ def open_pipeline(spec: ConvertSpec) -> Iterator[beam.Pipeline]:
         if kind == PRISM:
             address = started.enter_context(prism())
         flags = [*_flags(kind, address, spec.beam_options), *spec.beam_options]
-        with _refused(), quiet():
-            runner, options = _runner(kind, spec.workers), _options(flags)
-            if isinstance(runner, FnApiRunner):
-                options.view_as(DirectOptions).direct_num_workers = spec.workers
-            pipeline = beam.Pipeline(runner=runner, options=options)
+
+        def pipeline() -> beam.Pipeline:
+            with _refused(), quiet():
+                runner, options = _runner(kind, spec.workers), _options(flags)
+                if isinstance(runner, FnApiRunner):
+                    options.view_as(DirectOptions).direct_num_workers = spec.workers
+                return beam.Pipeline(runner=runner, options=options)
+
+        pipeline()  # options that cannot be are refused now
         yield pipeline
 
 

@@ -1,22 +1,35 @@
-"""The Beam step: each shard is written, unless it is there.
+"""The Beam steps: a batch of images is decoded, and a shard is written, unless it is there.
 
-What travels to a worker is the numbers of a few shards. Everything else it finds in the store: the plan's tables, and
-there it leaves the shard and its record. Pixels go from the raw file to the shard and nowhere else.
+What travels to a worker is the numbers of a few batches or shards. Everything else it finds in the store, and there it
+leaves what it makes.
 """
 
 from __future__ import annotations
 
 import functools
+import json
+import math
 import os
 import socket
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from podline import __version__
 from podline.beam_jobs.runners import crossing_borders
+from podline.data.decoded_rows import FILES, HASHES, PIXELS, batch_name, rows_of
+from podline.data.images.hashing import hashes, shown_box
+from podline.data.places import Place
 from podline.data.planning import ShardPlan, ShardPlans
 from podline.data.records import EncodedLayout, RecordLayout
 from podline.data.shards import ShardFiller, WrittenShard, write_shard
+from podline.data.sources.decoding import Becoming, Look, Pictures, Request, look_of, parser_of
+from podline.data.sources.parser_pool import Sandboxes
 from podline.documents.manifest import shard_record
 from podline.engines import LOCAL
 from podline.errors import ArtifactError, EngineError, PodlineError
@@ -24,21 +37,19 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 
 WORKERS = "workers"
+REQUESTS, LOOKS = "requests", "looks"
+"""Of a batch: where each image lies in its files, and what each is."""
+
 _CLOCK_SECONDS = 120.0  # Google refuses credentials that were signed a few minutes off
 
 
 @dataclass(frozen=True)
-class Job:
-    """What every shard of one conversion has in common.
+class Home:
+    """Where a conversion's job comes from.
 
     Attributes:
         root: the store.
-        folder: the data set's folder in it.
-        tables: the folder of the plan's tables in it.
-        layout: of every record in its shard.
-        classes: of the main label.
-        plans: the shards.
-        filler: makes their records.
+        folder: of the job in it.
         engine: where the job runs.
         host: the machine that starts it.
         release: of Podline there.
@@ -46,19 +57,125 @@ class Job:
 
     root: str
     folder: str
-    tables: str
-    layout: RecordLayout | EncodedLayout
-    classes: int
-    plans: ShardPlans
-    filler: ShardFiller
     engine: str = LOCAL
     host: str = field(default_factory=socket.gethostname)
     release: str = __version__
 
 
-@crossing_borders
-def write_or_find(numbers: tuple[int, int], job: Job) -> None:
-    """Write shards ``numbers[0]`` … ``numbers[1] - 1`` and their records, or find them.
+@dataclass(frozen=True)
+class Decode:
+    """What all batches of images to decode have in common.
+
+    Attributes:
+        home: of the job.
+        folder: of the batches in the store.
+        becoming: what images become.
+        factor: multiplies all limits: the setting ``parse_limits``.
+    """
+
+    home: Home
+    folder: str
+    becoming: Becoming
+    factor: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every shard of one conversion has in common.
+
+    Attributes:
+        home: of the job; its folder holds the plan's tables.
+        folder: the data set's folder in the store.
+        layout: of every record in its shard.
+        classes: of the main label.
+        plans: the shards.
+        filler: makes their records.
+    """
+
+    home: Home
+    folder: str
+    layout: RecordLayout | EncodedLayout
+    classes: int
+    plans: ShardPlans
+    filler: ShardFiller
+
+
+class _Task(Protocol):
+    @property
+    def home(self) -> Home: ...
+
+
+Task = TypeVar("Task", bound=_Task)
+
+
+def _of_each(step: Callable[[int, Task], None]) -> Callable[[tuple[int, int], Task], None]:
+    """Return a Beam step: ``step`` for each number of a range, on a worker that fits the machine of the job."""
+
+    @functools.wraps(step)
+    def steps(numbers: tuple[int, int], task: Task) -> None:
+        try:
+            if task.home.engine != LOCAL:
+                _begin(task.home.root, task.home.folder, task.home.release)
+            for number in range(*numbers):
+                step(number, task)
+        except PodlineError as error:
+            if socket.gethostname() == task.home.host:
+                raise
+            raise type(error)(f"on worker {socket.gethostname()}: {error}") from error
+
+    return crossing_borders(steps)
+
+
+@_of_each
+def decode_or_find(number: int, task: Decode) -> None:
+    """Decode a batch of images, or find what became of it; what each image is is published last.
+
+    Raises:
+        EngineError: this worker has another release of Podline, or its clock is wrong.
+        StoreError: the store cannot be read or written.
+    """
+    store, name = open_store(task.home.root), functools.partial(batch_name, task.folder, number)
+    if store.exists(name(LOOKS)):
+        return
+    with store.workspace("decode") as folder, _sandboxes(task.becoming).lent() as sandbox:
+        files, pixels = folder / FILES, folder / PIXELS
+        pixels.touch()
+        files.write_bytes(store.read_bytes(name(FILES)))
+        places = [
+            (place if isinstance(place, str) else Place(str(files), *place), size)
+            for place, size in json.loads(store.read_bytes(name(REQUESTS)))
+        ]
+        asked = [(str(pixels), row, Request(*request)) for row, request in enumerate(places)]
+        answers = parser_of(task.becoming).answers(sandbox, asked, task.factor, "images")
+        looks = [look_of(answer, task.factor) for answer in answers]
+        if isinstance(task.becoming, Pictures):
+            store.publish_bytes(name(HASHES), _hashes(looks, task.becoming, folder), replace=True, flush=False)
+        store.publish_file(pixels, name(PIXELS), replace=True, flush=False)
+    store.publish_bytes(name(LOOKS), json.dumps(looks).encode(), replace=True, flush=False)
+
+
+def _hashes(looks: Sequence[Look], becoming: Pictures, folder: Path) -> bytes:
+    """Return the perceptual hashes of pictures, for the machine that starts the job: it reads no pixels."""
+    rows = rows_of(folder, becoming.shape)
+
+    def read(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        pixels = np.empty((len(wanted), math.prod(becoming.shape)), np.uint8)
+        rows.read_into(pixels, np.arange(len(wanted)), wanted)
+        return pixels.reshape(-1, *becoming.shape)
+
+    boxes = np.array([shown_box(look.height, look.width, *becoming) for look in looks], np.int64)
+    return hashes(read, boxes).tobytes()
+
+
+@functools.lru_cache(maxsize=1)
+def _sandboxes(becoming: Becoming) -> Sandboxes:
+    """Return this process's sandboxes; they stay from batch to batch, and end when shards are written."""
+    return Sandboxes(parser_of(becoming).maker, becoming)
+
+
+@_of_each
+def write_or_find(number: int, job: Job) -> None:
+    """Write a shard and its record, or find them.
 
     A shard is published before its record: a shard without one is written again.
 
@@ -67,26 +184,19 @@ def write_or_find(numbers: tuple[int, int], job: Job) -> None:
         StoreError: the store cannot be written.
         SourceError: a raw file cannot be read.
     """
-    try:
-        if job.engine != LOCAL:
-            _begin(job.root, job.tables, job.release)
-        for number in range(*numbers):
-            _write_or_find(job.plans[number], job)
-    except PodlineError as error:
-        if socket.gethostname() == job.host:
-            raise
-        raise type(error)(f"on worker {socket.gethostname()}: {error}") from error
+    _sandboxes.cache_clear()
+    _write_or_find(job.plans[number], job)
 
 
 @functools.lru_cache(maxsize=1)
-def _begin(root: str, tables: str, release: str) -> None:
+def _begin(root: str, folder: str, release: str) -> None:
     """Leave this process's name in the job's folder, once, and hold its clock against the store's.
 
     What another release writes may be other bytes; credentials are refused where a clock is wrong.
     """
     if release != __version__:
         raise EngineError(f"Podline is {__version__} here vs {release} where the job was started; install the same")
-    store, name = open_store(root), f"{tables}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
+    store, name = open_store(root), f"{folder}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
     store.publish_bytes(name, b"", replace=True)
     found = store.find(name)
     off = time.time() - found.published if found else 0.0
@@ -95,11 +205,11 @@ def _begin(root: str, tables: str, release: str) -> None:
 
 
 def _write_or_find(plan: ShardPlan, job: Job) -> None:
-    store = open_store(job.root)
+    store = open_store(job.home.root)
     record = f"{job.folder}/{shard_record(plan.file)}"
     if _is_there(store, job.folder, record):
         return
-    fill = job.filler.filler(plan, job.layout.decoded, store.local(f"{job.tables}/{job.filler.table(plan)}"))
+    fill = job.filler.filler(plan, job.layout.decoded, store.local(f"{job.home.folder}/{job.filler.table(plan)}"))
     with store.workspace("shard") as workspace:
         written = write_shard(workspace / plan.file, plan, job.layout, job.classes, fill)
         # Before the conversion is complete all shards are flushed together; flushing each took a fifth of the time.

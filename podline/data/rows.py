@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,35 @@ class RowBlock:
             raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
 
 
+class FilesByRow(Protocol):
+    """Images' own files."""
+
+    def read_files(self, images: npt.NDArray[np.int64], /) -> list[bytes]:
+        """Return those of some images, by their rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileOfFiles:
+    """Images' own files, one after the other in a file; see :data:`EDGES`."""
+
+    path: str
+
+    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
+        """See :meth:`FilesByRow.read_files`.
+
+        Raises:
+            SourceError: the file is gone or shorter than it was.
+        """
+        with reading(self.path), Path(self.path).open("rb", buffering=0) as stream:
+            edges = np.memmap(f"{self.path}{EDGES}", "<i8", "r")
+            sizes, starts = (edges[images + 1] - edges[images]).tolist(), edges[images].tolist()
+            found = [os.pread(stream.fileno(), size, start) for size, start in zip(sizes, starts, strict=True)]
+        if list(map(len, found)) != sizes:
+            raise SourceError(f"{self.path} was cut short while it was converted; restore it and convert again")
+        return found
+
+
 @dataclass(frozen=True)
 class SourceSplit:
     """The records of one split that can be converted, in the source's own order.
@@ -125,7 +154,7 @@ class SourceSplit:
         blocks: where the images are.
         labels: feature name → array of unsigned integers, one value a record, over all blocks in order.
         kept: positions, over all blocks, of the records that are not quarantined; None when all are.
-        files: the images' own files, one after the other, where records are to hold these; see :data:`EDGES`.
+        files: the images' own files, where records are to hold these.
     """
 
     name: str
@@ -133,7 +162,7 @@ class SourceSplit:
     blocks: tuple[RowBlock, ...]
     labels: dict[str, npt.NDArray[np.unsignedinteger]]
     kept: npt.NDArray[np.int64] | None = None
-    files: str = ""
+    files: FilesByRow | None = None
 
     def __len__(self) -> int:
         """Return the number of records to convert."""
@@ -181,15 +210,7 @@ class SourceSplit:
         Raises:
             SourceError: the file that holds them is gone or shorter than it was.
         """
-        if not self.files:
-            return []
-        with reading(self.files), Path(self.files).open("rb", buffering=0) as stream:
-            edges = np.memmap(f"{self.files}{EDGES}", "<i8", "r")
-            sizes, starts = (edges[places + 1] - edges[places]).tolist(), edges[places].tolist()
-            found = [os.pread(stream.fileno(), size, start) for size, start in zip(sizes, starts, strict=True)]
-        if list(map(len, found)) != sizes:
-            raise SourceError(f"{self.files} was cut short while it was converted; restore it and convert again")
-        return found
+        return self.files.read_files(places) if self.files else []
 
 
 class CachedImages(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg, open_coco
+from coco_files import HEIGHT, KEYPOINTS, WIDTH, CocoFiles, jpeg
 from PIL import Image
 from raw_cifar import convert_spec
 
@@ -18,12 +18,8 @@ from podline.beam_jobs.conversion import convert
 from podline.data import coco_pixels
 from podline.data.coco_letterbox import LetterBox
 from podline.data.keypoints import to_annotated
-from podline.data.planning import plan_shards
 from podline.data.reader import SplitReader, open_split
-from podline.data.records import stored_layout
-from podline.data.shards import write_shard
 from podline.data.sources.coco_truth import read_truth
-from podline.data.sources.source import Work
 from podline.data.tfrecord import header
 from podline.datasets.validation import check_files, check_records, validate
 from podline.documents.manifest import Manifest, SplitInfo, read_manifest
@@ -263,24 +259,6 @@ def test_zip_files_give_the_bytes_of_folders(tmp_path: Path) -> None:
             CocoFiles(split, 3, first).write(tmp_path / f"raw{zipped}", zipped=bool(zipped))
         convert(spec, silent())
     assert contents(specs[0]) == contents(specs[1])
-
-
-@pytest.mark.parametrize("keep_files", [False, True])
-def test_workers_on_other_machines_write_the_same_shards(tmp_path: Path, raw: Path, keep_files: bool) -> None:
-    source = open_coco(raw, tmp_path / "work", side=SIDE, max_people=3, keep_files=keep_files)
-    layout = stored_layout(source.features)
-    plans = plan_shards("coco", source.sizes, layout.frame_length, shard_bytes=60_000, min_shards=2)
-    written = []
-    for elsewhere in (False, True):
-        folder = tmp_path / f"{elsewhere}"
-        folder.mkdir()
-        filler, tables = source.shard_tables(plans, 0, folder, Work(elsewhere=elsewhere))
-        assert len(list(tables)) == len(list(folder.iterdir()))
-        for plan in plans:
-            fill = filler.filler(plan, layout.decoded, folder / filler.table(plan))
-            write_shard(folder / plan.file, plan, layout, 3, fill)
-        written.append([(folder / plan.file).read_bytes() for plan in plans])
-    assert written[0] == written[1]
 
 
 def test_a_conversion_that_broke_off_goes_on(tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,8 +44,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, raw: Path) -> dict[str
     [
         ("podline.data.sources.coco_decoding:raw_file", 2, {0}),  # the second split is decoded, and not published
         ("podline.store.folder:FolderStore.publish_file", 2, {0}),  # one of two truths is there
-        ("podline.data.sources.coco_records:copy_pixels", 6, {0, 1}),  # in a thread; the first shard may be finished
-        ("podline.data.sources.coco_records:copy_pixels", 30, {5, 6}),
+        ("podline.data.sources.coco_records:squares_of", 2, {1}),
+        ("podline.data.sources.coco_records:squares_of", 7, {6}),
         ("podline.store.contract:Store.publish_json", 5, {4}),
         ("podline.beam_jobs.conversion:complete", 1, {7}),
     ],

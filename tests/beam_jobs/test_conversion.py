@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from raw_cifar import convert_plainly, convert_spec, write_raw_cifar
 
-from podline.beam_jobs.conversion import build, convert
-from podline.beam_jobs.engines import open_pipeline
-from podline.beam_jobs.steps import Job
+from podline.beam_jobs.conversion import convert
+from podline.beam_jobs.decoding import add_steps
+from podline.beam_jobs.engines import open_engine
+from podline.beam_jobs.steps import Home, Job, write_or_find
 from podline.data import shards
 from podline.data.planning import plan_shards
 from podline.data.records import Feature, layout_of
@@ -310,8 +311,10 @@ def test_two_worker_processes_write_the_same_bytes(tmp_path: Path, raw: Path, sp
 
 def test_the_description_of_a_job_is_small_whatever_the_number_of_shards(spec: ConvertSpec) -> None:
     plans = plan_shards("x", {"train": 10**9}, 3126, shard_bytes=3_126_000, min_shards=1)
-    job = Job(spec.root, "x", "jobs/x", layout_of([Feature("image", "uint8", (32, 32, 3))]), 10, plans, RowsInTables())
-    with open_pipeline(spec) as pipeline:
-        build(pipeline, job)
+    layout = layout_of([Feature("image", "uint8", (32, 32, 3))])
+    job = Job(Home(spec.root, "jobs/x"), "x", layout, 10, plans, RowsInTables())
+    with open_engine(spec) as engine:
+        pipeline = engine()
+        add_steps(pipeline, len(plans), write_or_find, job)
     assert len(plans) == 10**6
     assert 50_000 < pipeline.to_runner_api().ByteSize() < 1_000_000

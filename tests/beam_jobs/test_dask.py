@@ -19,12 +19,13 @@ import pytest
 from click.testing import CliRunner
 from coco_files import CocoFiles
 from distributed import Client
-from drawn_images import as_folders, images
+from drawn_images import as_folders, drawn, encoded, images
 from killed_conversions import convert_silently, start
 from raw_cifar import convert_spec, write_raw_cifar
 
+from podline.beam_jobs import decoding
 from podline.beam_jobs.conversion import convert
-from podline.beam_jobs.steps import Job
+from podline.beam_jobs.steps import Home
 from podline.cli import cli
 from podline.errors import EngineError, EngineLostError, PodlineError, PreemptedError
 from podline.progress import Event, Reporter, silent
@@ -82,11 +83,15 @@ def test_a_worker_is_killed_and_the_bytes_are_those_of_the_local_engine(
     assert any(event.get("message", "").startswith("the engine dask:") for event in events)
 
 
-def test_workers_need_not_see_images(dask: dask_cluster.Cluster, hidden: Path, gcs_root: str) -> None:
-    CocoFiles("val", 4, 101).write(hidden / "coco", zipped=True)
-    source = CocoFiles("train", 10).write(hidden / "coco", zipped=True)
-    given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000}
-    here = ConvertSpec.model_validate({**given, "root": str(hidden / "people"), "source": str(source)})
+@pytest.mark.parametrize("keep_files", [False, True])
+def test_workers_need_not_see_images(
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 4)
+    CocoFiles("val", 4, 101).write(hidden / f"coco {keep_files}", zipped=True)
+    source = CocoFiles("train", 10).write(hidden / f"coco {keep_files}", zipped=True)
+    given = {"dataset": "coco", "side": 64, "max_people": 3, "shard_bytes": 60_000, "keep_files": keep_files}
+    here = ConvertSpec.model_validate({**given, "root": str(hidden / f"people {keep_files}"), "source": str(source)})
     convert(here, silent())
     there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
     convert(there, silent())
@@ -95,16 +100,31 @@ def test_workers_need_not_see_images(dask: dask_cluster.Cluster, hidden: Path, g
 
 @pytest.mark.parametrize("keep_files", [False, True])
 def test_images_of_a_folder_that_workers_do_not_see(
-    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool
+    dask: dask_cluster.Cluster, hidden: Path, gcs_root: str, keep_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = as_folders(hidden / f"images {keep_files}", images())
-    given = {"dataset": "images", "side": 24, "keep_files": keep_files, "shard_bytes": 20_000}
+    monkeypatch.setattr(decoding, "_BATCH_IMAGES", 25)
+    classes = images()
+    for number in range(0, 60, 3):  # near-duplicates, whose hashes workers compute
+        classes["cat"][f"again{number}.bmp"] = encoded(
+            drawn(number, (16 + number % 40, 60 - number % 37)) // 2 * 2, "BMP"
+        )
+    classes["cat"]["bad.jpg"] = b"\xff\xd8\xff\xe0"
+    source = as_folders(hidden / f"images {keep_files}", classes)
+    given = {
+        "dataset": "images",
+        "side": 24,
+        "keep_files": keep_files,
+        "shard_bytes": 20_000,
+        "near_share": 1.0,
+        "test_share": 0.4,
+    }
     here = ConvertSpec.model_validate({**given, "root": str(hidden / "pictures"), "source": str(source)})
     there = here.model_copy(update={"root": f"{gcs_root}root", "engine": dask.engine})
     folders = {convert(spec, silent()).folder for spec in (here, there)}
     (folder,) = folders
     expected = {name: content for name, content in contents(here).items() if name.startswith(folder)}
     assert contents(there) == expected
+    assert b"nearly repeat a training image" in expected[f"{folder}/manifest.json"]
 
 
 def test_a_worker_of_another_release_is_refused(
@@ -112,7 +132,7 @@ def test_a_worker_of_another_release_is_refused(
 ) -> None:
     raw = write_raw_cifar(hidden / "other")
     spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine)
-    monkeypatch.setattr("podline.beam_jobs.conversion.Job", partial(Job, release="0.1.0"))
+    monkeypatch.setattr("podline.beam_jobs.conversion.Home", partial(Home, release="0.1.0"))
     with pytest.raises(EngineError, match=r"^Podline is 0\.\S+ here vs 0\.1\.0 where the job was started; install the"):
         convert(spec, silent())
 

@@ -13,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from pydantic import ValidationError
 from raw_cifar import convert_spec
 
-from podline.beam_jobs.engines import open_pipeline
+from podline.beam_jobs.engines import open_engine
 from podline.beam_jobs.runners import crossing_borders, error_within, quiet, run
 from podline.errors import (
     ChildKilledError,
@@ -33,12 +33,14 @@ def spec(*flags: str, engine: str = "local", workers: int = 1) -> ConvertSpec:
 
 
 def test_the_local_runner_is_named_not_chosen_by_beam() -> None:
-    with open_pipeline(spec()) as pipeline:
+    with open_engine(spec()) as engine:
+        pipeline = engine()
         assert type(pipeline.runner) is FnApiRunner
 
 
 def test_workers_are_processes() -> None:
-    with open_pipeline(spec(workers=3)) as pipeline:
+    with open_engine(spec(workers=3)) as engine:
+        pipeline = engine()
         assert type(pipeline.runner) is FnApiRunner
         assert pipeline._options.view_as(DirectOptions).direct_num_workers == 3
         command = pipeline.runner._default_environment.command_string
@@ -60,7 +62,8 @@ def test_workers_are_processes() -> None:
 def test_an_engine_is_a_runner_with_options(
     engine: str, flags: tuple[str, ...], runner: str, options: dict[str, object]
 ) -> None:
-    with open_pipeline(spec(*flags, engine=engine, workers=2)) as pipeline:
+    with open_engine(spec(*flags, engine=engine, workers=2)) as made:
+        pipeline = made()
         assert type(pipeline.runner).__name__ == runner
         found = pipeline._options.get_all_options(drop_default=True)
         assert {name: found.get(name) for name in options} == options
@@ -82,7 +85,7 @@ def test_an_engine_is_a_runner_with_options(
 def test_options_that_cannot_be(
     engine: str, flags: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SettingsError) as error, open_pipeline(spec(*flags, engine=engine)):
+    with pytest.raises(SettingsError) as error, open_engine(spec(*flags, engine=engine)):
         pass
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -97,7 +100,7 @@ def test_an_engine_that_is_none() -> None:
 def test_prism_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(EngineError, match=r"no program `prism` in PATH; build it by `go install .*@v2\."):
-        open_pipeline(spec(engine="prism")).__enter__()
+        open_engine(spec(engine="prism")).__enter__()
 
 
 @pytest.mark.parametrize("error", [SourceError("a 'quoted' line\nand a second"), StoreUnavailableError("später")])
@@ -132,7 +135,8 @@ def test_a_dead_worker_is_known_by_its_thread_not_by_beam_s_words(monkeypatch: p
         threading.Thread(name="run_worker", target=die).start()
         raise RuntimeError("the connection is lost, in other words")
 
-    with open_pipeline(spec()) as pipeline:
+    with open_engine(spec()) as engine:
+        pipeline = engine()
         monkeypatch.setattr(type(pipeline), "run", lose)
         with pytest.raises(ChildKilledError, match="worker process"):
             run(pipeline)

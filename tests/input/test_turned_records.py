@@ -51,7 +51,7 @@ def crowd(box: list[int], width: int, height: int) -> dict[str, object]:
 def targets_of(poses: list[np.ndarray], width: int, height: int, crowd_box: list[int]) -> PoseTargets:
     entries = [person(number, 1, keypoints=pose.ravel().tolist()) for number, pose in enumerate(poses)]
     annotations = tuple(map(json.dumps, [*entries, crowd(crowd_box, width, height)]))
-    image = CocoImage(1, "1.jpg", width, height, ImagePlace("", 0), PixelPlace("", 0, 0), annotations)
+    image = CocoImage(1, "1.jpg", width, height, ImagePlace("", 0), PixelPlace(0, 0), annotations)
     columns = annotations_of([image], SIDE, 3, COCO)
     return pose_targets(columns["keypoints"], columns["ignored"], SIDE, PoseTargetSettings(stride=8), COCO)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from podline.data import picture_sandbox, pictures
-from podline.data.images import decoding
 from podline.data.pictures import PictureError
+from podline.data.sources import decoding
 from podline.sandbox import Limits, begin
 
 Decode = Callable[[Any], Any]

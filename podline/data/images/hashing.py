@@ -15,6 +15,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.fitting import shown_size
+from podline.documents.manifest import Fit
+
 Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -25,6 +28,8 @@ Read = Callable[[Numbers], Pixels]
 BITS = 63
 HASHED = np.dtype([("hash", np.uint64), ("contrast", np.float32)])
 """Of an image: its hash, and the standard deviation of its grey values."""
+Hashed = npt.NDArray[np.void]
+"""An array of :data:`HASHED`."""
 
 _SIDE = 32
 _LOW, _LOOKED_AT = 8, 16  # frequencies of each direction: in the hash, and in the second look
@@ -32,7 +37,12 @@ _SMOOTH, _MOST_MOVED = 24, 1.3  # pixels of a side in the second look, and how m
 _CHUNK_BYTES = 1_000_000
 
 
-def hashes(read: Read, boxes: Numbers) -> npt.NDArray[np.void]:
+def shown_box(height: int, width: int, shape: tuple[int, ...], fit: Fit) -> tuple[int, int]:
+    """Return height and width of what a picture shows when it is fitted into a shape; zeros of one that is none."""
+    return shown_size(height, width, shape, fit) if height and width else (0, 0)
+
+
+def hashes(read: Read, boxes: Numbers) -> Hashed:
     """Return the hash and the contrast of every image.
 
     Args:

@@ -6,26 +6,14 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from podline.data.places import Place
+
 TRAIN, TEST = "train", "test"
 TRAINING = ("train", "training")
 """What sources call their training split."""
 HELD_OUT = ("test", "testing", "val", "valid", "validation")
 """What they call images to test on; the first that is there is taken, the others are not read."""
 SPLITS = frozenset((*TRAINING, *HELD_OUT))
-
-
-class Place(NamedTuple):
-    """Bytes of a file.
-
-    Attributes:
-        path: the file's.
-        start: the first byte.
-        bytes: how many; -1 is to the file's end.
-    """
-
-    path: str
-    start: int = 0
-    bytes: int = -1
 
 
 class Item(NamedTuple):

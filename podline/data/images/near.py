@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.fitting import shown_size
 from podline.data.images.deciding import Image, kept
-from podline.data.images.hashing import Numbers, Read, agreement, hashes
+from podline.data.images.hashing import Hashed, Numbers, Read, agreement, hashes, shown_box
 from podline.data.images.items import TEST, TRAIN
 from podline.data.images.settings import ImagesSettings
 from podline.data.shown import printable
@@ -61,26 +60,28 @@ class Near(NamedTuple):
     distance: Numbers
 
 
-def near_pairs(images: Sequence[Image], read: Read, settings: ImagesSettings) -> tuple[NearPair, ...]:
+def near_pairs(
+    images: Sequence[Image], read: Read, settings: ImagesSettings, known: Hashed | None = None
+) -> tuple[NearPair, ...]:
     """Return each test image with the nearest training image, where one is near; the nearest pairs first.
 
     Args:
         images: all of them.
         read: gives the pixels of some rows.
         settings: what the images became.
+        known: their hashes by row, where whoever decoded them made these.
     """
     boxes = np.zeros((1 + max(image.row for image in images), 2), np.int64)
     for image in images:
-        if image.width and image.height:
-            boxes[image.row] = shown_size(image.height, image.width, settings.shape, settings.fit)
+        boxes[image.row] = shown_box(image.height, image.width, settings.shape, settings.fit)
     test, train = kept(images, TEST), kept(images, TRAIN)
     rows = (np.array([image.row for image in some], np.int64) for some in (test, train))
-    found = zip(*(column.tolist() for column in near_duplicates(read, boxes, *rows)), strict=True)
+    found = zip(*(column.tolist() for column in near_duplicates(read, boxes, *rows, known=known)), strict=True)
     pairs = (NearPair(test[one], train[other], distance) for one, other, distance in found)
     return tuple(sorted(pairs, key=lambda pair: pair.distance))
 
 
-def near_duplicates(read: Read, boxes: Numbers, test: Numbers, train: Numbers) -> Near:
+def near_duplicates(read: Read, boxes: Numbers, test: Numbers, train: Numbers, known: Hashed | None = None) -> Near:
     """Return the nearest pair of each test image that has one, by places in ``test`` and ``train``.
 
     Images of next to no contrast are in none.
@@ -90,8 +91,9 @@ def near_duplicates(read: Read, boxes: Numbers, test: Numbers, train: Numbers) -
         boxes: see there.
         test: (m,): rows of test images.
         train: (n,): rows of training images.
+        known: the hashes by row, if they are.
     """
-    hashed = hashes(read, boxes)
+    hashed = hashes(read, boxes) if known is None else known
     ones, others = (np.flatnonzero(hashed["contrast"][rows] >= CONTRAST) for rows in (test, train))
     found = close(hashed["hash"][test[ones]], hashed["hash"][train[others]])
     pairs = Near(ones[found.test], others[found.train], found.distance)

@@ -7,8 +7,8 @@ the images' files, so that the same images in any layout become the same records
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -19,20 +19,23 @@ import numpy as np
 import numpy.typing as npt
 
 from podline import settings as machine
+from podline.data.decoded_rows import HASHES, DecodedRows, StoredRows
 from podline.data.images.deciding import Image, decide, in_general, kept
 from podline.data.images.decoders import pixels_digest
-from podline.data.images.decoding import looks
-from podline.data.images.items import TEST, TRAIN, Place, test_split_of, unread_splits
+from podline.data.images.hashing import HASHED
+from podline.data.images.items import TEST, TRAIN, Item, Place, test_split_of, unread_splits
 from podline.data.images.listing import source_files
 from podline.data.images.near import NearPair, near_lines, near_pairs, refuse_near
 from podline.data.images.parsing import Parsed, delete_parsed, parsed
 from podline.data.images.settings import ImagesSettings
+from podline.data.planning import ShardPlans
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading
 from podline.data.records import LABEL, Feature
-from podline.data.rows import EDGES, RowBlock, SourceSplit
+from podline.data.rows import EDGES, FileOfFiles, FilesByRow, SourceSplit
 from podline.data.shown import printable
+from podline.data.sources.decoding import DECODING, Decoding, Look, Pictures, Request
 from podline.data.sources.left_out import LeftOut
-from podline.data.sources.source import Remarks, Source
+from podline.data.sources.source import Remarks, ShardTables, Source, Work
 from podline.documents.manifest import Quarantined, SourceFile
 from podline.errors import SourceError
 from podline.plurals import plural
@@ -40,8 +43,8 @@ from podline.recipes.datasets import DataSet
 from podline.store import digests
 from podline.store.contract import explained
 
-_PIXELS, _IMAGES, _FILES = "pixels", "images.json", "files"
-_FORM = "columns of images"  # of what is kept in the cache folder
+_IMAGES, _FILES = "images.json", "files"
+_FORM = "columns and checksums"  # of what is kept in the cache folder
 _columns = attrgetter(*(column.name for column in fields(Image)))
 
 
@@ -62,7 +65,9 @@ class ImagesSource(Source):
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
         """Near-duplicates across the splits, the nearest first."""
-        return near_pairs(self.images, self.pixels, self.settings)
+        [rows] = self.splits[0].blocks
+        known = np.frombuffer(rows.read_all(HASHES), HASHED) if isinstance(rows, StoredRows) else None
+        return near_pairs(self.images, self.pixels, self.settings, known)
 
     def pixels(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return decoded images by row: uint8, (n, side, side, channels)."""
@@ -106,6 +111,10 @@ class ImagesSource(Source):
         refuse_near(self.near, self.sizes[TEST], self.settings.near_share)
         return self, Remarks(notes=(*self.words, *self.near_lines()))
 
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
+        """See :meth:`RawData.shard_tables`; decoded images are where workers see them, wherever these are."""
+        return super().shard_tables(plans, seed, folder, work._replace(elsewhere=False))
+
     def near_lines(self) -> list[str]:
         """How many test images have a near-duplicate, in words."""
         return near_lines(self.near, self.sizes[TEST])
@@ -126,11 +135,12 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     """
     files = source_files(source, settings, work)
     becoming = settings.model_dump(mode="json", exclude={"near_share", "test_share"})
-    limits = machine.load().parse_limits  # more of them may decode what was left out
-    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
+    limits, decoding = machine.load().parse_limits, DECODING.get()  # higher limits may decode what was left out
+    form = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code, decoding.key]
     key = digests.of_json([form, source, files.state])
     read = partial(parsed, source, files, settings)
-    pixels, listed, *beside = made_once(work, key, partial(_decode, read, settings, limits))
+    listed, *beside = made_once(work, key, partial(_decode, read, settings, decoding))
+    pixels = decoding.rows(listed.path.parent, settings.shape)
     with explained("read", listed.path):
         said: dict[str, Any] = json.loads(listed.path.read_bytes())
     images = [Image(*row) for row in zip(*said["columns"], strict=True)]
@@ -142,7 +152,8 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
             f"{where}: {plural(len(names), 'class', 'classes')} with a training image vs 2 at least"
             f"{_most_left_out(images)}"
         )
-    stored = beside[0].place if beside else ""
+    copied = FileOfFiles(beside[0].place) if beside else None
+    stored = pixels if settings.keep_files and isinstance(pixels, StoredRows) else copied
     return ImagesSource(
         dataset=dataset.name,
         class_names=names,
@@ -159,14 +170,14 @@ def open_images(dataset: DataSet, source: str, settings: ImagesSettings, work: P
     )
 
 
-def _decode(read: Callable[..., Parsed], settings: ImagesSettings, limits: float, folder: Path) -> list[RawFile]:
+def _decode(read: Callable[..., Parsed], settings: ImagesSettings, decoding: Decoding, folder: Path) -> list[RawFile]:
     """Decode the images of a source."""
     layout = read(folder=folder)
     images: list[Image] = []
     places: list[Place] = []
     with explained("write", folder):
-        (folder / _PIXELS).touch()
-        for item, row, look in looks(layout.items, str(folder / _PIXELS), settings.shape, settings.fit, limits):
+        becoming, copied = Pictures(settings.shape, settings.fit), settings.keep_files and not decoding.key
+        for item, row, look in looks(layout.items, lambda requests: decoding.looks(becoming, requests, folder)):
             own = item.key, item.label, item.split, item.group
             if item.same >= 0:
                 images.append(Image(*own, *_columns(images[item.same])[len(own) :]))
@@ -175,16 +186,42 @@ def _decode(read: Callable[..., Parsed], settings: ImagesSettings, limits: float
                 images.append(Image(*own, item.reason or look.reason, stray, row, *look[:6]))
             if row >= 0 and isinstance(item.data, Place):
                 places.append(item.data)
-        with (folder / _PIXELS).open("r+b") as stream:
-            stream.truncate(len(places) * settings.side * settings.side * settings.channels)
-        if settings.keep_files:
+        if copied:
             _copy_files(places, images, folder / _FILES)
         delete_parsed(folder)
         columns = [*zip(*map(_columns, images), strict=True)]
         known = {"words": layout.words, "splits": sorted(layout.splits), "columns": columns}
         (folder / _IMAGES).write_text(json.dumps(known))
-    beside = (_FILES, f"{_FILES}{EDGES}") if settings.keep_files else ()
-    return [raw_file(name, folder / name) for name in (_PIXELS, _IMAGES, *beside)]
+    beside = (_FILES, f"{_FILES}{EDGES}") if copied else ()
+    return [raw_file(name, folder / name) for name in (_IMAGES, *beside)]
+
+
+def looks(
+    items: Iterable[Item], decode: Callable[[Iterable[Request]], Iterator[Look]]
+) -> Iterator[tuple[Item, int, Look]]:
+    """Yield each item, the row of its pixels (-1 of one that is not looked at), and what it is.
+
+    One that has a reason already is looked at if its data are known; of items with the same data the first is.
+    """
+    waiting: deque[tuple[Item, int]] = deque()
+
+    def requests() -> Iterator[Request]:
+        row = 0
+        for item in items:
+            wanted = item.data if isinstance(item.data, Place) and item.same < 0 else None
+            waiting.append((item, -1 if wanted is None else row))
+            if wanted is not None:
+                yield Request(wanted)
+                row += 1
+
+    def unasked() -> Iterator[tuple[Item, int, Look]]:
+        while waiting and waiting[0][1] < 0:
+            yield (*waiting.popleft(), Look())
+
+    for look in decode(requests()):
+        yield from unasked()
+        yield (*waiting.popleft(), look)
+    yield from unasked()
 
 
 def _copy_files(places: Sequence[Place], images: Sequence[Image], path: Path) -> None:
@@ -219,20 +256,19 @@ def _split(
     split: str,
     source: str,
     settings: ImagesSettings,
-    pixels: RawFile,
-    stored: str,
+    pixels: DecodedRows,
+    stored: FilesByRow | None,
     images: Sequence[Image],
     names: Sequence[str],
 ) -> SourceSplit:
     mine = sorted(kept(images, split), key=lambda image: image.sha256)
     if not mine:
         raise SourceError(f"{source}: the {split} split has no image vs 1 at least{_most_left_out(images)}")
-    size, numbers = settings.side * settings.side * settings.channels, {name: at for at, name in enumerate(names)}
+    numbers = {name: at for at, name in enumerate(names)}
     rows = np.array([image.row for image in mine], np.int64)
-    labels = np.zeros(pixels.bytes // size, np.min_scalar_type(len(names) - 1))
+    labels = np.zeros(pixels.count, np.min_scalar_type(len(names) - 1))
     labels[rows] = [numbers[image.label or ""] for image in mine]
-    block = RowBlock(_PIXELS, pixels.place, len(labels))
-    return SourceSplit(split, settings.shape, (block,), {LABEL: labels}, rows, stored)
+    return SourceSplit(split, settings.shape, (pixels,), {LABEL: labels}, rows, stored)
 
 
 def _content_of(images: Sequence[Image]) -> SourceFile:

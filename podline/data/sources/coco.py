@@ -10,22 +10,21 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from podline.data.headers import Header
+from podline.data.decoded_rows import DecodedRows
 from podline.data.planning import ShardPlans
 from podline.data.records import Feature
-from podline.data.shards import RowsInTables
 from podline.data.sources.coco_annotations import PERSON, ImageEntry, Listed, read_annotations
-from podline.data.sources.coco_decoding import Look, decoded
-from podline.data.sources.coco_files import find_coco
-from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, PixelPlace
+from podline.data.sources.coco_decoding import decoded
+from podline.data.sources.coco_files import ImagePlace, find_coco
+from podline.data.sources.coco_image import BEYOND, MASK_STRIDE, CocoImage, PixelPlace, people_of
 from podline.data.sources.coco_masks import check_outlines
-from podline.data.sources.coco_people import BEYOND, people_of
-from podline.data.sources.coco_records import PeopleByPlace, rows_of_people, tables_of_people
+from podline.data.sources.coco_records import PeopleByPlace, tables_of_people
 from podline.data.sources.coco_settings import CocoSettings
 from podline.data.sources.coco_truth import publish_truths
+from podline.data.sources.decoding import Look
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Remarks, ShardTables, Work
@@ -59,6 +58,7 @@ class CocoSource:
         counted: how often each rule applied.
         left_out: records of each file of annotations, and people in it that have a joint.
         settings: what records hold.
+        rows: decoded images, of each file of annotations.
         skeleton: of the people.
         notes: what there is to say of how the annotations were understood.
     """
@@ -70,18 +70,11 @@ class CocoSource:
     counted: dict[str, int]
     left_out: tuple[LeftOut, ...]
     settings: CocoSettings
+    rows: tuple[DecodedRows, ...]
     skeleton: Skeleton = COCO
     notes: tuple[str, ...] = ()
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """What the label says."""
-        return CLASS_NAMES
-
-    @property
-    def extra_class_names(self) -> dict[str, tuple[str, ...]]:
-        """There is no further label."""
-        return {}
+    class_names: tuple[str, ...] = CLASS_NAMES
+    extra_class_names: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -126,13 +119,11 @@ class CocoSource:
         """See :func:`podline.data.sources.coco_truth.publish_truths`."""
         return publish_truths(store, folder, self.dataset, self.splits, self.skeleton)
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, work: Work) -> ShardTables:
-        """Workers on this machine copy pixels from the cache; others get them in tables."""
-        filler = PeopleByPlace(self.settings.side, self.settings.max_people, self.settings.keep_files, self.skeleton)
-        tables = tables_of_people(self.splits, plans, seed, folder)
-        if not work.elsewhere:
-            return filler, tables
-        return RowsInTables(), rows_of_people(filler, plans, tables)
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, _work: Work) -> ShardTables:
+        """See :meth:`podline.data.sources.source.RawData.shard_tables`; decoded images are where workers see them."""
+        settings = self.settings
+        filler = PeopleByPlace(self.rows, settings.side, settings.max_people, settings.keep_files, self.skeleton)
+        return filler, tables_of_people(self.splits, plans, seed, folder)
 
 
 def open_people(dataset: DataSet, source: str, settings: CocoSettings, work: Path) -> CocoSource:
@@ -181,8 +172,11 @@ def open_listed(
         SourceError: nothing can be converted.
         StoreError: the cache folder cannot be written.
     """
-    parts = [_Part(one, skeleton, settings.max_people) for one in listed]
-    files = [file for part in parts for file in (part.listed.file, part.decide(settings.side, work))]
+    parts, files, rows = [_Part(one, skeleton, settings.max_people) for one in listed], [], []
+    for number, part in enumerate(parts):
+        found = decoded(part.listed, settings.side, work)
+        files += [part.listed.file, part.decide(number, found.looks)]
+        rows.append(found.rows)
     if len(parts) == 1:
         splits = _cut(parts[0].images)
     else:
@@ -199,6 +193,7 @@ def open_listed(
         {rule: counted[rule] for rule in sorted(counted) if counted[rule]},
         tuple(left_out for part in parts for left_out in (part.records, part.people)),
         settings,
+        tuple(rows),
         skeleton,
         notes,
     )
@@ -221,21 +216,22 @@ class _Part:
         self.records.add(reason)
         self.people.add("the image is left out", people)
 
-    def decide(self, side: int, work: Path) -> SourceFile:
-        """Decide about every image; return what there is to say of their files."""
-        listed, found = self.listed, decoded(self.listed, side, work)
-        digest, size, there, annotations = hashlib.sha256(), 0, 0, 0
+    def decide(self, number: int, looks: Sequence[Look]) -> SourceFile:
+        """Decide about every image of this part, whose number is given; return what there is to say of their files."""
+        listed, digest = self.listed, hashlib.sha256()
+        size = there = annotations = 0
         for entry in listed.entries():
             self.records.read += 1
             self.people.read += entry.people
             annotations += len(entry.annotations)
             problem = entry.problem
             if entry.file is not None:
-                look = found.looks[there]
-                digest.update(f"{entry.name} {look.size} {look.crc}\n".encode())
-                pixels = PixelPlace(found.path, there, look.pixels_crc)
-                size, there = size + look.size, there + 1
-                problem = problem or look.problem or self._convert(entry, look, pixels)
+                look = looks[there]
+                digest.update(f"{entry.name} {look.bytes} {look.crc}\n".encode())
+                pixels = PixelPlace(number, there)
+                size, there = size + look.bytes, there + 1
+                reason = f"the file {look.reason}" if look.reason else ""
+                problem = problem or reason or self._convert(entry, entry.file, look, pixels)
             if problem:
                 self.leave_out(entry.record, problem, entry.people)
         if not self.images:
@@ -252,12 +248,9 @@ class _Part:
         name = listed.place.images.name.removesuffix(".zip")
         return SourceFile(name=f"{name}/*.jpg", bytes=size, sha256=digest.hexdigest())
 
-    def _convert(self, entry: ImageEntry, look: Look, pixels: PixelPlace) -> str:
+    def _convert(self, entry: ImageEntry, file: ImagePlace, look: Look, pixels: PixelPlace) -> str:
         """Add a decoded image to those that are converted; return why it cannot be, or nothing."""
-        header, file = look.header, entry.file
-        if header is None or file is None:
-            return "the file cannot be decoded"
-        width, height = (entry.width, entry.height) if entry.width else header[:2]
+        width, height = (entry.width, entry.height) if entry.width else (look.width, look.height)
         counted: Counter[str] = Counter()
         people, ignored = people_of(entry.annotations, width, height, self._max_people, counted)
         try:
@@ -267,21 +260,22 @@ class _Part:
         unseen = entry.people - len(people) - counted[BEYOND]
         self.people.add("none of the joints is labelled and in the image", unseen)
         self.counted.update(counted)
-        self.counted.update(_unusual(entry, header, (width, height)))
-        place = file._replace(size=look.size, crc=look.crc)
+        self.counted.update(_unusual(entry, look, (width, height)))
+        place = file._replace(size=look.bytes, crc=look.crc)
         image = CocoImage(entry.id, entry.name, width, height, place, pixels, tuple(entry.annotations))
         self.images.append(image)
         return ""
 
 
-def _unusual(entry: ImageEntry, header: Header, size: tuple[int, int]) -> Iterator[str]:
+def _unusual(entry: ImageEntry, look: Look, size: tuple[int, int]) -> Iterator[str]:
     """Yield the rules that an image's kind meets; its orientation is that of :func:`coco_pixels.decode`."""
     if not entry.annotations:
         yield "images without people"
-    if header.components in _COLOURS:
-        yield _COLOURS[header.components]
-    if header.orientation != 1:
-        yield f"images with an EXIF rotation, {'left as stored' if size == header[:2] else 'turned'}"
+    if look.components in _COLOURS:
+        yield _COLOURS[look.components]
+    if look.orientation != 1:
+        as_stored = size == (look.width, look.height)
+        yield f"images with an EXIF rotation, {'left as stored' if as_stored else 'turned'}"
 
 
 def _cut(images: list[CocoImage]) -> dict[str, list[CocoImage]]:

@@ -12,9 +12,10 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from podline.data import bounds
+from podline.data.places import MemberError
 from podline.data.rawfiles import parsing, reading
 from podline.errors import SourceError
 
@@ -95,10 +96,6 @@ def _first(place: Path, *names: str) -> Path | None:
     return next((place / name for name in names if (place / name).exists()), None)
 
 
-class MemberError(ValueError):
-    """What is wrong with a zip file's member; a phrase that follows the place."""
-
-
 class ImagePlace(NamedTuple):
     """Where an image's file is.
 
@@ -121,28 +118,37 @@ class ImagePlace(NamedTuple):
     deflated: bool = False
 
     def read(self) -> bytes:
-        """Return the image's file, and no more than a byte too many.
+        """Return the image's file, and no more than a byte too many; a member has its size and checksum.
 
         Raises:
             OSError: it cannot be read.
-            MemberError: no such member is there.
+            MemberError: the zip file is damaged there.
         """
         with open(self.path, "rb") as stream:  # noqa: PTH123 (a Path for each takes a tenth of the time)
             if self.offset is None:
                 return stream.read(self.size + 1)
-            stream.seek(self.offset)
-            header = stream.read(_HEADER.size)
-            if len(header) < _HEADER.size or header[:4] != b"PK\3\4":
-                raise MemberError("no member starts there")
-            *_, name, extra = _HEADER.unpack(header)
-            stream.seek(name + extra, os.SEEK_CUR)
-            data = stream.read(self.stored)
+            data = self._member(stream, self.offset)
+        if (len(data), zlib.crc32(data)) != (self.size, self.crc):
+            raise self._damaged("size or checksum is not the directory's")
+        return data
+
+    def _member(self, stream: BinaryIO, offset: int) -> bytes:
+        stream.seek(offset)
+        header = stream.read(_HEADER.size)
+        if len(header) < _HEADER.size or header[:4] != b"PK\3\4":
+            raise self._damaged("no member starts there")
+        *_, name, extra = _HEADER.unpack(header)
+        stream.seek(name + extra, os.SEEK_CUR)
+        data = stream.read(self.stored)
         if not self.deflated:
             return data
         try:
             return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
         except zlib.error as error:
-            raise MemberError(f"what is there cannot be unpacked ({error})") from error
+            raise self._damaged(f"what is there cannot be unpacked ({error})") from error
+
+    def _damaged(self, why: str) -> MemberError:
+        return MemberError(f"cannot be read: {Path(self.path).name} is damaged there, at byte {self.offset:,}: {why}")
 
     def read_same(self) -> bytes:
         """Return the image's file, which has the size and the checksum of this place.
@@ -160,20 +166,12 @@ class ImagePlace(NamedTuple):
         return data
 
 
-class Images(NamedTuple):
-    """The images of a folder or a zip file.
+def images_in(place: Path) -> tuple[Callable[[str], ImagePlace | str], int]:
+    """Find the images of a folder or a zip file; runs in a sandbox.
 
-    Attributes:
-        find: a file's name → its place, or why it cannot be read: a phrase that follows the image.
-        files: how many image files there are.
-    """
-
-    find: Callable[[str], ImagePlace | str]
-    files: int
-
-
-def images_in(place: Path) -> Images:
-    """Return the images of a folder or a zip file; runs in a sandbox.
+    Returns:
+        A function of a file's name that returns its place, or why it cannot be read: a phrase that follows the image.
+        How many image files there are.
 
     Raises:
         SourceError: it cannot be read.
@@ -181,7 +179,7 @@ def images_in(place: Path) -> Images:
     if place.is_dir():
         with reading(place):
             count = sum(name.lower().endswith(_SUFFIXES) for name in os.listdir(place))  # noqa: PTH208 (names alone)
-        return Images(lambda name: _in_folder(place, name), count)
+        return lambda name: _in_folder(place, name), count
     with parsing(place, "a zip file", "fetch it again"), zipfile.ZipFile(place) as archive:
         members = [member for member in archive.infolist() if member.filename.lower().endswith(_SUFFIXES)]
         found = place.stat()
@@ -192,7 +190,7 @@ def images_in(place: Path) -> Images:
     def find(name: str) -> ImagePlace | str:
         return _in_zip(place, found, named[name]) if name in named else f"{place.name} has no such file"
 
-    return Images(find, len(members))
+    return find, len(members)
 
 
 def _in_folder(folder: Path, name: str) -> ImagePlace | str:

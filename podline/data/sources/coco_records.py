@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from podline.data.coco_letterbox import LetterBox, areas_in_squares, boxes_in_squares, joints_in_squares, snapped
-from podline.data.coco_pixels import Pixels, ready_for_many
+from podline.data.coco_pixels import Pixels
+from podline.data.decoded_rows import DecodedRows, StoredRows
 from podline.data.keypoints import from_annotated
 from podline.data.planning import ShardPlan, shard_order
-from podline.data.rawfiles import reading
 from podline.data.records import IMAGE, RecordLayout
-from podline.data.shards import Fill, RowsInTables, write_rows
-from podline.data.sources.coco_image import MASK_STRIDE, CocoImage
+from podline.data.shards import Fill
+from podline.data.sources.coco_image import MASK_STRIDE, CocoImage, people_of
 from podline.data.sources.coco_masks import ignored_mask
-from podline.data.sources.coco_people import people_of
 from podline.data.tfrecord import Bytes
 from podline.documents.skeleton import Skeleton
-from podline.errors import SourceError
 from podline.store.contract import explained
 
 Columns = dict[str, np.ndarray]
@@ -36,12 +32,14 @@ class PeopleByPlace:
     """Records whose pixels are copied from the cache, by workers that see it.
 
     Attributes:
+        decoded: the images of each file of annotations.
         side: of the square that images were put into, in pixels.
         max_people: places in a record.
         keep_files: whether records hold the images' files.
         skeleton: of the people.
     """
 
+    decoded: Sequence[DecodedRows]
     side: int
     max_people: int
     keep_files: bool
@@ -53,49 +51,46 @@ class PeopleByPlace:
 
     def filler(self, _plan: ShardPlan, layout: RecordLayout, table: Path) -> Fill:
         """Return what fills the shard's records; see :meth:`podline.data.shards.ShardFiller.filler`."""
-        ready_for_many()
-        entries, rows = self._opened(table)
+        with explained("read", table):
+            entries = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
 
         def fill(frames: Bytes, start: int) -> Sequence[bytes]:
             images = entries[start : start + len(frames)]
-            # Pixels, most of a record, go to their place in it; there is no other copy of them.
-            self._copy(images, rows, layout.values(frames, IMAGE))
-            layout.fill(frames, annotations_of(images, self.side, self.max_people, self.skeleton))
+            columns = annotations_of(images, self.side, self.max_people, self.skeleton)
+            layout.fill(frames, {IMAGE: squares_of(images, self.decoded, self.side), **columns})
             return self._files(images)
 
         return fill
 
-    def rows(self, table: Path) -> tuple[Columns, Sequence[bytes]]:
-        """Return the values of a shard's records, and the images' files where records hold these.
-
-        Raises:
-            SourceError: they cannot be read.
-            StoreError: the table cannot be read.
-        """
-        images, rows = self._opened(table)
-        squares = np.empty((len(images), self.side, self.side, 3), np.uint8)
-        self._copy(images, rows, squares)
-        columns = annotations_of(images, self.side, self.max_people, self.skeleton)
-        return {IMAGE: squares, **columns}, self._files(images)
-
-    def _opened(self, table: Path) -> tuple[list[CocoImage], dict[str, Pixels]]:
-        """Return a table's images, and the files of pixels that they are in."""
-        with explained("read", table):
-            images = [CocoImage.from_json(line) for line in table.read_text().splitlines()]
-        return images, {path: self._mapped(path) for path in {image.pixels.path for image in images}}
-
-    def _mapped(self, path: str) -> Pixels:
-        shape = (self.side, self.side, 3)
-        with reading(path):
-            count = Path(path).stat().st_size // math.prod(shape)
-            return np.memmap(path, np.uint8, "r", shape=(count, *shape)) if count else np.empty((0, *shape), np.uint8)
-
-    def _copy(self, images: Sequence[CocoImage], rows: Mapping[str, Pixels], squares: Pixels) -> None:
-        for image, square in zip(images, squares, strict=True):
-            copy_pixels(image, rows[image.pixels.path], square)
-
     def _files(self, images: Sequence[CocoImage]) -> Sequence[bytes]:
-        return [image.place.read_same() for image in images] if self.keep_files else ()
+        if not self.keep_files:
+            return ()
+        return [self._file(image) for image in images]
+
+    def _file(self, image: CocoImage) -> bytes:
+        rows = self.decoded[image.pixels.part]
+        if isinstance(rows, StoredRows):
+            return rows.read_files(np.array([image.pixels.row]))[0]
+        return image.place.read_same()
+
+
+def squares_of(images: Sequence[CocoImage], decoded: Sequence[DecodedRows], side: int) -> Pixels:
+    """Return images' letter-boxed pixels, uint8 (n, side, side, 3).
+
+    Args:
+        images: which.
+        decoded: of each file of annotations.
+        side: of the square.
+
+    Raises:
+        SourceError: they cannot be read, or are damaged.
+    """
+    squares = np.empty((len(images), side * side * 3), np.uint8)
+    parts, rows = np.array([image.pixels for image in images], np.int64).T
+    for part in np.unique(parts).tolist():
+        chosen = np.flatnonzero(parts == part)
+        decoded[part].read_into(squares, chosen, rows[chosen])
+    return squares.reshape(-1, side, side, 3)
 
 
 def tables_of_people(
@@ -119,40 +114,6 @@ def tables_of_people(
         with explained("write", table):
             table.write_text("".join(f"{images[place].to_json()}\n" for place in chosen))
         yield table
-
-
-def rows_of_people(filler: PeopleByPlace, plans: Iterable[ShardPlan], tables: Iterable[Path]) -> Iterator[Path]:
-    """Write each shard's table for :class:`podline.data.shards.RowsInTables`, in place of that of its images.
-
-    Raises:
-        SourceError: pixels or files cannot be read.
-        StoreError: a table cannot be read or written.
-    """
-    for plan, table in zip(plans, tables, strict=True):
-        columns, files = filler.rows(table)
-        with explained("delete", table):
-            table.unlink()
-        yield write_rows(table.parent / RowsInTables().table(plan), columns, files)
-
-
-def copy_pixels(image: CocoImage, rows: Pixels, square: Pixels) -> None:
-    """Copy an image's letter-boxed pixels from the cache.
-
-    Args:
-        image: which.
-        rows: uint8, (n, side, side, 3): the file of pixels.
-        square: uint8, (side, side, 3), is filled.
-
-    Raises:
-        SourceError: they are damaged.
-    """
-    if image.pixels.row < len(rows):
-        square[...] = rows[image.pixels.row]
-    if image.pixels.row >= len(rows) or google_crc32c.value(square) != image.pixels.crc:
-        path = Path(image.pixels.path)
-        raise SourceError(
-            f"{path}: the pixels of {image.name} (image {image.id}) are damaged; delete {path.parent} and convert again"
-        )
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:

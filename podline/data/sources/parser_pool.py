@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -95,12 +95,13 @@ class Parser:
 
             def parsed(batch: tuple[Any, ...]) -> list[Any]:
                 with sandboxes.lent() as sandbox:
-                    return self._parsed(sandbox, batch, factor, what)
+                    return self.answers(sandbox, batch, factor, what)
 
             with closing(in_order(parsed, batches, processes)) as answers:  # before the sandboxes are
                 yield from chain.from_iterable(answers)
 
-    def _parsed(self, sandbox: Sandbox, batch: tuple[Any, ...], factor: float, what: str) -> list[Any]:
+    def answers(self, sandbox: Sandbox, batch: Sequence[Any], factor: float, what: str) -> list[Any]:
+        """Parse items in one sandbox; see :meth:`parse`."""
         try:
             results = sandbox.map(batch, [self.limits] * len(batch), factor)
             doubtful = [at for at, result in enumerate(results) if self.doubtful(result)]

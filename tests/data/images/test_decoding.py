@@ -6,42 +6,36 @@ import os
 import resource
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from drawn_images import as_folders, drawn, encoded, images, opened, reasons, records
 
-from podline.data.images import decoding, opening
-from podline.data.images.decoding import decoder, looks
-from podline.data.images.items import Item, Place
+from podline.data.decoded_rows import PIXELS, rows_of
+from podline.data.images import opening
+from podline.data.images.items import Place
 from podline.data.images.settings import ImagesSettings
-from podline.data.sources import parser_pool
+from podline.data.sources import decoding, parser_pool
+from podline.data.sources.decoding import Here, Look, Pictures, Request, decoder
 from podline.data.sources.source import open_raw
 from podline.errors import ChildKilledError, SourceError, StoreError
 from podline.recipes.datasets import SHIPPED
 from podline.sandbox import Limits
 
-SHAPE = (16, 16, 3)
+BECOMING = Pictures((16, 16, 3), "squeeze")
 
 
-@pytest.fixture(name="pixels")
-def _pixels(tmp_path: Path) -> str:
-    (tmp_path / "pixels").touch()
-    return str(tmp_path / "pixels")
-
-
-def placed(pixels: str, number: int, data: bytes | Place) -> Place:
+def placed(folder: Path, number: int, data: bytes | Place) -> Place:
     if isinstance(data, Place):
         return data
-    file = Path(pixels).parent / f"{number}.image"
+    file = folder / f"{number}.image"
     file.write_bytes(data)
     return Place(str(file))
 
 
-def looked_at(pixels: str, *files: bytes | Place) -> list[tuple[int, Any]]:
-    items = [Item(f"{at}.png", placed(pixels, at, data)) for at, data in enumerate(files)]
-    return [(row, look) for _, row, look in looks(items, pixels, SHAPE, "squeeze", 1.0)]
+def looked_at(folder: Path, *files: bytes | Place) -> list[Look]:
+    requests = (Request(placed(folder, at, data)) for at, data in enumerate(files))
+    return list(Here().looks(BECOMING, requests, folder))
 
 
 def test_many_images_are_decoded_by_processes_with_the_same_pixels(
@@ -68,20 +62,24 @@ def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:
     assert len(records(opened(folder))) == 60
 
 
-def test_a_part_that_is_written_is_followed_by_the_rest(pixels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_is_written_is_followed_by_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, start: write(file, data[:100], start))
-    decoder(pixels, SHAPE, "squeeze")((0, placed(pixels, 0, encoded(drawn(1, (16, 16))))))
-    assert np.array_equal(np.fromfile(pixels, np.uint8), drawn(1, (16, 16)).ravel())
+    (tmp_path / PIXELS).touch()
+    place = placed(tmp_path, 0, encoded(drawn(1, (16, 16))))
+    decoder(BECOMING)((str(tmp_path / PIXELS), 0, Request(place)))
+    found = np.empty((1, 16 * 16 * 3), np.uint8)
+    rows_of(tmp_path, BECOMING.shape).read_into(found, np.array([0]), np.array([0]))
+    assert np.array_equal(found[0], drawn(1, (16, 16)).ravel())
 
 
-def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path, pixels: str) -> None:
+def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path) -> None:
     archive = tmp_path / "part.tar"
     archive.write_bytes(encoded(drawn(1)))
     size = archive.stat().st_size
-    assert not looked_at(pixels, Place(str(archive), 0, size))[0][1].reason
+    assert not looked_at(tmp_path, Place(str(archive), 0, size))[0].reason
     with pytest.raises(SourceError, match=r"cannot read .*part.tar: 10 bytes fewer"):
-        looked_at(pixels, Place(str(archive), 0, size + 10))
+        looked_at(tmp_path, Place(str(archive), 0, size + 10))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "GIF"])  # one is OpenCV's, the other Pillow's
@@ -89,16 +87,13 @@ def test_a_member_that_is_gone_is_no_damaged_image(tmp_path: Path, pixels: str) 
     ("limits", "word"), [(Limits(1_000_000, 60.0), "MB of memory"), (Limits(10**9, 0.01), "CPU time")]
 )
 def test_an_image_that_takes_too_much_costs_itself(
-    pixels: str, kind: str, limits: Limits, word: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kind: str, limits: Limits, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noise = np.resize(np.random.default_rng(0).integers(0, 256, 10_007, np.uint8), (3000, 3000, 3))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support"))
     monkeypatch.setenv("DECODING_LIMITS", f"{limits.memory} {limits.seconds}")
     monkeypatch.setattr(decoding, "_MAKER", "decoding_case:limited_decoder")
-    (one, first), (two, second), (three, third) = looked_at(
-        pixels, encoded(drawn(1)), encoded(noise, kind), encoded(drawn(2))
-    )
-    assert (one, two, three) == (0, 1, 2)
+    first, second, third = looked_at(tmp_path, encoded(drawn(1)), encoded(noise, kind), encoded(drawn(2)))
     assert not first.reason + third.reason
     assert word in second.reason
     assert "parse_limits" in second.reason
@@ -113,11 +108,11 @@ def test_a_crash_of_a_decoder_costs_its_image(tmp_path: Path, monkeypatch: pytes
     assert "crashes its parser" in reasons(opened(folder))["cat/crash.png"]
 
 
-def test_a_damaged_image_is_confirmed_with_higher_limits(pixels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_image_is_confirmed_with_higher_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenCV and Pillow report a lack of memory as damage at times."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support"))
     monkeypatch.setattr(decoding, "_MAKER", "decoding_case:damaged_at_first")
-    (_, look), (_, damaged) = looked_at(pixels, encoded(drawn(1)), encoded(drawn(1))[:-30] + bytes(30))
+    look, damaged = looked_at(tmp_path, encoded(drawn(1)), encoded(drawn(1))[:-30] + bytes(30))
     assert not look.reason
     assert "damaged" in damaged.reason
 

@@ -20,7 +20,7 @@ def image(number: int, width: int, height: int, people: int) -> CocoImage:
     """An image with some people, and one whom nobody labelled."""
     entries = [person(10 * number + n, number, area=100.5 * (n + 1)) for n in range(people)]
     nobody = person(10 * number + 9, number, num_keypoints=0, keypoints=[0] * 51)
-    place, pixels = ImagePlace(f"/images/{number}.jpg", 5, 7), PixelPlace("/cache/pixels", number, 8)
+    place, pixels = ImagePlace(f"/images/{number}.jpg", 5, 7), PixelPlace(0, number)
     return CocoImage(number, f"{number}.jpg", width, height, place, pixels, tuple(map(json.dumps, [*entries, nobody])))
 
 

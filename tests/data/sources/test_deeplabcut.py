@@ -14,6 +14,8 @@ import pytest
 from parsing_here import parsing_here
 
 from podline.data.sources.coco import CocoSource
+from podline.data.sources.coco_image import PixelPlace
+from podline.data.sources.coco_records import squares_of
 from podline.data.sources.source import open_raw
 from podline.errors import SourceError
 from podline.recipes import datasets
@@ -86,7 +88,13 @@ def opened(source: Path, work: Path, **settings: Any) -> CocoSource:
 def records(source: CocoSource) -> dict[str, list[Any]]:
     """All that records and truths are made of."""
     return {
-        split: [image._replace(place=image.place._replace(path=""), pixels=image.pixels.crc) for image in images]
+        split: [
+            (
+                image._replace(place=image.place._replace(path=""), pixels=PixelPlace(0, 0)),
+                squares_of([image], source.rows, 64).tobytes(),
+            )
+            for image in images
+        ]
         for split, images in source.splits.items()
     }
 

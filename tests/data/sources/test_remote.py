@@ -26,6 +26,7 @@ from published import (
 
 from podline.data.sources import remote
 from podline.data.sources.coco import CocoSource
+from podline.data.sources.coco_records import squares_of
 from podline.data.sources.duplicates import without_repeated
 from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
@@ -123,9 +124,9 @@ def coco(tmp_path: Path, gcs_root: str, *, zipped: bool) -> tuple[str, Path]:
     return upload(raw, f"{gcs_root}coco{zipped}"), raw
 
 
-def pictures(source: CocoSource) -> dict[str, list[tuple[bytes, int]]]:
+def pictures(source: CocoSource) -> dict[str, list[tuple[bytes, bytes]]]:
     return {
-        name: [(image.place.read_same(), image.pixels.crc) for image in images]
+        name: [(image.place.read_same(), squares_of([image], source.rows, 64).tobytes()) for image in images]
         for name, images in source.splits.items()
     }
 

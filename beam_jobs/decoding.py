@@ -1,0 +1,119 @@
+"""Lets an engine's workers decode a source's images.
+
+The files of a few hundred images are a batch, which is published below the job's folder; a worker decodes it and leaves
+what became of it there. The driver reads what each image is, and no pixel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+
+from podline import settings
+from podline.beam_jobs.steps import LOOKS, REQUESTS, Decode, Home, Task, decode_or_find
+from podline.data.decoded_rows import EDGES, FILES, PIXELS, StoredRows, batch_name
+from podline.data.rawfiles import reading
+from podline.data.sources.decoding import Becoming, Look, Request, content
+from podline.store.contract import explained
+from podline.store.opening import open_store
+from podline.store.prefetch import in_order
+
+_BATCH_BYTES, _BATCH_IMAGES = 16_000_000, 2_000
+# A job is given out in so many pieces, if there are numbers for them.
+_PIECES = 10_000
+_BATCHES = "batches.json"
+
+
+class OnEngine:
+    """Decodes by the workers of an engine; see :class:`podline.data.sources.decoding.Decoding`.
+
+    Args:
+        home: of the job.
+        run: runs a task with batches on the engine: called with their folder, their number, and what adds the steps.
+    """
+
+    def __init__(self, home: Home, run: Callable[[str, int, Callable[[beam.Pipeline], None]], None]) -> None:
+        self._home, self._run = home, run
+        self._store = open_store(home.root)
+        self._folders = (f"{home.folder}/images{number}" for number in itertools.count())
+
+    @property
+    def key(self) -> str:
+        """Return the job's folder, which its images share."""
+        return self._home.folder
+
+    def looks(self, becoming: Becoming, requests: Iterable[Request], folder: Path) -> Iterator[Look]:
+        """See :meth:`podline.data.sources.decoding.Decoding.looks`."""
+        batches = next(self._folders)
+        firsts, sizes = [0], [0]
+
+        def publish(numbered: tuple[int, list[tuple[Request, bytes | str]]]) -> tuple[list[int], int]:
+            number, batch = numbered
+            return self._publish(batches, number, batch), len(batch)
+
+        for lengths, count in in_order(publish, enumerate(_batches(requests)), self._store.parallel + 1):
+            firsts.append(firsts[-1] + count)
+            sizes += lengths
+        edges = np.cumsum(sizes, dtype="<i8").tobytes()
+        self._store.publish_bytes(f"{batches}/{EDGES}", edges, flush=False)
+        count, task = len(firsts) - 1, Decode(self._home, batches, becoming, settings.load().parse_limits)
+        self._run(batches, count, lambda pipeline: add_steps(pipeline, count, decode_or_find, task))
+        with explained("write", folder):
+            (folder / _BATCHES).write_text(json.dumps([batches, firsts]))
+        names = (batch_name(batches, number, LOOKS) for number in range(count))
+        for said in in_order(self._store.read_bytes, names, self._store.parallel):
+            yield from (Look(*look) for look in json.loads(said))
+
+    def rows(self, folder: Path, _shape: tuple[int, int, int]) -> StoredRows:
+        """See :meth:`podline.data.sources.decoding.Decoding.rows`."""
+        with explained("read", folder):
+            batches, firsts = json.loads((folder / _BATCHES).read_text())
+        return StoredRows(PIXELS, batches, firsts[-1], root=self._home.root, firsts=tuple(firsts[:-1]))
+
+    def _publish(self, batches: str, number: int, batch: list[tuple[Request, bytes | str]]) -> list[int]:
+        """Publish a batch; return how long each of its files is."""
+        sizes = [0 if isinstance(data, str) else len(data) for _, data in batch]
+        starts = itertools.accumulate(sizes, initial=0)
+        asked = [
+            (data if isinstance(data, str) else (start, size), request.size)
+            for (request, data), start, size in zip(batch, starts, sizes, strict=False)
+        ]
+        files = b"".join(data for _, data in batch if not isinstance(data, str))
+        self._store.publish_bytes(batch_name(batches, number, REQUESTS), json.dumps(asked).encode(), flush=False)
+        self._store.publish_bytes(batch_name(batches, number, FILES), files, flush=False)
+        return sizes
+
+
+def _batches(requests: Iterable[Request]) -> Iterator[list[tuple[Request, bytes | str]]]:
+    """Yield images with their files, or why they cannot be read, a few at a time."""
+    batch, size = list[tuple[Request, bytes | str]](), 0
+    for request in requests:
+        with reading(getattr(request.place, "path", "images")):
+            data = content(request.place)
+        batch.append((request, data))
+        size += len(data)
+        if size >= _BATCH_BYTES or len(batch) == _BATCH_IMAGES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def add_steps(pipeline: beam.Pipeline, count: int, step: Callable[[tuple[int, int], Task], None], task: Task) -> None:
+    """Add the steps that do something ``count`` times; the description of a million is as small as that of 10,000."""
+    each = math.ceil(count / _PIECES)
+    _ = (
+        pipeline
+        | "Plan" >> beam.Create([(first, min(first + each, count)) for first in range(0, count, each)])
+        # tuple[int, int]: numbers from … to, of batches or shards
+        | "Spread" >> beam.Reshuffle()
+        # likewise, each free to go to any worker
+        | "Make or find" >> beam.Map(step, task)
+        # None: all that there is to know is in the store
+    )

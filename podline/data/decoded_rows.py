@@ -1,0 +1,145 @@
+"""Decoded images by row, each with its CRC-32C behind it: in a file of the cache, or in batches of a store."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from podline.data.rows import RowBlock
+from podline.errors import SourceError, StoreError
+from podline.store.opening import open_store
+from podline.store.prefetch import in_order
+
+PIXELS = "pixels"
+"""What the file of decoded images is called in its folder."""
+FILES, EDGES, HASHES = "files", "edges", "hashes"
+"""In a store: the images' files, where each begins if all lay one after the other, int64, and perceptual hashes."""
+
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class DecodedRows(RowBlock):
+    """Decoded images in a file."""
+
+    def read_into(self, out: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], images: npt.NDArray[np.int64]) -> None:
+        """Read image ``images[i]`` into ``out[rows[i]]``, and check it; see :meth:`RowBlock.read_into`."""
+        size = out.shape[1]
+        for row, found in zip(rows.tolist(), self._found(size + _CRC.size, images), strict=True):
+            pixels = np.frombuffer(found, np.uint8)[:size]
+            if len(found) != size + _CRC.size or _CRC.pack(google_crc32c.value(pixels)) != found[size:]:
+                raise SourceError(
+                    f"{self.path}: decoded images are damaged there; delete {Path(self.path).parent} and convert again"
+                )
+            out[row] = pixels
+
+    def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        with self._open() as stream:
+            for image in images.tolist():
+                yield os.pread(stream.fileno(), length, image * length)
+
+
+def rows_of(folder: Path, shape: Sequence[int]) -> DecodedRows:
+    """Return the images that were decoded into a folder.
+
+    Args:
+        folder: which.
+        shape: of every image.
+
+    Raises:
+        SourceError: the file is gone.
+    """
+    path = folder / PIXELS
+    count = path.stat().st_size // (math.prod(shape) + _CRC.size) if path.exists() else 0
+    return DecodedRows(PIXELS, str(path), count)
+
+
+def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
+    """Write a decoded image into a file that is there.
+
+    Args:
+        path: of the file.
+        row: the image's number in it.
+        pixels: uint8, C-contiguous.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    content = pixels.reshape(-1)
+    left = memoryview(b"".join((content.data, _CRC.pack(google_crc32c.value(content)))))
+    start = row * len(left)
+    try:
+        file = os.open(path, os.O_WRONLY)
+        try:
+            while left:  # where the disk gets full, a part is written, and no error is raised
+                count = os.pwrite(file, left, start)
+                left, start = left[count:], start + count
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class StoredRows(DecodedRows):
+    """Decoded images in a store, in batches; the files that they were made of lie beside them.
+
+    Attributes:
+        root: the store; ``path`` is the folder of the batches in it.
+        firsts: the row of each batch's first image.
+    """
+
+    root: str = ""
+    firsts: tuple[int, ...] = ()
+
+    def read_files(self, images: npt.NDArray[np.int64]) -> list[bytes]:
+        """Return the images' own files.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        edges = np.memmap(open_store(self.root).local(f"{self.path}/{EDGES}"), "<i8", "r")
+        batches = self._batches(images)
+        starts = edges[images] - edges[np.array(self.firsts)[batches]]
+        return list(self._ranges(batches, FILES, starts, edges[images + 1] - edges[images]))
+
+    def read_all(self, kind: str) -> bytes:
+        """Return something of all batches, one after the other.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        store = open_store(self.root)
+        names = (batch_name(self.path, number, kind) for number in range(len(self.firsts)))
+        return b"".join(in_order(store.read_bytes, names, store.parallel))
+
+    def _found(self, length: int, images: npt.NDArray[np.int64]) -> Iterator[bytes]:
+        batches = self._batches(images)
+        starts = (images - np.array(self.firsts, np.int64)[batches]) * length
+        return self._ranges(batches, PIXELS, starts, np.full(len(images), length))
+
+    def _batches(self, images: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self.firsts, images, "right") - 1
+
+    def _ranges(
+        self, batches: npt.NDArray[np.int64], kind: str, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+    ) -> Iterator[bytes]:
+        store = open_store(self.root)
+        wanted = zip(batches.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+        return in_order(
+            lambda one: store.read_range(batch_name(self.path, one[0], kind), *one[1:]), wanted, store.parallel
+        )
+
+
+def batch_name(folder: str, number: int, kind: str) -> str:
+    """Return the name in a store of a batch's images (``pixels``), their files, or something else of it."""
+    return f"{folder}/{number:07}.{kind}"
