@@ -98,13 +98,7 @@ def tables_of_people(
 
 
 def annotations_of(images: Sequence[CocoImage], side: int, max_people: int, skeleton: Skeleton) -> Columns:
-    """Compute the values of some records but for their pixels.
-
-    Args:
-        images: with their people; one at least.
-        side: of the square.
-        max_people: places; those left over are all zeros.
-        skeleton: of the people.
+    """Compute the values of one record or more but for their pixels; places that are left over are all zeros.
 
     Returns:
         The features of :attr:`podline.data.sources.coco.CocoSource.features`, by name, without ``image``; (n, …shape).

@@ -112,8 +112,11 @@ def _limbs(path: Path, skeleton: Any, count: int, notes: list[str]) -> list[Limb
         )
     if ends and not first:
         notes.append("the skeleton counts joints from 0")
-    limbs = [(min(pair) - first, max(pair) - first) for pair in pairs if pair[0] != pair[1]]
-    return list(dict.fromkeys(limbs))
+    limbs: dict[frozenset[int], Limb] = {}
+    for start, end in pairs:
+        if start != end:
+            limbs.setdefault(frozenset((start, end)), (start - first, end - first))
+    return list(limbs.values())
 
 
 def skeleton_of(
