@@ -27,7 +27,7 @@ from podline.data.sources.coco_truth import publish_truths
 from podline.data.sources.decoding import Look
 from podline.data.sources.left_out import LeftOut
 from podline.data.sources.remote import on_this_machine
-from podline.data.sources.source import Remarks, ShardTables, Work
+from podline.data.sources.source import Remarks, ShardTables
 from podline.documents.manifest import FileInfo, Quarantined, SourceFile
 from podline.documents.skeleton import COCO, Skeleton
 from podline.errors import SourceError
@@ -116,7 +116,7 @@ class CocoSource:
         """See :func:`podline.data.sources.coco_truth.publish_truths`."""
         return publish_truths(store, folder, self.dataset, self.splits, self.skeleton)
 
-    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, _work: Work) -> ShardTables:
+    def shard_tables(self, plans: ShardPlans, seed: int, folder: Path, elsewhere: bool) -> ShardTables:  # noqa: ARG002
         """See :meth:`podline.data.sources.source.RawData.shard_tables`; decoded images are where workers see them."""
         filler = PeopleByPlace(self.rows, self.settings, self.skeleton)
         return filler, tables_of_people(self.splits, plans, seed, folder)
