@@ -17,7 +17,7 @@ from podline.data.images.opening import ImagesSource
 from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
 @pytest.fixture

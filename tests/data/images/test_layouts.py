@@ -37,7 +37,7 @@ from podline.data.images.settings import ImagesSettings
 from podline.errors import SourceError
 from podline.recipes.datasets import SHIPPED
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 LAYOUTS: dict[str, Callable[..., Path]] = {
     "folders": as_folders,

@@ -16,7 +16,7 @@ from gcs_emulator import upload
 from podline.data.tfrecord import framed
 from podline.errors import SourceError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 VERSION = "1.0.0"
 

@@ -11,7 +11,7 @@ from podline.data.images.opening import ImagesSource
 from podline.data.pictures import picture_of
 from podline.errors import SourceError
 
-pytestmark = pytest.mark.usefixtures("in_process")
+pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
 @pytest.fixture
