@@ -16,7 +16,7 @@ import numpy as np
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan, shard_order
 from podline.data.records import IMAGE, LABEL, EncodedLayout, RecordLayout
-from podline.data.rows import RawRows, SourceSplit
+from podline.data.rows import SourceSplit
 from podline.data.tfrecord import Bytes
 from podline.documents.manifest import MANY_CLASSES, FileInfo, ShardInfo
 from podline.frozen import Frozen
@@ -120,25 +120,27 @@ class WrittenShard(Frozen):
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
-def tables_of_places(source: RawRows, seed: int, folder: Path) -> Iterator[Path]:
+def tables_of_places(splits: Iterable[SourceSplit], seed: int, folder: Path) -> Iterator[Path]:
     """Write each split's table for :class:`RowsByPlace`: 9 to 12 bytes a record.
 
     Args:
-        source: what is converted.
+        splits: what is converted.
         seed: of the order in which records are put into shards.
         folder: an existing folder for the tables.
 
     Raises:
         StoreError: the folder cannot be written.
     """
-    for split in source.splits:
+    for split in splits:
         path = folder / f"{split.name}.npy"
         with explained("write", path):
             np.save(path, _places(split, seed))
         yield path
 
 
-def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folder: Path) -> Iterator[Path]:
+def tables_of_rows(
+    splits: Iterable[SourceSplit], plans: Iterable[ShardPlan], seed: int, folder: Path
+) -> Iterator[Path]:
     """Write each shard's table for :class:`RowsInTables`, one after another; see :func:`tables_of_places`.
 
     Raises:
@@ -146,7 +148,7 @@ def tables_of_rows(source: RawRows, plans: Iterable[ShardPlan], seed: int, folde
         StoreError: the folder cannot be written.
     """
     table = RowsInTables().table
-    for split in source.splits:
+    for split in splits:
         places, images = _places(split, seed), without_labels([split])[split.name]
         for plan in plans:
             if plan.split == split.name:

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.content import image_crcs, same_images
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
 from podline.data.records import IMAGE, IMAGE_ID, LABEL, stored_layout
 from podline.data.sources.coco_truth import read_truth, truth_name
+from podline.data.sources.duplicates import image_crcs, same_images
 from podline.data.tfrecord import count_records
 from podline.documents.completion import Artifact
 from podline.documents.manifest import MANIFEST, FileInfo, Manifest, ShardInfo, SplitInfo, read_manifest

@@ -13,10 +13,8 @@ from typing import NamedTuple
 
 from podline.data.images.settings import ImagesSettings
 from podline.data.rawfiles import reading
-from podline.data.sources.remote import RemotePath, is_remote, open_remote
+from podline.data.sources.remote import downloaded, is_remote
 from podline.errors import SourceError
-from podline.store import digests
-from podline.store.prefetch import in_order
 
 _ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # whatever lies beside one is not meant
 _MOST_VISITS, _DEEPEST = 100, 100  # of a folder, by links to it; of folders above a file
@@ -158,21 +156,8 @@ def listed_in_bucket(uri: str, work: Path) -> list[Found]:
         SourceError: nothing is there.
         StoreError: the bucket cannot be read.
     """
-    place = open_remote(uri)
-    files = [place] if place.is_file() else list(_objects(place))
-
-    def found(file: RemotePath) -> Found:
-        return Found(file.place, str(file.staged(work)), file.bytes, int(digests.of_bytes(file.uri.encode())[:15], 16))
-
-    return sorted(in_order(found, files, place.parallel))
-
-
-def _objects(place: RemotePath) -> Iterator[RemotePath]:
-    for below in place.iterdir():
-        if below.is_file():
-            yield below
-        else:
-            yield from _objects(below)
+    _place, files = downloaded(uri, work)
+    return sorted(Found(found.name, str(path), found.bytes, int(found.version)) for found, path in files)
 
 
 def _below(

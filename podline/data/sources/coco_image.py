@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import NamedTuple
 
@@ -34,11 +33,8 @@ class CocoImage(NamedTuple):
         height: likewise.
         place: where its file is.
         pixels: where its pixels are.
-        people: those that get a place in its record, the largest first, as
-            :func:`podline.data.sources.coco_people.packed` writes them.
-        ignored: annotations as :func:`podline.data.sources.coco_masks.ignored_mask` wants them, as JSON.
-        annotations: all that are of people, in the source's order, each as JSON; see
-            :func:`podline.data.sources.coco_annotations.annotation_texts`.
+        annotations: of people in it, in the source's order, each a
+            :class:`podline.data.sources.coco_annotations.Annotation` as JSON.
     """
 
     id: int
@@ -47,18 +43,15 @@ class CocoImage(NamedTuple):
     height: int
     place: ImagePlace
     pixels: PixelPlace
-    people: bytes
-    ignored: str
-    annotations: tuple[str, ...] = ()
+    annotations: tuple[str, ...]
 
     def to_json(self) -> str:
-        """Return what a record is made of, as one line: all but the annotations."""
-        encoded = base64.b64encode(self.people).decode()
-        return json.dumps([*self[:6], encoded, self.ignored])
+        """Return the image as one line."""
+        return json.dumps(self)
 
     @classmethod
     def from_json(cls, line: str) -> CocoImage:
         """Return what :meth:`to_json` wrote."""
-        number, name, width, height, place, pixels, people, ignored = json.loads(line)
-        places = ImagePlace(*place), PixelPlace(*pixels)
-        return cls(number, name, width, height, *places, base64.b64decode(people), ignored)
+        image = cls(*json.loads(line))
+        places = {"place": ImagePlace(*image.place), "pixels": PixelPlace(*image.pixels)}
+        return image._replace(**places, annotations=tuple(image.annotations))

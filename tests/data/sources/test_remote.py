@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 import fault_proxy
 import numpy as np
 import pytest
-from coco_files import CocoFiles
+from coco_files import CocoFiles, open_coco
 from gcs_emulator import upload
 from published import (
     MNIST_NAMES,
@@ -23,12 +24,12 @@ from published import (
     write_mnist,
 )
 
-from podline.data.sources.coco import CocoSource, open_coco
+from podline.data.sources import remote
+from podline.data.sources.coco import CocoSource
 from podline.data.sources.coco_records import squares_of
-from podline.data.sources.duplicates import quarantine_shared
+from podline.data.sources.duplicates import without_repeated
 from podline.data.sources.keypoints import open_keypoints
 from podline.data.sources.opening import open_source
-from podline.data.sources.remote import open_remote, raw_files
 from podline.data.sources.source import Source
 from podline.errors import ArtifactError, SourceError
 from podline.recipes import datasets
@@ -125,7 +126,7 @@ def coco(tmp_path: Path, gcs_root: str, *, zipped: bool) -> tuple[str, Path]:
 
 def pictures(source: CocoSource) -> dict[str, list[tuple[bytes, bytes]]]:
     return {
-        name: [(image.place.read_same(), squares_of([image], source.rows, source.side).tobytes()) for image in images]
+        name: [(image.place.read_same(), squares_of([image], source.decoded, 64).tobytes()) for image in images]
         for name, images in source.splits.items()
     }
 
@@ -135,14 +136,14 @@ def test_images_and_annotations_are_downloaded_once(
     tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, zipped: bool
 ) -> None:
     uri, raw = coco(tmp_path, gcs_root, zipped=zipped)
-    found = open_coco("coco", uri, 64, 3, tmp_path / "work")
-    expected = open_coco("coco", str(raw), 64, 3, tmp_path / "work2")
+    found = open_coco(uri, tmp_path / "work")
+    expected = open_coco(raw, tmp_path / "work2")
     assert (found.files, found.sizes, found.counted) == (expected.files, expected.sizes, expected.counted)
     assert pictures(found) == pictures(expected)
     needed = [path for path in raw.rglob("*.*") if path.is_file() and not path.name.startswith("test2017")]
     assert sum(proxy.downloaded.values()) == sum(path.stat().st_size for path in needed)
     proxy.downloaded.clear()
-    assert open_coco("coco", uri, 64, 3, tmp_path / "work") == found
+    assert open_coco(uri, tmp_path / "work") == found
     assert not proxy.downloaded
 
 
@@ -155,19 +156,26 @@ def test_what_arrives_damaged_is_asked_for_again(
     coco_uri, coco_raw = coco(tmp_path, gcs_root, zipped=False)
     proxy.share, proxy.faults = 0.2, faults
     same(open_source("cifar10", uri, tmp_path / "work"), open_source("cifar10", str(raw), tmp_path / "work2"))
-    ours, theirs = open_coco("coco", coco_uri, 64, 3, tmp_path), open_coco("coco", str(coco_raw), 64, 3, tmp_path)
+    ours, theirs = open_coco(coco_uri, tmp_path), open_coco(coco_raw, tmp_path)
     assert pictures(ours) == pictures(theirs)
     assert proxy.happened.total() > 1
 
 
 def test_a_file_that_changes_after_it_was_looked_at_is_refused_by_name(
-    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy
+    tmp_path: Path, gcs_root: str, proxy: fault_proxy.FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw")
-    place = open_remote(uri)
+    listed = remote.objects_of(uri)
     upload(write_cifar10_bins(tmp_path / "raw", rows=5), uri)
-    with pytest.raises(ArtifactError, match=r"data_batch_1.bin is generation \d+ vs \d+ when it was looked at first"):
-        raw_files({"data_batch_1.bin": place / "data_batch_1.bin"}, tmp_path / "work")
+    monkeypatch.setattr(remote, "objects_of", lambda _uri: listed)
+    with pytest.raises(ArtifactError, match=r"raw/.* is generation \d+ vs \d+ when it was looked at first"):
+        open_source("cifar10", uri, tmp_path / "work")
+
+
+def test_rows_of_a_copy_are_read_after_another_process_has_used_it(tmp_path: Path, gcs_root: str) -> None:
+    source = open_source("cifar10", upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw"), tmp_path / "work")
+    os.utime(source.splits[1].blocks[0].path)  # as the cache does
+    assert len(source.splits[1].read(np.arange(2))["image"]) == 2
 
 
 def test_keypoints_in_a_bucket_are_those_of_a_folder(tmp_path: Path, gcs_root: str) -> None:
@@ -191,15 +199,15 @@ def test_training_images_of_the_test_split_are_found_in_a_bucket(
     test = bytearray((raw / "test_batch.bin").read_bytes())
     test[1:3073] = (raw / "data_batch_3.bin").read_bytes()[3074:6146]
     (raw / "test_batch.bin").write_bytes(test)
-    found = quarantine_shared(open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work"))
+    found, _ = without_repeated(open_source("cifar10", upload(raw, f"{gcs_root}raw"), tmp_path / "work"))
     assert [record.record for record in found.quarantined] == ["data_batch_3.bin[1]"]
 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:
     open_store(gcs_root).publish_bytes("some/thing", b"x")
-    with pytest.raises(SourceError, match=r"gs://.* holds some vs data_batch_1 and the other files of CIFAR-10"):
+    with pytest.raises(SourceError, match=r"gs://.* holds some, and no file that this data set needs"):
         open_source("cifar10", gcs_root, tmp_path / "work")
     with pytest.raises(SourceError, match=r"nothing: there is no object of that name, and none below it"):
         open_source("cifar10", f"{gcs_root}nothing", tmp_path / "work")
     with pytest.raises(SourceError, match=r"gs://.* holds some vs annotations/person_keypoints_train2017"):
-        open_coco("coco", gcs_root, 64, 3, tmp_path / "work")
+        open_coco(gcs_root, tmp_path / "work")
