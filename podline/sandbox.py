@@ -131,6 +131,10 @@ class Sandbox:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        """End the child of a sandbox that nobody has any more: a worker of an engine keeps one from batch to batch."""
+        self.close()
+
     def close(self) -> None:
         """End the child."""
         if self._child is not None:
